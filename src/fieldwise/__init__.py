@@ -1,0 +1,1 @@
+"""fieldwise: recommenders built on attention over feature fields."""

@@ -1,0 +1,130 @@
+"""Settings as frozen dataclasses, built from plain mappings (TOML, JSON) with errors that a person can act on."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from fieldwise.errors import ConfigError, FieldwiseError
+
+__all__ = ["nearest", "parse", "to_plain"]
+
+T = TypeVar("T")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint naming the nearest known word and the rest, to end an error sentence with.
+
+    >>> nearest("layrs", ["layers", "heads"])
+    "did you mean 'layers'? known: heads, layers"
+    """
+    options = sorted(known)
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    listing = "known: " + ", ".join(options)
+    return f"did you mean {close[0]!r}? {listing}" if close else listing
+
+
+def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[FieldwiseError] = ConfigError) -> T:
+    """Build dataclass `cls` from a mapping; unknown keys, missing keys and wrong types raise `error`.
+
+    Args:
+        cls: a dataclass whose annotations use bool, int, float, str, Literal, tuple, dict, unions with None,
+            other dataclasses, and unions of dataclasses told apart by a `kind` field.
+        data: the mapping, as read from TOML or JSON.
+        where: the path that errors name, such as `training.l2`.
+    """
+    if not isinstance(data, Mapping):
+        raise error(f"{where} must be a table of settings, found {data!r}")
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    for key in data:
+        if key not in fields:
+            raise error(f"{where} has no setting {key!r}: {nearest(key, fields)}")
+    for name, f in fields.items():
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if required and name not in data:
+            raise error(f"{where} needs the setting {name!r}, which is absent")
+    values = {key: _convert(value, hints[key], f"{where}.{key}", error) for key, value in data.items()}
+    try:
+        return cls(**values)
+    except FieldwiseError as e:
+        raise error(f"{where}: {e}") from None
+
+
+def to_plain(value: Any) -> Any:
+    """The inverse of `parse`: dataclasses to dicts, tuples to lists, without the entries that are None."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+        return {k: to_plain(v) for k, v in items if v is not None}
+    if isinstance(value, Mapping):
+        return {k: to_plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(v) for v in value]
+    return value
+
+
+def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin is Literal:
+        if value not in args or isinstance(value, bool) != isinstance(args[0], bool):
+            options = ", ".join(repr(a) for a in args)
+            raise error(f"{path} must be one of {options}, found {value!r}")
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, args, path, error)
+    if origin is tuple:
+        return _convert_tuple(value, args, path, error)
+    if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any]):
+        if not isinstance(value, Mapping):
+            raise error(f"{path} must be a table of settings, found {value!r}")
+        return {str(k): _convert(v, args[1], f"{path}.{k}", error) for k, v in value.items()}
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return value if isinstance(value, hint) else parse(hint, value, path, error)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, bool) and hint is not bool:
+        raise error(f"{path} must be of type {hint.__name__}, found {value!r}")
+    if not isinstance(value, hint):
+        raise error(f"{path} must be of type {hint.__name__}, found {value!r}")
+    return value
+
+
+def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[FieldwiseError]) -> Any:
+    if value is None and type(None) in args:
+        return None
+    options = [a for a in args if a is not type(None)]
+    classes = {_kind_of(a): a for a in options if dataclasses.is_dataclass(a)}
+    if classes and isinstance(value, Mapping):
+        kind = value.get("kind")
+        if kind not in classes:
+            found = "none" if kind is None else repr(kind)
+            raise error(f"{path} needs kind = one of {', '.join(sorted(classes))}, found {found}")
+        return parse(classes[kind], value, path, error)
+    failures: list[str] = []
+    for option in sorted(options, key=lambda o: o is float):
+        try:
+            return _convert(value, option, path, error)
+        except FieldwiseError as e:
+            failures.append(str(e))
+    raise error(failures[0] if len(failures) == 1 else f"{path}: {value!r} fits none of: " + "; ".join(failures))
+
+
+def _convert_tuple(value: Any, args: tuple[Any, ...], path: str, error: type[FieldwiseError]) -> Any:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise error(f"{path} must be a list, found {value!r}")
+    if len(args) == 2 and args[1] is Ellipsis:
+        return tuple(_convert(v, args[0], f"{path}[{i}]", error) for i, v in enumerate(value))
+    if len(value) != len(args):
+        raise error(f"{path} must hold {len(args)} values, found {len(value)}")
+    return tuple(_convert(v, a, f"{path}[{i}]", error) for i, (v, a) in enumerate(zip(value, args, strict=True)))
+
+
+def _kind_of(cls: Any) -> str:
+    for f in dataclasses.fields(cls):
+        if f.name == "kind":
+            return str(f.default)
+    raise TypeError(f"{cls} has no field 'kind'")

@@ -1,0 +1,16 @@
+"""Fixtures that every room's tests share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data sets, named by FIELDWISE_DATA or beside the project; tests skip without it."""
+    named = os.environ.get("FIELDWISE_DATA")
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder.name!r}: set FIELDWISE_DATA to a folder of public data sets")
+    return folder
