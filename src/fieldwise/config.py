@@ -12,6 +12,7 @@ from fieldwise.errors import ConfigError, FieldwiseError
 __all__ = ["nearest", "parse", "to_plain"]
 
 T = TypeVar("T")
+MOST_SHOWN = 24
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -22,7 +23,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     options = sorted(known)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    listing = "known: " + ", ".join(options)
+    shown = options if len(options) <= MOST_SHOWN else difflib.get_close_matches(word, options, n=5, cutoff=0.0)
+    listing = ("known: " if shown is options else f"of {len(options)} the nearest: ") + ", ".join(shown)
     return f"did you mean {close[0]!r}? {listing}" if close else listing
 
 
@@ -97,6 +99,8 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     if value is None and type(None) in args:
         return None
     options = [a for a in args if a is not type(None)]
+    if len(options) == 1:
+        return _convert(value, options[0], path, error)
     classes = {_kind_of(a): a for a in options if dataclasses.is_dataclass(a)}
     if classes and isinstance(value, Mapping):
         kind = value.get("kind")

@@ -1,0 +1,15 @@
+"""Public data sets: where they come from, their terms, and readers of their official formats."""
+
+from fieldwise.data.public.adult import ADULT
+from fieldwise.data.public.avazu import AVAZU, AVAZU_SAMPLE
+from fieldwise.data.public.criteo import CRITEO, CRITEO_SAMPLE
+from fieldwise.data.public.frappe import FRAPPE
+from fieldwise.data.public.movielens import MOVIELENS_1M
+from fieldwise.data.public.sets import Member, PublicSet, RemoteFile
+
+__all__ = ["PUBLIC_SETS", "Member", "PublicSet", "RemoteFile"]
+
+PUBLIC_SETS: dict[str, PublicSet] = {
+    public_set.name: public_set
+    for public_set in (MOVIELENS_1M, FRAPPE, ADULT, CRITEO, CRITEO_SAMPLE, AVAZU, AVAZU_SAMPLE)
+}

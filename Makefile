@@ -1,0 +1,38 @@
+# Every target makes .venv ready first (scripts/setup-venv; seconds where it is already). All paths are relative and
+# programs are run as `python -m`, so that a clone in a folder with spaces in its name works.
+
+PYTHON := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint bench venv clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+# DATA, DATA_DIR and OUT reach the recipe through the environment: any character in them is safe.
+demo: export DATA := $(DATA)
+demo: export DATA_DIR := $(DATA_DIR)
+demo: export OUT := $(OUT)
+demo: venv ## train, compare and save six models (DATA=movielens-1m, DATA_DIR=folder, OUT=folder)
+	@$(PYTHON) -m fieldwise demo $${DATA:+--data "$$DATA"} $${DATA_DIR:+--data-dir "$$DATA_DIR"} $${OUT:+--out "$$OUT"}
+
+test: venv ## the tests, without the slow ones
+	@$(PYTHON) -m pytest
+
+test-all: venv ## all tests
+	@$(PYTHON) -m pytest -m "slow or not slow"
+
+lint: venv ## style, docstrings and types
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m mypy --strict src
+
+bench: venv ## speed of the hot paths on this machine
+	@$(PYTHON) -m benchmarks
+
+venv: ## create or update .venv, nothing else
+	@sh scripts/setup-venv
+
+clean: ## remove .venv, caches and build outputs
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

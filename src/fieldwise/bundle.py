@@ -1,0 +1,242 @@
+"""A bundle: one folder that scores rows exactly as when it was saved, and proves it.
+
+    bundle.json               the manifest: format, versions, model and training settings, metrics, scores of the sample
+                              rows, and the name, size and SHA-256 of every file below; written last, by renaming
+    schema.HASH.toml          what the columns mean
+    encoder.HASH.json         vocabularies, scales and bins
+    weights.HASH.safetensors  the network's tensors
+    samples.HASH.arrow        some raw rows
+
+Files carry the start of their own SHA-256 in their names, so that saving over a bundle touches none of the old files
+before the new manifest takes the old one's place: a crash at any moment leaves the old bundle or the new one. Nothing
+is ever unpickled or evaluated.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import nn
+
+import fieldwise
+from fieldwise.config import to_plain
+from fieldwise.data.encoder import Encoder
+from fieldwise.errors import BundleError, FieldwiseError
+from fieldwise.files import write_atomically
+from fieldwise.models import ModelSettings
+from fieldwise.models.build import build_network, model_from_dict, model_to_dict
+from fieldwise.models.scoring import score_batches, sigmoid
+from fieldwise.schema import Schema
+
+__all__ = ["Bundle"]
+
+FORMAT = 1
+MANIFEST = "bundle.json"
+SAMPLE_ROWS = 32
+SCORING_BATCH = 4096
+SCORE_TOLERANCE = 1e-4  # of a logit, relative above 1: other processors and thread counts add in another order
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A trained network with all that scoring raw rows needs.
+
+    Args:
+        network: in evaluation mode.
+        samples: raw rows that are scored when saving and again when loading.
+        about: plain values kept with it: training settings, metrics, counts, recipe.
+    """
+
+    schema: Schema
+    encoder: Encoder
+    settings: ModelSettings
+    network: nn.Module
+    samples: pl.DataFrame
+    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def score(self, frame: pl.DataFrame) -> np.ndarray:
+        """Logits (binary) or unclipped predictions (regression) of raw rows, [N] float64.
+
+        Errors:
+            DataError: a column of the schema's fields is missing or holds what it must not.
+        """
+        return score_batches(self.network, self.encoder.transform(frame).batches(SCORING_BATCH))
+
+    def predict(self, frame: pl.DataFrame) -> np.ndarray:
+        """Probabilities (binary), or numbers within the label's range (regression), of raw rows, [N] float64."""
+        score = self.score(frame)
+        if self.schema.label.task == "binary":
+            return sigmoid(score)
+        return score if self.schema.label.range is None else np.clip(score, *self.schema.label.range)
+
+    def save(self, folder: Path) -> None:
+        """Write the bundle; a bundle that is there already stays whole until the new one is complete.
+
+        Errors:
+            BundleError: the folder holds files but no bundle.
+            DataError: the disk is full or the folder cannot be written to.
+        """
+        previous = _files_of(folder)
+        samples = self.samples.head(SAMPLE_ROWS)
+        contents = {
+            "schema": (".toml", self.schema.to_toml().encode()),
+            "encoder": (".json", self.encoder.to_json().encode()),
+            "weights": (".safetensors", _tensor_bytes(self.network)),
+            "samples": (".arrow", _arrow_bytes(samples)),
+        }
+        files = {}
+        for part, (suffix, content) in contents.items():
+            digest = hashlib.sha256(content).hexdigest()
+            name = f"{part}.{digest[:12]}{suffix}"
+            write_atomically(folder / name, content)
+            files[part] = {"name": name, "bytes": len(content), "sha256": digest}
+        manifest = {
+            "format": FORMAT,
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "versions": _versions(),
+            "model": model_to_dict(self.settings),
+            "sample_scores": self.score(samples).tolist(),
+            "files": files,
+            "about": to_plain(self.about),
+        }
+        manifest["sha256"] = _manifest_digest(manifest)
+        write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, allow_nan=False).encode())
+        for name in previous - {f["name"] for f in files.values()}:
+            (folder / name).unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Bundle":
+        """Read a bundle, check every file, and score its sample rows again.
+
+        Errors:
+            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved.
+        """
+        manifest = _read_manifest(folder)
+        content = {part: _read_part(folder, part, entry) for part, entry in manifest["files"].items()}
+        try:
+            schema = Schema.from_toml(content["schema"].decode())
+            encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
+            settings = model_from_dict(manifest["model"], "the bundle's model")
+            network = build_network(settings, encoder.layout, seed=0)
+            network.load_state_dict(load_tensors(content["weights"]))
+            samples = pl.read_ipc(io.BytesIO(content["samples"]), memory_map=False)
+            expected = np.asarray(manifest["sample_scores"], dtype=np.float64)
+        except (FieldwiseError, SafetensorError, KeyError, RuntimeError, ValueError, pl.exceptions.PolarsError) as e:
+            reason = str(e).splitlines()[0]
+            raise BundleError(f"the bundle {folder} cannot be read: {reason}; save it again with this version") from e
+        network.eval()
+        bundle = cls(schema, encoder, settings, network, samples, manifest["about"])
+        bundle._check_scores(folder, expected)
+        return bundle
+
+    def _check_scores(self, folder: Path, expected: np.ndarray) -> None:
+        found = self.score(self.samples)
+        if found.shape != expected.shape:
+            raise BundleError(f"the bundle {folder} is damaged: {expected.size} sample scores for {found.size} rows")
+        off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
+        if not np.all(off <= SCORE_TOLERANCE):
+            row = int(np.nanargmax(np.where(np.isnan(off), np.inf, off)))
+            raise BundleError(
+                f"a bundle must score as when it was saved: {folder} gives {found[row]:.6g} for sample row {row}, "
+                f"saved was {expected[row]:.6g}; train and save it again with this version"
+            )
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "fieldwise": fieldwise.__version__,
+        "torch": torch.__version__,
+        "polars": pl.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _tensor_bytes(network: nn.Module) -> bytes:
+    tensors = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
+    return save_tensors(tensors)
+
+
+def _arrow_bytes(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_ipc(buffer)
+    return buffer.getvalue()
+
+
+def _manifest_digest(manifest: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _files_of(folder: Path) -> set[str]:
+    """Names of the files of the bundle in `folder`, none where there is no bundle yet."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return set()
+    if not (folder / MANIFEST).exists():
+        strangers = [p.name for p in folder.iterdir() if not p.name.startswith(".")]
+        if strangers and not all(_is_part(name) for name in strangers):
+            raise BundleError(
+                f"a bundle needs a folder of its own: {folder} holds other files, such as {strangers[0]!r}; choose another "
+                "folder"
+            )
+        return set(strangers)
+    try:
+        return {entry["name"] for entry in _read_manifest(folder)["files"].values()}
+    except BundleError:
+        return set()
+
+
+def _is_part(name: str) -> bool:
+    return name.split(".")[0] in ("schema", "encoder", "weights", "samples")
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise BundleError(f"{folder} is no bundle: it has no {MANIFEST}; give the folder that was saved") from None
+    except NotADirectoryError:
+        raise BundleError(f"{folder} is no bundle: it is a file; give the folder that was saved") from None
+    except (OSError, ValueError) as e:
+        raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} cannot be read ({e})") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+        raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} has no format number")
+    if manifest["format"] > FORMAT:
+        made_by = manifest.get("versions", {}).get("fieldwise", "a newer version")
+        raise BundleError(
+            f"the bundle {folder} has format {manifest['format']} (fieldwise {made_by}), but this fieldwise "
+            f"{fieldwise.__version__} reads up to format {FORMAT}: install a newer fieldwise"
+        )
+    if manifest.get("sha256") != _manifest_digest(manifest):
+        raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} does not have the checksum that it names")
+    return manifest
+
+
+def _read_part(folder: Path, part: str, entry: Mapping[str, Any]) -> bytes:
+    name = str(entry["name"])
+    if Path(name).name != name:
+        raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} names {name!r}, which is not a file beside it")
+    try:
+        content = (folder / name).read_bytes()
+    except OSError as e:
+        raise BundleError(f"the bundle {folder} is damaged: {name} ({part}) cannot be read: {e.strerror or e}") from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != entry["sha256"]:
+        raise BundleError(
+            f"the bundle {folder} is damaged: {name} has SHA-256 {found[:12]}…, saved was {entry['sha256'][:12]}…"
+        )
+    return content

@@ -1,0 +1,127 @@
+"""The commands and their options, read by `--help`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldwise.cli import data as data_commands
+from fieldwise.cli.options import DataDir, Quiet, Threads, version_option
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="fieldwise",
+    help="Recommenders built on attention over feature fields: from a raw log to a trained, honestly evaluated model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(data_commands.app, name="data")
+
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A recipe's name (`fieldwise recipes` lists them) or a TOML file.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=3. May be repeated."),
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of split, negatives, weights and row order.")]
+BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+@app.callback()
+def _root(version: Annotated[bool, version_option()] = False) -> None:
+    del version
+
+
+@app.command()
+def demo(
+    data: Annotated[str, typer.Option(help="simulated, or a public set with recipes, such as movielens-1m.")] = "simulated",
+    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Train LR, FM, AFM, AutoInt, AutoInt+ and IntTower side by side, compare them, recommend ten items to a user."""
+    from fieldwise.cli.demo import run_demo
+
+    run_demo(data, out, seed, data_dir, quiet, threads)
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    settings: Settings = None,
+    seed: Seed = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the bundle; runs/RECIPE-seedN where left out.")] = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> int:
+    """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best so far."""
+    from fieldwise.cli.train import run_train
+
+    return run_train(recipe, settings or [], seed, out, data_dir, json, quiet, threads)
+
+
+@app.command()
+def evaluate(
+    bundle: BundleFolder,
+    data: Annotated[Path | None, typer.Option(help="A table with labels; the recipe's test rows where left out.")] = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+    threads: Threads = None,
+) -> None:
+    """Measure a saved bundle on its recipe's test rows, or on a table of one's own."""
+    from fieldwise.cli.bundles import run_evaluate
+
+    run_evaluate(bundle, data, data_dir, json, threads)
+
+
+@app.command()
+def predict(
+    bundle: BundleFolder,
+    data: Annotated[Path, typer.Option(help="Rows to score: CSV, TSV, Parquet, Arrow or libFM.")],
+    out: Annotated[Path, typer.Option(help="Where to write keys and scores: .csv, .tsv, .parquet or .arrow.")],
+    threads: Threads = None,
+) -> None:
+    """Score the rows of a file; the output has the rows' own keys and a column `score`, in the file's order."""
+    from fieldwise.cli.bundles import run_predict
+
+    run_predict(bundle, data, out, threads)
+
+
+@app.command()
+def describe(
+    recipe: RecipeName,
+    settings: Settings = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Show a recipe's fields, sizes, parameter count and memory estimate. Nothing is trained."""
+    from fieldwise.cli.describe import run_describe
+
+    run_describe(recipe, settings or [], data_dir, json)
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes in the package."""
+    from fieldwise.recipe import recipe_names
+
+    for name in recipe_names():
+        print(name)
+
+
+@app.command()
+def doctor(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Show versions, threads, data sets at hand and what is missing."""
+    from fieldwise.cli.doctor import run_doctor
+
+    run_doctor(data_dir, json)

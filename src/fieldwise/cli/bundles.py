@@ -1,0 +1,74 @@
+"""`fieldwise evaluate` and `fieldwise predict`: what a saved bundle does."""
+
+import json as json_module
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+
+from fieldwise.bundle import Bundle
+from fieldwise.cli.options import resolve_data_dir, set_threads
+from fieldwise.cli.show import metrics_table, say
+from fieldwise.data.labels import read_label
+from fieldwise.data.prepare import group_codes
+from fieldwise.data.tables import as_table, write_table
+from fieldwise.errors import BundleError, DataError
+from fieldwise.pipeline import prepare_recipe
+from fieldwise.recipe import Recipe
+from fieldwise.training.fit import Objective
+
+__all__ = ["run_evaluate", "run_predict"]
+
+ROW = "row"
+SCORE = "score"
+
+
+def run_evaluate(folder: Path, data: Path | None, data_dir: Path | None, as_json: bool, threads: int | None) -> None:
+    """Measure a bundle on a table with labels, or on the test rows of the recipe that made it."""
+    set_threads(threads)
+    bundle = Bundle.load(folder)
+    if data is not None:
+        frame, where = as_table(data), str(data)
+    else:
+        frame, where = _test_rows(bundle, folder, data_dir), "the recipe's test rows"
+    label = bundle.schema.label
+    rows = read_label(frame, label)
+    if rows.dropped:
+        say(f"{rows.dropped:,} rows dropped by the label's rule")
+    score = bundle.score(rows.frame)
+    objective = Objective(task=label.task, prediction_range=label.range)
+    metrics = objective.metrics(rows.y.astype(np.float64), score, group_codes(rows.frame, bundle.schema))
+    if as_json:
+        json_module.dump({"bundle": str(folder), "data": where, "metrics": metrics}, sys.stdout, indent=1)
+        print()
+    else:
+        Console().print(metrics_table({where: metrics}))
+
+
+def run_predict(folder: Path, data: Path, out: Path, threads: int | None) -> None:
+    """Write keys and scores of a file's rows, in its order; a score is a probability or, for regression, a number."""
+    set_threads(threads)
+    bundle = Bundle.load(folder)
+    frame = as_table(data)
+    scores = pl.Series(SCORE, bundle.predict(frame))
+    keys = [k for k in bundle.schema.keys if k in frame.columns and k != SCORE]
+    named = frame.select(keys) if keys else pl.DataFrame({ROW: np.arange(frame.height)})
+    write_table(named.with_columns(scores), out)
+    shares = bundle.encoder.unseen(frame)
+    unseen = [f"{name} {share:.1%}" for name, share in shares.items() if share > 0]
+    say(f"{frame.height:,} rows scored, written to {out} ({', '.join([*named.columns, SCORE])})")
+    if unseen:
+        say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
+
+
+def _test_rows(bundle: Bundle, folder: Path, data_dir: Path | None) -> pl.DataFrame:
+    saved = bundle.about.get("recipe")
+    if not isinstance(saved, dict):
+        raise BundleError(f"the bundle {folder} was not made by a recipe, so it names no test rows: give --data FILE")
+    recipe = Recipe.from_dict(saved["settings"], saved["name"])
+    frame = prepare_recipe(recipe, resolve_data_dir(data_dir)).test.frame
+    if frame.height == 0:
+        raise DataError(f"the recipe {recipe.name} gives no test rows")
+    return frame

@@ -1,0 +1,92 @@
+"""`fieldwise data`: list and fetch public sets, simulate a log, infer a schema."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fieldwise.cli.options import DataDir
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Public data sets, the simulated log, and schemas for tables of one's own.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_sets(data_dir: DataDir = None) -> None:
+    """List the public data sets: rows, terms, and whether they are at hand."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fieldwise.cli.options import resolve_data_dir
+    from fieldwise.data.public import PUBLIC_SETS
+
+    folder = resolve_data_dir(data_dir)
+    table = Table("name", "rows", "at hand", "how to get it", "terms", box=None)
+    for name, public in PUBLIC_SETS.items():
+        how = f"fieldwise data fetch {name}" if public.files else "by hand"
+        table.add_row(name, f"{public.rows:,}", "yes" if public.present(folder) else "no", how, public.licence)
+    table.add_row("simulated", "any", "yes", "fieldwise data simulate", "none: it is made up")
+    console = Console()
+    console.print(table)
+    console.print(f"data folder: {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `fieldwise data list` shows.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Download a public set from its official origin; resumes where it was cut off, and checks sizes and checksums."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from fieldwise.cli.options import resolve_data_dir
+    from fieldwise.cli.show import say
+    from fieldwise.config import nearest
+    from fieldwise.data.fetch import fetch as fetch_set
+    from fieldwise.data.public import PUBLIC_SETS
+    from fieldwise.errors import ConfigError
+
+    if name not in PUBLIC_SETS:
+        raise ConfigError(f"no data set is named {name!r}: {nearest(name, PUBLIC_SETS)}")
+    folder = resolve_data_dir(data_dir)
+    say(f"{PUBLIC_SETS[name].title}: {PUBLIC_SETS[name].licence}")
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(name, total=None)
+        files = fetch_set(
+            PUBLIC_SETS[name], folder, progress=lambda done, total: bar.update(task, completed=done, total=total)
+        )
+    for file in files:
+        print(file)
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Option(help="Where to write the log: .csv, .tsv, .parquet or .arrow.")],
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the log.")] = 120_000,
+    users: Annotated[int, typer.Option(min=1, help="Users of the service.")] = 2_000,
+    items: Annotated[int, typer.Option(min=1, help="Films of the service.")] = 800,
+    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
+) -> None:
+    """Write the simulated log of a film service, with the true probability of every row."""
+    from fieldwise.cli.show import say
+    from fieldwise.data.simulated import simulate as simulate_log
+    from fieldwise.data.tables import write_table
+
+    frame = simulate_log(rows, users=users, items=items, seed=seed)
+    write_table(frame, out)
+    say(f"{frame.height:,} rows written to {out} ({', '.join(frame.columns)})")
+
+
+@app.command()
+def infer(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")],
+    label: Annotated[str | None, typer.Option(help="The label's column; guessed by name where left out.")] = None,
+) -> None:
+    """Print the schema that a table seems to have, as TOML with a comment a column, to be corrected by hand."""
+    from fieldwise.data.infer import infer_schema
+    from fieldwise.data.tables import as_table
+
+    print(infer_schema(as_table(table), label=label).to_toml())

@@ -1,0 +1,112 @@
+"""`fieldwise demo`: six models side by side on one log, a leaderboard, and ten recommendations by name."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from fieldwise.cli.options import resolve_data_dir, set_threads
+from fieldwise.cli.show import say
+from fieldwise.config import nearest
+from fieldwise.data.columns import as_text
+from fieldwise.data.prepare import Prepared
+from fieldwise.errors import ConfigError
+from fieldwise.pipeline import Run, load_frame, prepare_recipe, train_recipe
+from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.recommend import Catalogue, recommend
+from fieldwise.training.progress import progress_for
+
+__all__ = ["run_demo"]
+
+MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Demo:
+    """A data set of the demo: its recipes, what names its users and items, and settings that keep it short."""
+
+    recipes: tuple[str, ...]
+    catalogue: Catalogue
+    settings: tuple[str, ...] = ()
+
+
+DEMOS = {
+    "simulated": _Demo(
+        recipes=tuple(f"simulated/{model}" for model in MODELS),
+        catalogue=Catalogue(user="user_id", item="item_id", title="title"),
+    ),
+    "movielens-1m": _Demo(
+        recipes=(*(f"movielens-1m/{model}-ids" for model in MODELS[:-1]), "movielens-1m/inttower"),
+        catalogue=Catalogue(user="user_id", item="movie_id", title="title"),
+        settings=("training.epochs=2", "training.batch_size=4096"),
+    ),
+}
+
+
+def run_demo(data: str, out: Path, seed: int, data_dir: Path | None, quiet: bool, threads: int | None) -> None:
+    """Train, compare, save, recommend."""
+    if data not in DEMOS:
+        raise ConfigError(f"--data must be a set that the demo knows, found {data!r}: {nearest(data, DEMOS)}")
+    set_threads(threads)
+    demo = DEMOS[data]
+    recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=seed) for name in demo.recipes]
+    frame = load_frame(recipes[0].data, resolve_data_dir(data_dir))
+    prepared = prepare_recipe(recipes[0], Path(), frame)
+    counts = prepared.counts
+    say(f"{data}: {counts['train_rows']:,} training, {counts['valid_rows']:,} validation, {counts['test_rows']:,} test rows")
+    runs = []
+    for recipe in recipes:
+        run = train_recipe(recipe, _prepared_for(recipe, recipes[0], prepared, frame), progress_for(recipe.name, quiet=quiet))
+        run.bundle.save(out / recipe.name.split("/")[1])
+        runs.append(run)
+        if run.result.stopped == "interrupted":
+            say("interrupted: this and the models before it are saved, the others are left out")
+            break
+    console = Console(width=None if os.isatty(1) else 110)
+    console.print(leaderboard(runs))
+    best = max(runs, key=lambda run: run.valid["auc"])
+    _recommendations(console, best, demo.catalogue, prepared.train.frame, frame)
+    console.print(f"bundles: {out}/", highlight=False, soft_wrap=True)
+    if runs[-1].result.stopped == "interrupted":
+        raise KeyboardInterrupt
+
+
+def leaderboard(runs: Sequence[Run]) -> Table:
+    """Test metrics of the runs, and of the true probabilities where they are known."""
+    table = Table("model", "test AUC", "logloss", "parameters", "s/epoch", "epochs", "seconds", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for run in runs:
+        table.add_row(
+            run.recipe.name,
+            f"{run.test['auc']:.4f}",
+            f"{run.test['logloss']:.4f}",
+            f"{run.parameters:,}",
+            f"{run.result.seconds_per_epoch:.1f}",
+            f"{run.result.epochs}",
+            f"{run.seconds:.0f}",
+        )
+    best = runs[-1].best_possible
+    if best is not None:
+        table.add_row("best possible (true probability)", f"{best['auc']:.4f}", f"{best['logloss']:.4f}", "", "", "", "")
+    return table
+
+
+def _prepared_for(recipe: Recipe, first: Recipe, prepared: Prepared, frame: pl.DataFrame) -> Prepared:
+    same = (recipe.schema, recipe.split, recipe.seed) == (first.schema, first.split, first.seed)
+    return prepared if same else prepare_recipe(recipe, Path(), frame)
+
+
+def _recommendations(console: Console, best: Run, catalogue: Catalogue, known: pl.DataFrame, frame: pl.DataFrame) -> None:
+    user = str(as_text(known.get_column(catalogue.user)).mode().sort()[0])
+    top = recommend(best.bundle, frame, catalogue, user)
+    console.print(f"\nten films for user {user} by {best.recipe.name} (best on validation rows), none seen before:")
+    table = Table(*top.columns, box=None)
+    for row in top.iter_rows():
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row))
+    console.print(table)

@@ -1,0 +1,100 @@
+"""`fieldwise describe`: what a recipe would train, without training it."""
+
+import json as json_module
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from fieldwise.cli.options import resolve_data_dir
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.prepare import Prepared
+from fieldwise.models import parameter_count
+from fieldwise.models.build import build_network, model_to_dict
+from fieldwise.pipeline import prepare_recipe
+from fieldwise.recipe import Recipe, load_recipe
+
+__all__ = ["run_describe"]
+
+OPTIMIZER_STATES = {"adam": 2, "adagrad": 1, "sgd": 0}
+PROBE_ROWS = 64
+MIB = 2**20
+
+
+def run_describe(name: str, settings: Sequence[str], data_dir: Path | None, as_json: bool) -> None:
+    """Print fields, sizes, parameters and the memory that training would take."""
+    recipe = load_recipe(name, settings)
+    prepared = prepare_recipe(recipe, resolve_data_dir(data_dir))
+    facts = describe(recipe, prepared)
+    if as_json:
+        json_module.dump(facts, sys.stdout, indent=1)
+        print()
+        return
+    console = Console()
+    console.print(f"[bold]{recipe.name}[/bold]: {recipe.description}".rstrip(": "), soft_wrap=True)
+    fields = Table("field", "role", "kind", "rows of the table", "unseen in test", box=None)
+    for f in facts["fields"]:
+        unseen = f["unseen_in_test"]
+        fields.add_row(f["name"], f["role"], f["kind"], f"{f['rows']:,}", "" if unseen is None else f"{unseen:.1%}")
+    console.print(fields)
+    parts = Table("parameter", "shape", "numbers", box=None)
+    for p in facts["parameters"]:
+        parts.add_row(p["name"], " x ".join(map(str, p["shape"])), f"{p['numbers']:,}")
+    console.print(parts)
+    rows = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
+    memory = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts["memory_mib"].items())
+    console.print(f"{facts['parameter_count']:,} parameters; {rows}", highlight=False, soft_wrap=True)
+    console.print(f"memory estimate in MiB: {memory}", highlight=False, soft_wrap=True)
+
+
+def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
+    """The facts as plain values."""
+    layout = prepared.encoder.layout
+    network = build_network(recipe.model, layout, recipe.seed)
+    parameters = parameter_count(network)
+    states = 2 + OPTIMIZER_STATES[recipe.training.optimizer]
+    unseen = prepared.unseen["test"]
+    memory = {
+        "encoded_rows": sum(p.table.nbytes for p in (prepared.train, prepared.valid, prepared.test)) / MIB,
+        "parameters_gradients_and_optimizer": 4 * parameters * states / MIB,
+        "kept_for_the_backward_pass": _saved_bytes(network, prepared.train.table, recipe.training.batch_size) / MIB,
+    }
+    memory["sum"] = sum(memory.values())
+    return {
+        "recipe": recipe.name,
+        "model": model_to_dict(recipe.model),
+        "fields": [
+            {"name": f.name, "role": f.role, "kind": f.kind, "rows": f.rows, "unseen_in_test": unseen.get(f.name)}
+            for f in layout.fields
+        ],
+        "parameters": [
+            {"name": name, "shape": list(p.shape), "numbers": p.numel()} for name, p in network.named_parameters()
+        ],
+        "parameter_count": parameters,
+        "counts": dict(prepared.counts),
+        "memory_mib": memory,
+    }
+
+
+def _saved_bytes(network: nn.Module, table: EncodedTable, batch_size: int) -> float:
+    """Bytes that autograd keeps for one batch: counted on a few rows, scaled up. Parameters are not counted."""
+    rows = min(PROBE_ROWS, len(table))
+    batch, _ = table.batch(slice(0, rows))
+    own = {p.data_ptr() for p in network.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in own:
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    alive = []
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        alive.append(network.train()(batch))  # alive, so that no two tensors share an address
+    return sum(kept.values()) * min(batch_size, len(table)) / max(rows, 1)

@@ -1,0 +1,57 @@
+"""Options that several commands share, and what they mean."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import fieldwise
+from fieldwise.errors import ConfigError
+
+__all__ = ["DataDir", "Quiet", "Threads", "resolve_data_dir", "set_threads", "version_option"]
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar="FIELDWISE_DATA",
+        show_envvar=True,
+        help="Folder with the public data sets; where left out, the cache that `data fetch` fills.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads to compute with; PyTorch's choice where left out.")]
+
+
+def resolve_data_dir(given: Path | None) -> Path:
+    """The folder of public data sets: as given, or the cache below the user's home.
+
+    Errors:
+        ConfigError: the folder given does not exist.
+    """
+    if given is None:
+        cache = os.environ.get("XDG_CACHE_HOME")
+        return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
+    if not given.is_dir():
+        raise ConfigError(f"the data folder must exist: {given} does not; check --data-dir or FIELDWISE_DATA")
+    return given
+
+
+def set_threads(threads: int | None) -> None:
+    """Limit PyTorch's threads where asked."""
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def version_option() -> Any:
+    """`--version`: print and leave."""
+
+    def show(wanted: bool) -> None:
+        if wanted:
+            print(f"fieldwise {fieldwise.__version__}")
+            raise typer.Exit
+
+    return typer.Option("--version", callback=show, is_eager=True, help="Show the version and leave.")

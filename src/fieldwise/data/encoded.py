@@ -1,0 +1,165 @@
+"""Encoded rows in arrays, in memory or mapped from disk, and the batches that training draws from them.
+
+On disk a table is a folder: `table.json` (format, rows, layout) and one `.npy` file an array (NumPy's documented
+format, never pickled): `ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32, `bag_offsets` [N * G + 1]
+int64, and `y` [N] float32 where there are targets. Row ids hold their field's offset.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fieldwise.config import parse, to_plain
+from fieldwise.errors import DataError
+from fieldwise.layout import Batch, FieldLayout, Layout
+
+__all__ = ["EncodedTable"]
+
+FORMAT = 1
+ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
+
+
+@dataclass(frozen=True)
+class EncodedTable:
+    """N encoded rows.
+
+    Args:
+        layout: the fields and their places in the shared embedding table.
+        ids: [N, S] int32, single-valued fields.
+        values: [N, V] float32, numeric fields (0 where missing).
+        bag_ids: [M] int32, all bags, row by row and within a row field by field.
+        bag_offsets: [N * G + 1] int64, where each bag begins.
+        y: [N] float32 targets, or None.
+    """
+
+    layout: Layout
+    ids: np.ndarray
+    values: np.ndarray
+    bag_ids: np.ndarray
+    bag_offsets: np.ndarray
+    y: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return int(self.ids.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = [getattr(self, name) for name in ARRAYS]
+        return int(sum(a.nbytes for a in arrays) + (self.y.nbytes if self.y is not None else 0))
+
+    def batches(self, batch_size: int, *, order: Tensor | None = None) -> Iterator[tuple[Batch, Tensor | None]]:
+        """Batches of rows and their targets: in the table's order, or in `order` (row numbers, int64).
+
+        A last batch of one row is joined to the batch before, since batch normalization cannot train on one row.
+        """
+        rows = len(self) if order is None else int(order.shape[0])
+        starts = _starts(rows, batch_size)
+        for start, end in zip(starts, [*starts[1:], rows], strict=True):
+            yield self.batch(slice(start, end) if order is None else order[start:end])
+
+    def num_batches(self, batch_size: int) -> int:
+        """How many batches `batches` gives over all rows."""
+        return len(_starts(len(self), batch_size))
+
+    def batch(self, rows: slice | Tensor) -> tuple[Batch, Tensor | None]:
+        """One batch, gathered by row numbers (a slice is only a view)."""
+        ids, values, y = self._tensors
+        bag_ids, segments, weights = self._bags(rows)
+        picked = Batch(ids[rows], values[rows], bag_ids, segments, weights)
+        return picked, None if y is None else y[rows]
+
+    @cached_property
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        y = None if self.y is None else torch.from_numpy(self.y)
+        return torch.from_numpy(self.ids), torch.from_numpy(self.values), y
+
+    @cached_property
+    def _bag_tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        means = torch.tensor([f.pooling == "mean" for f in self.layout.fields if f.kind == "bag"])
+        return torch.from_numpy(self.bag_ids), torch.from_numpy(self.bag_offsets), means
+
+    def _bags(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        flat, offsets, means = self._bag_tensors
+        groups = int(means.shape[0])
+        if groups == 0:
+            return _NO_IDS, _NO_SEGMENTS, _NO_WEIGHTS
+        row_numbers = torch.arange(len(self))[rows] if isinstance(rows, slice) else rows
+        bags = (row_numbers[:, None] * groups + torch.arange(groups)).reshape(-1)
+        starts = offsets[bags]
+        lengths = offsets[bags + 1] - starts
+        segments = torch.repeat_interleave(torch.arange(bags.shape[0]), lengths)
+        first = torch.cumsum(lengths, 0) - lengths
+        positions = torch.arange(segments.shape[0]) + (starts - first)[segments]
+        share = torch.where(means.repeat(row_numbers.shape[0]), 1.0 / lengths, 1.0)
+        return flat[positions], segments, share[segments]
+
+    def save(self, folder: Path) -> None:
+        """Write the table to a new folder: written under a temporary name, flushed, then renamed."""
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        except OSError as e:
+            raise DataError(f"cannot write {folder}: {e.strerror or e}") from e
+        try:
+            for name in (*ARRAYS, "y"):
+                array = getattr(self, name)
+                if array is not None:
+                    with open(partial / f"{name}.npy", "wb") as file:
+                        np.save(file, array, allow_pickle=False)
+                        file.flush()
+                        os.fsync(file.fileno())
+            about = {"format": FORMAT, "rows": len(self), "layout": to_plain(self.layout)}
+            (partial / "table.json").write_text(json.dumps(about), "utf-8")
+            if folder.exists():
+                shutil.rmtree(folder)
+            partial.rename(folder)
+        except OSError as e:
+            raise DataError(f"cannot write {folder}: {e.strerror or e}; free space there or choose another folder") from e
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    @classmethod
+    def open(cls, folder: Path) -> "EncodedTable":
+        """Map a saved table into memory: nothing is read until it is used.
+
+        Errors:
+            DataError: no table there, or one of another format.
+        """
+        try:
+            about = json.loads((folder / "table.json").read_text("utf-8"))
+            # Copy-on-write: the file is never changed, and PyTorch takes the mapping as it is.
+            arrays = {name: _map(folder / f"{name}.npy") for name in ARRAYS}
+            y = _map(folder / "y.npy") if (folder / "y.npy").exists() else None
+        except (OSError, ValueError) as e:
+            raise DataError(f"{folder} holds no encoded table that can be read: {e}; encode the data again") from None
+        if about.get("format") != FORMAT:
+            raise DataError(f"{folder} has table format {about.get('format')!r}, this version reads {FORMAT}")
+        fields = tuple(parse(FieldLayout, f, f"{folder}: layout", DataError) for f in about["layout"]["fields"])
+        return cls(Layout(fields), arrays["ids"], arrays["values"], arrays["bag_ids"], arrays["bag_offsets"], y)
+
+
+_NO_IDS = torch.empty(0, dtype=torch.int32)
+_NO_SEGMENTS = torch.empty(0, dtype=torch.int64)
+_NO_WEIGHTS = torch.empty(0, dtype=torch.float32)
+
+
+def _starts(rows: int, batch_size: int) -> list[int]:
+    starts = list(range(0, rows, batch_size))
+    if batch_size > 1 and len(starts) > 1 and rows - starts[-1] == 1:
+        starts.pop()
+    return starts
+
+
+def _map(path: Path) -> np.ndarray:
+    array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
+    return np.asarray(array) if array.size else np.empty(array.shape, array.dtype)

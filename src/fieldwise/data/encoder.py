@@ -1,0 +1,181 @@
+"""The encoder: fitted on training rows only, it turns any table of the schema's columns into integers and numbers."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import parse, to_plain
+from fieldwise.data.columns import as_number, as_text
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.fitted import MISSING, UNKNOWN, Bins, Fitted, Hashing, Scaling, Vocabulary, bag_cells, fit_field
+from fieldwise.errors import DataError
+from fieldwise.layout import FieldLayout, Layout
+from fieldwise.schema import Bag, Field, Numeric, Schema, Sequence
+
+__all__ = ["Encoder", "check_table"]
+
+
+def check_table(frame: pl.DataFrame, schema: Schema) -> None:
+    """Check that a table has every column of the schema's fields, of a usable type, with numbers where numbers belong.
+
+    Errors:
+        DataError: names the column and, for a bad value, the row.
+    """
+    repeated = [name for name, n in Counter(frame.columns).items() if n > 1]
+    if repeated:
+        raise DataError(f"column names must be unique, found {repeated[0]!r} more than once")
+    for f in schema.fields:
+        if f.column not in frame.columns:
+            raise DataError(
+                f"the table must hold every column of the schema: {f.column!r} (field {f.name!r}) is missing among "
+                f"{', '.join(frame.columns)}"
+            )
+        if isinstance(f, Numeric):
+            as_number(frame.get_column(f.column), f"column {f.column!r} (field {f.name!r})")
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A schema's fields with what was learned of each from the training rows.
+
+    Unseen categories take their field's unknown row, absent ones its missing row: no value crashes it.
+
+    >>> from fieldwise import Categorical, Label
+    >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
+    >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
+    >>> encoder.transform(pl.DataFrame({"app": ["b", "new", None]})).ids.ravel().tolist()
+    [3, 1, 0]
+    """
+
+    fields: tuple[Field, ...]
+    fitted: tuple[Fitted, ...]
+
+    @classmethod
+    def fit(cls, train: pl.DataFrame, schema: Schema) -> "Encoder":
+        """Learn vocabularies, scales and bins from the training rows alone."""
+        if train.height == 0:
+            raise DataError("an encoder needs training rows, found none")
+        check_table(train, schema)
+        return cls(schema.fields, tuple(fit_field(f, train.get_column(f.column)) for f in schema.fields))
+
+    @property
+    def layout(self) -> Layout:
+        """Where each field stands in the shared embedding table."""
+        fields, offset = [], 0
+        for f, fitted in zip(self.fields, self.fitted, strict=True):
+            entry = FieldLayout(name=f.name, kind="id", role=f.role, offset=offset, rows=fitted.rows)
+            if isinstance(fitted, Scaling):
+                entry = replace(entry, kind="value")
+            elif isinstance(f, (Bag, Sequence)):
+                entry = replace(entry, kind="bag", pooling=f.pooling, ordered=isinstance(f, Sequence))
+            fields.append(entry)
+            offset += fitted.rows
+        return Layout(tuple(fields))
+
+    def transform(self, frame: pl.DataFrame, *, y: np.ndarray | None = None) -> EncodedTable:
+        """Encode a table's rows in their order.
+
+        Args:
+            y: targets [N] to keep beside the rows.
+
+        Errors:
+            DataError: a missing column, text in a numeric column, an infinity.
+        """
+        layout = self.layout
+        single = [(f, s, at) for f, s, at in zip(self.fields, self.fitted, layout.fields, strict=True) if at.kind != "bag"]
+        ids = np.empty((frame.height, len(single)), dtype=np.int32)
+        values: list[np.ndarray] = []
+        for position, (f, fitted, at) in enumerate(single):
+            local, number = _encode_single(f, fitted, _column(frame, f))
+            ids[:, position] = local + at.offset
+            if number is not None:
+                values.append(number)
+        cells = [
+            (bag_cells(f, fitted, _column(frame, f)), at.offset)
+            for f, fitted, at in zip(self.fields, self.fitted, layout.fields, strict=True)
+            if isinstance(f, (Bag, Sequence)) and isinstance(fitted, (Vocabulary, Hashing))
+        ]
+        bag_ids, bag_offsets = _interleave([(c.ids + offset, c.lengths) for c, offset in cells], frame.height)
+        stacked = np.stack(values, axis=1) if values else np.empty((frame.height, 0), dtype=np.float32)
+        return EncodedTable(layout, ids, stacked, bag_ids, bag_offsets, y)
+
+    def unseen(self, frame: pl.DataFrame) -> dict[str, float]:
+        """For each field with a vocabulary, the share of its values in `frame` that fall on the unknown row."""
+        shares: dict[str, float] = {}
+        for f, fitted in zip(self.fields, self.fitted, strict=True):
+            if not isinstance(fitted, Vocabulary) or isinstance(f, Numeric):
+                continue
+            column = _column(frame, f)
+            ids = bag_cells(f, fitted, column).ids if isinstance(f, (Bag, Sequence)) else fitted.ids(as_text(column))
+            shares[f.name] = float((ids == UNKNOWN).mean()) if ids.size else 0.0
+        return shares
+
+    def to_json(self) -> str:
+        """JSON text that `from_json` reads back."""
+        entries = [{"field": to_plain(f), "fitted": to_plain(s)} for f, s in zip(self.fields, self.fitted, strict=True)]
+        return json.dumps({"fields": entries}, ensure_ascii=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "encoder") -> "Encoder":
+        """The inverse of `to_json`.
+
+        Errors:
+            DataError: not an encoder's JSON.
+        """
+        try:
+            data = json.loads(text)
+            entries = [_read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
+        except (json.JSONDecodeError, KeyError, TypeError) as e:
+            raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
+        return cls(tuple(e.field for e in entries), tuple(e.fitted for e in entries))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    field: Field
+    fitted: Fitted
+
+
+def _read_entry(data: Mapping[str, Any], where: str) -> _Entry:
+    return parse(_Entry, data, where, DataError)
+
+
+def _column(frame: pl.DataFrame, f: Field) -> pl.Series:
+    if f.column not in frame.columns:
+        raise DataError(
+            f"the table must hold every column of the schema: {f.column!r} (field {f.name!r}) is missing among "
+            f"{', '.join(frame.columns)}"
+        )
+    return frame.get_column(f.column)
+
+
+def _encode_single(f: Field, fitted: Fitted, column: pl.Series) -> tuple[np.ndarray, np.ndarray | None]:
+    if isinstance(fitted, (Vocabulary, Hashing)):
+        return fitted.ids(as_text(column)), None
+    number = as_number(column, f"column {f.column!r} (field {f.name!r})").fill_null(float("nan")).to_numpy()
+    if isinstance(fitted, Bins):
+        return fitted.ids(number), None
+    absent = np.isnan(number)
+    fill = 1.0 if isinstance(f, Numeric) and f.missing == "vector" else 0.0
+    scaled = np.where(absent, fill, fitted.values(number)).astype(np.float32)
+    return np.where(absent, MISSING, 1).astype(np.int32), scaled
+
+
+def _interleave(bags: list[tuple[np.ndarray, np.ndarray]], rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Order the bags' ids row by row, within a row field by field; offsets [rows * G + 1]."""
+    if not bags:
+        return np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
+    lengths = np.stack([n for _, n in bags], axis=1)
+    offsets = np.zeros(lengths.size + 1, dtype=np.int64)
+    np.cumsum(lengths.ravel(), out=offsets[1:])
+    flat = np.empty(int(offsets[-1]), dtype=np.int32)
+    starts = offsets[:-1].reshape(rows, len(bags))
+    for g, (ids, n) in enumerate(bags):
+        within = np.arange(ids.size) - np.repeat(np.cumsum(n) - n, n)
+        flat[np.repeat(starts[:, g], n) + within] = ids
+    return flat, offsets

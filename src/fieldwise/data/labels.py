@@ -1,0 +1,88 @@
+"""From a label's column and rule to targets: which rows stay, and what each is to predict."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.columns import as_number, as_text
+from fieldwise.errors import DataError
+from fieldwise.schema import Label
+
+__all__ = ["LabelledRows", "read_label"]
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """The rows that stay, their targets (float32, [N]) and how many were dropped by the label's rule."""
+
+    frame: pl.DataFrame
+    y: np.ndarray
+    dropped: int
+
+
+def read_label(frame: pl.DataFrame, label: Label) -> LabelledRows:
+    """Apply the label's rule: drop what it drops, and give 0 and 1 (binary) or the number (regression).
+
+    Errors:
+        DataError: no such column, an absent label, a value outside the rule.
+
+    >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
+    >>> rows.y.tolist(), rows.dropped
+    ([1.0, 0.0], 1)
+    """
+    if label.column not in frame.columns:
+        found = ", ".join(frame.columns)
+        raise DataError(f"the label's column {label.column!r} must be in the table, found only: {found}")
+    column = frame.get_column(label.column)
+    missing = column.is_null() | as_text(column).is_null()
+    if missing.any():
+        row = int(missing.arg_max() or 0)
+        raise DataError(
+            f"every row needs a label: {int(missing.sum())} of {len(column)} rows have none in column "
+            f"{label.column!r}, the first is row {row} (counting from 0); remove or fill them"
+        )
+    dropped = 0
+    if label.drop_values:
+        keep = ~as_text(column).is_in([_text(v) for v in label.drop_values])
+        dropped = int((~keep).sum())
+        frame, column = frame.filter(keep), column.filter(keep)
+    if frame.height == 0:
+        raise DataError(f"no row is left: all {dropped} have a label in drop_values of column {label.column!r}")
+    y = _binary(column, label) if label.task == "binary" else _regression(column, label)
+    return LabelledRows(frame, y, dropped)
+
+
+def _text(value: object) -> str:
+    return str(as_text(pl.Series([value])).item())
+
+
+def _binary(column: pl.Series, label: Label) -> np.ndarray:
+    if label.positive_values is not None:
+        y = as_text(column).is_in([_text(v) for v in label.positive_values])
+        return y.cast(pl.Float32).to_numpy(writable=True)
+    if label.positive_above is not None:
+        return (as_number(column, f"label column {label.column!r}") > label.positive_above).cast(pl.Float32).to_numpy(writable=True)
+    text = as_text(column).replace({"true": "1", "false": "0"})
+    outside = ~text.is_in(["0", "1"])
+    if outside.any():
+        row = int(outside.arg_max() or 0)
+        raise DataError(
+            f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row {row} "
+            "(counting from 0); give positive_above or positive_values, and drop_values for rows to leave out"
+        )
+    return text.cast(pl.Float32).to_numpy(writable=True)
+
+
+def _regression(column: pl.Series, label: Label) -> np.ndarray:
+    number = as_number(column, f"label column {label.column!r}")
+    if label.range is not None:
+        low, high = label.range
+        outside = (number < low) | (number > high)
+        if outside.any():
+            row = int(outside.arg_max() or 0)
+            raise DataError(
+                f"the label must lie in its range [{low:g}, {high:g}]: column {label.column!r} holds {column[row]!r} in "
+                f"row {row} (counting from 0); widen the range or remove the row"
+            )
+    return number.cast(pl.Float32).to_numpy(writable=True)

@@ -1,0 +1,140 @@
+"""From a raw table to encoded training, validation and test rows: label, split, negatives, encoder, in this order."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.columns import as_text
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.encoder import Encoder, check_table
+from fieldwise.data.labels import read_label
+from fieldwise.data.negatives import NegativeSampling, sample_negatives
+from fieldwise.data.split_settings import SplitSettings
+from fieldwise.data.splits import split_table
+from fieldwise.errors import DataError
+from fieldwise.schema import Schema
+
+__all__ = ["Part", "Prepared", "prepare"]
+
+PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one part: as they came, encoded, and the group of each (or None)."""
+
+    frame: pl.DataFrame
+    table: EncodedTable
+    group: np.ndarray | None
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets [N]."""
+        assert self.table.y is not None, "prepared parts have targets"
+        return self.table.y
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything that training needs.
+
+    Args:
+        encoder: fitted on the training rows alone.
+        counts: rows of each part, rows dropped by the label's rule, negatives drawn.
+        unseen: for each part but train and each field, the share of values that no training row has.
+    """
+
+    encoder: Encoder
+    train: Part
+    valid: Part
+    test: Part
+    counts: Mapping[str, int]
+    unseen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def prepare(
+    frame: pl.DataFrame,
+    schema: Schema,
+    *,
+    split: SplitSettings,
+    seed: int,
+    negatives: NegativeSampling | None = None,
+) -> Prepared:
+    """Label, split, sample negatives and encode a table.
+
+    Errors:
+        DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
+    """
+    check_table(frame, schema)
+    rows = read_label(frame, schema.label)
+    indices = split_table(rows.frame, split, seed=seed, y=rows.y, time=schema.time, group=schema.group)
+    frames = {name: rows.frame[getattr(indices, name)] for name in PARTS}
+    counts = {"dropped_by_label": rows.dropped}
+    if negatives is not None:
+        frames, drawn = _with_negatives(frames, schema, negatives, seed)
+        counts["negatives_drawn"] = drawn
+    targets = {name: read_label(part, schema.label).y for name, part in frames.items()}
+    if schema.label.task == "binary":
+        _check_classes(targets, schema)
+    encoder = Encoder.fit(frames["train"], schema)
+    parts = {
+        name: Part(part, encoder.transform(part, y=targets[name]), group_codes(part, schema))
+        for name, part in frames.items()
+    }
+    counts.update({f"{name}_rows": part.height for name, part in frames.items()})
+    unseen = {name: encoder.unseen(frames[name]) for name in PARTS if name != "train"}
+    return Prepared(encoder=encoder, counts=counts, unseen=unseen, **parts)
+
+
+def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
+    """An integer for each row's group, or None where the schema has no group or the table no such column."""
+    if schema.group is None or schema.group not in frame.columns:
+        return None
+    codes: np.ndarray = as_text(frame.get_column(schema.group)).rank("dense").fill_null(0).to_numpy().astype(np.int64)
+    return codes
+
+
+def _with_negatives(
+    frames: dict[str, pl.DataFrame], schema: Schema, settings: NegativeSampling, seed: int
+) -> tuple[dict[str, pl.DataFrame], int]:
+    """Add sampled negatives to the parts that the settings name; positives are the rows whose target is above 0."""
+    labels = {name: read_label(part, schema.label).y for name, part in frames.items()}
+    positives = {name: part.filter(pl.Series(labels[name] > 0)) for name, part in frames.items()}
+    log = pl.concat(list(positives.values()))
+    drawn = 0
+    result = dict(frames)
+    for number, name in enumerate(PARTS):
+        has_negatives = bool((labels[name] <= 0).any())
+        if name not in settings.parts or (settings.only_where_missing and has_negatives):
+            continue
+        added = sample_negatives(
+            positives[name],
+            log=log,
+            settings=settings,
+            seed=seed * len(PARTS) + number,
+            label_column=schema.label.column,
+            negative_value=_negative_value(frames, schema),
+        )
+        drawn += added.height
+        result[name] = pl.concat([frames[name], added])
+    return result, drawn
+
+
+def _negative_value(frames: Mapping[str, pl.DataFrame], schema: Schema) -> int:
+    """What marks a negative in the label's column: the least value there that is not positive, else 0."""
+    values = pl.concat([part.get_column(schema.label.column) for part in frames.values()])
+    low = values.min() if values.dtype.is_numeric() else 0
+    return int(low) if isinstance(low, (int, float)) and low <= 0 else 0
+
+
+def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
+    for name, y in targets.items():
+        positive = int((y > 0.5).sum())
+        if positive in (0, len(y)):
+            found = "positive" if positive else "negative"
+            raise DataError(
+                f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
+                f"{schema.label.column!r}; check the rule, or split otherwise"
+            )

@@ -1,0 +1,172 @@
+"""Tables in and out: files of the usual kinds and frames of the usual libraries become polars DataFrames."""
+
+import gzip
+from collections import Counter
+from collections.abc import Callable, Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fieldwise.data.bytesource import ByteSource, open_source
+from fieldwise.data.delimited import read_delimited
+from fieldwise.data.libfm import read_libfm
+from fieldwise.errors import DataError
+from fieldwise.files import write_atomically
+
+__all__ = ["as_table", "write_table"]
+
+_TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": None}
+_PARQUET = (".parquet", ".pq")
+_ARROW = (".arrow", ".feather", ".ipc")
+_KINDS = "csv, tsv, tab, txt and libfm (each also .gz), parquet, arrow, feather, ipc"
+
+
+def as_table(data: Any, *, separator: str | None = None, encoding: str = "utf-8") -> pl.DataFrame:
+    """Read or convert `data` into a polars DataFrame.
+
+    Columns of delimited text are typed by all of their values: Int64, Float64, Boolean where every value fits, else
+    String; numbers with leading zeros stay text, so that codes such as `01234` are not changed. An empty unquoted
+    field is null. A pandas frame's index is left out.
+
+    Args:
+        data: a path (csv, tsv, tab, txt, libfm, each also with `.gz`; parquet; arrow, feather, ipc), a polars
+            DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table.
+        separator: of delimited text; by the suffix where left out, and for `.txt` the first of tab, semicolon and
+            comma in the header line.
+        encoding: of delimited text.
+
+    Errors:
+        DataError: absent file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
+            named), a wrong encoding, an object of another kind.
+
+    >>> as_table(pl.DataFrame({"user": [1, 2]}).lazy()).shape
+    (2, 1)
+    """
+    if isinstance(data, (str, Path)):
+        return _from_path(Path(data), separator, encoding)
+    if isinstance(data, pl.DataFrame):
+        return data
+    if isinstance(data, pl.LazyFrame):
+        return data.collect()
+    library = type(data).__module__.partition(".")[0]
+    if library == "pandas" and hasattr(data, "columns"):
+        return _from_pandas(data)
+    if library == "pyarrow" and hasattr(data, "column_names"):
+        _check_names(data.column_names, "the pyarrow table")
+        table = pl.from_arrow(data)
+        assert isinstance(table, pl.DataFrame)
+        return table
+    raise DataError(
+        "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame or a pyarrow Table, "
+        f"found {type(data).__module__}.{type(data).__qualname__}; convert it"
+    )
+
+
+def write_table(frame: pl.DataFrame, path: str | Path) -> None:
+    """Write a table by its path's suffix (csv, tsv, tab, each also with `.gz`; parquet; arrow, feather, ipc).
+
+    The file appears whole or not at all.
+
+    Errors:
+        DataError: unknown suffix, a column that delimited text cannot hold, a full disk.
+    """
+    path = Path(path)
+    suffix, packed = _suffix(path)
+    buffer = BytesIO()
+    if _TEXT.get(suffix) is not None:
+        nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
+        if nested:
+            raise DataError(
+                f"delimited text holds one value a cell, but column {nested[0]!r} holds {frame.schema[nested[0]]}; "
+                f"write {path.name} as parquet, or join the column's values into text"
+            )
+        frame.write_csv(buffer, separator=_TEXT[suffix] or ",")
+        content = gzip.compress(buffer.getvalue(), mtime=0) if packed else buffer.getvalue()
+    elif suffix in _PARQUET and not packed:
+        frame.write_parquet(buffer)
+        content = buffer.getvalue()
+    elif suffix in _ARROW and not packed:
+        frame.write_ipc(buffer)
+        content = buffer.getvalue()
+    else:
+        kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
+        raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
+    write_atomically(path, content)
+
+
+def _suffix(path: Path) -> tuple[str, bool]:
+    packed = path.suffix.lower() == ".gz"
+    return (Path(path.stem) if packed else path).suffix.lower(), packed
+
+
+def _from_path(path: Path, separator: str | None, encoding: str) -> pl.DataFrame:
+    suffix, packed = _suffix(path)
+    if suffix in _TEXT:
+        source = open_source(path, encoding)
+        default = _TEXT[suffix] or _guess_separator(source)
+        frame = read_delimited(source, separator=separator or default)
+        if frame.width == 1 and separator is None:
+            _check_one_column(path, frame.columns[0], default)
+        return frame
+    if suffix == ".libfm":
+        return read_libfm(path)
+    if suffix in _PARQUET and not packed:
+        return _binary(path, "Parquet", lambda: pl.read_parquet(path, glob=False))
+    if suffix in _ARROW and not packed:
+        return _binary(path, "Arrow IPC", lambda: _read_ipc(path))
+    raise DataError(f"a table file must be one of {_KINDS}, found the name {path.name!r}; convert or rename it")
+
+
+def _guess_separator(source: ByteSource) -> str:
+    first = next((line for line in source.lines() if line.strip()), b"")
+    return next((mark for mark in ("\t", ";", ",") if mark.encode() in first), ",")
+
+
+def _check_one_column(path: Path, name: str, separator: str) -> None:
+    for mark in ("\t", ";", ",", "|"):
+        if mark in name and mark != separator:
+            raise DataError(
+                f"{path} was read as one column {name[:60]!r} with separator {separator!r}; give separator={mark!r}"
+            )
+
+
+def _read_ipc(path: Path) -> pl.DataFrame:
+    with path.open("rb") as file:
+        is_stream = file.read(6) != b"ARROW1"
+    return pl.read_ipc_stream(path) if is_stream else pl.read_ipc(path)
+
+
+def _binary(path: Path, kind: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    if not path.is_file():
+        raise DataError(f"the file {path} does not exist; check the path")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty: a {kind} file was expected; write it again")
+    try:
+        return read()
+    except (pl.exceptions.PolarsError, OSError) as e:
+        raise DataError(f"{path} is not a whole {kind} file ({str(e).splitlines()[0]}); write or copy it again") from e
+
+
+def _from_pandas(data: Any) -> pl.DataFrame:
+    names = [str(name) for name in data.columns]
+    _check_names(names, "the pandas frame")
+    columns = []
+    for at, name in enumerate(names):
+        try:
+            columns.append(pl.from_pandas(data.iloc[:, at]).alias(name))
+        except (pl.exceptions.PolarsError, TypeError, ValueError) as e:
+            # pyarrow's errors are ValueErrors and TypeErrors.
+            raise DataError(
+                f"a column must hold values of one kind: the pandas frame's column {name!r} does not "
+                f"({str(e).splitlines()[0]}); convert it, for example with astype(str)"
+            ) from e
+    return pl.DataFrame(columns)
+
+
+def _check_names(names: Iterable[str], where: str) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        listed = ", ".join(repr(name) for name in repeated)
+        raise DataError(f"columns must have different names: {where} repeats {listed}; rename them")

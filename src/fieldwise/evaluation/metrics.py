@@ -1,0 +1,74 @@
+"""All metrics of a task at once, over the rows of a whole split and never averaged over batches. Letter: N rows."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fieldwise.evaluation.binary import (
+    accuracy,
+    f1,
+    logloss_from_logits,
+    normalized_entropy_from_logits,
+    precision,
+    recall,
+    sigmoid,
+)
+from fieldwise.evaluation.checks import labelled_column, require_both_classes
+from fieldwise.evaluation.ranking import auc, group_auc
+from fieldwise.evaluation.regression import mae, rmse
+
+__all__ = ["binary_metrics", "regression_metrics"]
+
+
+def binary_metrics(y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = None) -> dict[str, float]:
+    """Every metric of a binary label.
+
+    Args:
+        y: labels 0 and 1, [N].
+        logit: finite logits, [N].
+        group: where given, the group of each row, [N]; groups of one class are skipped and counted.
+
+    Returns:
+        auc, logloss (nats), normalized_entropy, and at probability .5 accuracy, precision, recall and f1 (each 0 where
+        it would divide by zero), positive_rate, mean_prediction (equal to positive_rate where calibrated), rows;
+        with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows.
+
+    Errors:
+        DataError: one class only, in the split or in every group; no row; lengths that differ; NaN or infinity.
+
+    >>> metrics = binary_metrics([0, 0, 1, 1], [-2.0, 0.5, 0.1, 3.0])
+    >>> metrics["auc"], metrics["precision"], metrics["rows"]
+    (0.75, 0.6666666666666666, 4)
+    """
+    positive, z = labelled_column(y, logit, "logits")
+    require_both_classes(positive, "evaluation of a binary label")
+    p = sigmoid(z)
+    metrics: dict[str, float] = {
+        "auc": auc(positive, z),
+        "logloss": logloss_from_logits(positive, z),
+        "normalized_entropy": normalized_entropy_from_logits(positive, z),
+        "accuracy": accuracy(positive, p),
+        "precision": precision(positive, p),
+        "recall": recall(positive, p),
+        "f1": f1(positive, p),
+        "positive_rate": float(positive.mean()),
+        "mean_prediction": float(p.mean()),
+        "rows": len(positive),
+    }
+    if group is not None:
+        within = group_auc(positive, z, group)
+        metrics |= {
+            "gauc": within.value,
+            "gauc_groups": within.groups,
+            "gauc_skipped_groups": within.skipped_groups,
+            "gauc_skipped_rows": within.skipped_rows,
+        }
+    return metrics
+
+
+def regression_metrics(y: ArrayLike, prediction: ArrayLike) -> dict[str, float]:
+    """Every metric of a regression label: rmse and mae (in the targets' unit), rows.
+
+    >>> regression_metrics([1, 2], [1, 4])["mae"]
+    1.0
+    """
+    return {"rmse": rmse(y, prediction), "mae": mae(y, prediction), "rows": len(np.asarray(y))}

@@ -1,0 +1,110 @@
+"""From a batch's ids, values and bags to one vector a field.
+
+Letters: B batch, F fields, S fields of kind `id` or `value`, V of kind `value`, G bags, N bag values, D embedding size,
+R rows of the shared table.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fieldwise.layout import Batch, Layout
+
+__all__ = ["FieldEmbedding", "FirstOrder"]
+
+
+class FieldEmbedding(nn.Module):
+    """One table for all fields; every field of a row becomes one vector, in the layout's order.
+
+    A category is a row of the table, a number its field's row times the number, a bag its values' rows pooled by
+    mean, sum or max (zeros for an empty bag). With categories alone this is one gather.
+
+    Args:
+        layout: the encoded fields.
+        dim: D.
+        std: the table starts from N(0, std^2); 0 makes it all zeros.
+
+    Shape:
+        forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
+
+    >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
+    >>> none = torch.empty(0)
+    >>> embedding(Batch(torch.tensor([[0, 3], [2, 6]]), torch.empty(2, 0), none.long(), none.long(), none)).shape
+    torch.Size([2, 2, 8])
+    """
+
+    value_positions: Tensor
+    is_max: Tensor
+    order: Tensor
+
+    def __init__(self, layout: Layout, dim: int, *, std: float = 0.01) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
+        nn.init.normal_(self.weight, std=std)
+        bags = layout.positions(kind="bag")
+        singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
+        value_positions = [s for s, i in enumerate(singles) if layout.fields[i].kind == "value"]
+        is_max = [layout.fields[i].pooling == "max" for i in bags]
+        self.num_bags = len(bags)
+        self.has_values = bool(value_positions)
+        self.has_max, self.has_sum = any(is_max), not all(is_max)
+        order = sorted(range(len(singles) + len(bags)), key=(singles + bags).__getitem__)
+        self.reorders = order != sorted(order)
+        self.register_buffer("value_positions", torch.tensor(value_positions, dtype=torch.int64), persistent=False)
+        self.register_buffer("is_max", torch.tensor(is_max, dtype=torch.bool), persistent=False)
+        self.register_buffer("order", torch.tensor(order, dtype=torch.int64), persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The vectors of the fields [B, F, D]."""
+        x_BSD = F.embedding(batch.ids, self.weight)
+        if self.has_values:
+            factors_BS = x_BSD.new_ones(batch.ids.shape)
+            factors_BS = factors_BS.index_copy(1, self.value_positions, batch.values.to(x_BSD.dtype))
+            x_BSD = x_BSD * factors_BS.unsqueeze(2)
+        if self.num_bags == 0:
+            return x_BSD
+        x_BFD = torch.cat([x_BSD, self._pool(batch)], 1)
+        return x_BFD.index_select(1, self.order) if self.reorders else x_BFD
+
+    def _pool(self, batch: Batch) -> Tensor:
+        v_ND = F.embedding(batch.bag_ids, self.weight)
+        rows, dim = batch.ids.shape[0], self.weight.shape[1]
+        zeros_MD = v_ND.new_zeros(rows * self.num_bags, dim)
+        summed_MD = greatest_MD = zeros_MD
+        if self.has_sum:
+            weighted_ND = v_ND * batch.bag_weights.to(v_ND.dtype).unsqueeze(1)
+            summed_MD = zeros_MD.index_add(0, batch.bag_segments, weighted_ND)
+        if self.has_max:
+            index_ND = batch.bag_segments.unsqueeze(1).expand(-1, dim)
+            greatest_MD = zeros_MD.scatter_reduce(0, index_ND, v_ND, "amax", include_self=False)
+        if not self.has_max:
+            return summed_MD.view(rows, self.num_bags, dim)
+        greatest_BGD = greatest_MD.view(rows, self.num_bags, dim)
+        if not self.has_sum:
+            return greatest_BGD
+        return torch.where(self.is_max.view(1, -1, 1), greatest_BGD, summed_MD.view(rows, self.num_bags, dim))
+
+
+class FirstOrder(nn.Module):
+    """`w0 + sum_f w_f(x)`: one weight a row of the table, times the value of a numeric field, pooled over a bag.
+
+    Args:
+        layout: the encoded fields.
+        bias: whether there is a w0.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+
+    >>> sum(p.numel() for p in FirstOrder(Layout.of_sizes([3, 4])).parameters())
+    8
+    """
+
+    def __init__(self, layout: Layout, *, bias: bool = True) -> None:
+        super().__init__()
+        self.embedding = FieldEmbedding(layout, 1, std=0.0)
+        self.bias = nn.Parameter(torch.zeros(())) if bias else None
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The first-order term [B]."""
+        sum_B: Tensor = self.embedding(batch).sum((1, 2))
+        return sum_B if self.bias is None else sum_B + self.bias

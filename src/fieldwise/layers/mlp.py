@@ -1,0 +1,70 @@
+"""Fully connected layers."""
+
+import itertools
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+__all__ = ["MLP", "linear"]
+
+
+def linear(inputs: int, outputs: int, *, bias: bool = True, gain: float = 1.0) -> nn.Linear:
+    """A linear layer that starts from Xavier's normal distribution, with a bias of zero.
+
+    >>> linear(3, 2).bias.tolist()
+    [0.0, 0.0]
+    """
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    nn.init.xavier_normal_(layer.weight, gain)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class MLP(nn.Module):
+    """Linear, BatchNorm (where asked for), ReLU, Dropout, for every size in `hidden`.
+
+    Args:
+        inputs: size of the input.
+        hidden: sizes of the layers.
+        outputs: size of a last linear layer without activation; none where left out.
+
+    Shape:
+        forward: [B, inputs] -> [B, outputs], or [B, hidden[-1]]. `levels`: one [B, hidden[i]] a layer.
+
+    >>> import torch
+    >>> MLP(6, (4, 3), outputs=1)(torch.zeros(2, 6)).shape
+    torch.Size([2, 1])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: Sequence[int],
+        *,
+        outputs: int | None = None,
+        dropout: float = 0.0,
+        batch_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        sizes = [inputs, *hidden]
+        self.layers = nn.ModuleList()
+        for before, after in itertools.pairwise(sizes):
+            norm = [nn.BatchNorm1d(after)] if batch_norm else []
+            drop = [nn.Dropout(dropout)] if dropout else []
+            self.layers.append(nn.Sequential(linear(before, after), *norm, nn.ReLU(), *drop))
+        self.output = None if outputs is None else linear(sizes[-1], outputs)
+
+    def levels(self, x: Tensor) -> list[Tensor]:
+        """The output of every hidden layer, first to last."""
+        found = []
+        for layer in self.layers:
+            x = layer(x)
+            found.append(x)
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output of the last layer."""
+        for layer in self.layers:
+            x = layer(x)
+        return x if self.output is None else self.output(x)

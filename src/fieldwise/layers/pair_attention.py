@@ -1,0 +1,68 @@
+"""AFM's attention over pairs of fields."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.ops import pair_attention_pool, pair_indices
+
+__all__ = ["PairAttention"]
+
+
+class PairAttention(nn.Module):
+    """Attention-based pooling of all products of two fields (Xiao et al., IJCAI 2017, Equations 3 to 5).
+
+    Parameters are named as in the paper: `W` [A, D], `b` [A], `h` [A].
+
+    Args:
+        num_fields: F, at least 2.
+        dim: D.
+        attention_dim: A.
+        pair_dropout: share of the products' entries dropped.
+        attention_dropout: share of the weights dropped.
+
+    Shape:
+        forward: [B, F, D] -> pooled [B, D] and weights [B, P], which sum to 1 over the P = F(F-1)/2 pairs.
+
+    >>> pooled, weights = PairAttention(3, 4, 8)(torch.ones(2, 3, 4))
+    >>> pooled.shape, weights.shape
+    (torch.Size([2, 4]), torch.Size([2, 3]))
+    """
+
+    left: Tensor
+    right: Tensor
+
+    def __init__(
+        self,
+        num_fields: int,
+        dim: int,
+        attention_dim: int,
+        *,
+        pair_dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.pair_dropout, self.attention_dropout = pair_dropout, attention_dropout
+        self.W = nn.Parameter(torch.empty(attention_dim, dim))
+        self.b = nn.Parameter(torch.zeros(attention_dim))
+        self.h = nn.Parameter(torch.empty(attention_dim))
+        nn.init.xavier_normal_(self.W)
+        nn.init.normal_(self.h, std=math.sqrt(2.0 / (attention_dim + 1)))
+        left_P, right_P = pair_indices(num_fields)
+        self.register_buffer("left", left_P, persistent=False)
+        self.register_buffer("right", right_P, persistent=False)
+
+    def forward(self, x_BFD: Tensor) -> tuple[Tensor, Tensor]:
+        """The pooled vector [B, D] and the weights [B, P] before dropout."""
+        return pair_attention_pool(
+            x_BFD,
+            self.left,
+            self.right,
+            self.W,
+            self.b,
+            self.h,
+            pair_dropout=self.pair_dropout,
+            attention_dropout=self.attention_dropout,
+            training=self.training,
+        )

@@ -1,0 +1,48 @@
+"""Checks that models' settings share; each raises ConfigError with one sentence that names the setting."""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from fieldwise.errors import ConfigError
+
+__all__ = ["check_at_least", "check_choice", "check_positive", "check_shares", "check_sizes"]
+
+
+def check_at_least(minimum: int, **settings: int) -> None:
+    """Every setting is a whole number of at least `minimum`.
+
+    >>> check_at_least(1, heads=0)
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: heads must be a whole number of at least 1, found 0
+    """
+    for name, value in settings.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise ConfigError(f"{name} must be a whole number of at least {minimum}, found {value!r}")
+
+
+def check_sizes(name: str, sizes: Sequence[int]) -> None:
+    """There is at least one size, and each is a whole number of at least 1."""
+    if not isinstance(sizes, tuple) or not sizes:
+        raise ConfigError(f"{name} must name the size of at least one layer, as in (400, 400), found {sizes!r}")
+    for i, size in enumerate(sizes):
+        check_at_least(1, **{f"{name}[{i}]": size})
+
+
+def check_shares(**settings: float) -> None:
+    """Every setting is a share that can be dropped: at least 0 and less than 1."""
+    for name, value in settings.items():
+        if not 0 <= value < 1:
+            raise ConfigError(f"{name} must be at least 0 and less than 1, found {value!r}")
+
+
+def check_positive(*, zero: bool = False, **settings: float) -> None:
+    """Every setting is a finite number above 0 (or 0 itself, where allowed)."""
+    for name, value in settings.items():
+        if not (0 < value < float("inf") or (zero and value == 0)):
+            raise ConfigError(f"{name} must be {'0 or more' if zero else 'above 0'} and finite, found {value!r}")
+
+
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """The setting is one of the words of a Literal."""
+    if value not in get_args(choices):
+        raise ConfigError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, found {value!r}")

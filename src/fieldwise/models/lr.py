@@ -1,0 +1,44 @@
+"""Logistic regression over all features: the first-order term alone."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fieldwise.layers import FirstOrder
+from fieldwise.layout import Batch, Layout
+
+__all__ = ["LR", "LRNetwork"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LR:
+    """Settings of LR; it has none.
+
+    >>> LR().build(Layout.of_sizes([3, 4]))
+    LRNetwork(
+      (first_order): FirstOrder(
+        (embedding): FieldEmbedding()
+      )
+    )
+    """
+
+    def build(self, layout: Layout) -> "LRNetwork":
+        """A network with fresh weights (all zero)."""
+        return LRNetwork(FirstOrder(layout))
+
+
+class LRNetwork(nn.Module):
+    """`logit = w0 + sum_f w_f(x)`.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(self, first_order: FirstOrder) -> None:
+        super().__init__()
+        self.first_order = first_order
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        logit_B: Tensor = self.first_order(batch)
+        return logit_B

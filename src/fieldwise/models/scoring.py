@@ -1,0 +1,33 @@
+"""Scores of many rows, batch by batch, in evaluation mode."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fieldwise.layout import Batch
+
+__all__ = ["score_batches", "sigmoid"]
+
+
+def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | None]]) -> np.ndarray:
+    """Logits (or predicted numbers) [N], float64. The network is in evaluation mode here, and left in its former mode."""
+    was_training = network.training
+    network.eval()
+    try:
+        with torch.inference_mode():
+            parts = [network(batch).double().numpy() for batch, _ in batches]
+    finally:
+        network.train(was_training)
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def sigmoid(logit: np.ndarray) -> np.ndarray:
+    """Probabilities of logits, without overflow.
+
+    >>> sigmoid(np.array([0.0, -1000.0])).tolist()
+    [0.5, 0.0]
+    """
+    small = np.exp(-np.abs(logit))
+    return np.where(logit >= 0, 1.0 / (1.0 + small), small / (1.0 + small))

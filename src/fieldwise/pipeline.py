@@ -1,0 +1,149 @@
+"""A recipe from data to bundle: load, prepare, train, evaluate. What the command line and the demo call."""
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from torch import nn
+
+from fieldwise.bundle import SAMPLE_ROWS, Bundle
+from fieldwise.config import nearest, to_plain
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.prepare import Part, Prepared, prepare
+from fieldwise.data.public import PUBLIC_SETS
+from fieldwise.data.simulated import simulate
+from fieldwise.data.tables import as_table
+from fieldwise.errors import ConfigError
+from fieldwise.evaluation import binary_metrics
+from fieldwise.models import parameter_count
+from fieldwise.models.build import build_network, model_to_dict
+from fieldwise.recipe import DataSettings, Recipe
+from fieldwise.training.fit import FitResult, Objective, evaluate, fit
+from fieldwise.training.progress import Progress
+
+__all__ = ["Run", "load_frame", "prepare_recipe", "train_recipe"]
+
+PROBABILITY = "true_probability"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One trained recipe.
+
+    Args:
+        best_possible: metrics of the true probabilities on the test rows, where the data know them.
+    """
+
+    recipe: Recipe
+    bundle: Bundle
+    result: FitResult
+    parameters: int
+    valid: Mapping[str, float]
+    test: Mapping[str, float]
+    best_possible: Mapping[str, float] | None
+    counts: Mapping[str, int]
+    seconds: float
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for JSON: recipe, parameters, epochs, seconds, validation and test metrics, settings."""
+        record = {
+            "recipe": self.recipe.name,
+            "seed": self.recipe.seed,
+            "model": model_to_dict(self.recipe.model),
+            "training": to_plain(self.recipe.training),
+            "parameters": self.parameters,
+            "epochs": self.result.epochs,
+            "best_epoch": self.result.best.epoch,
+            "stopped": self.result.stopped,
+            "seconds": round(self.seconds, 3),
+            "seconds_per_epoch": _or_none(self.result.seconds_per_epoch),
+            "counts": dict(self.counts),
+            "valid": dict(self.valid),
+            "test": dict(self.test),
+        }
+        if self.best_possible is not None:
+            record["best_possible"] = dict(self.best_possible)
+        return record
+
+
+def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
+    """The raw table that a recipe names.
+
+    Errors:
+        ConfigError: an unknown name. DataError: absent or damaged files.
+    """
+    if data.path is not None:
+        return as_table(Path(data.path), separator=data.separator)
+    if data.name == "simulated":
+        return simulate(data.rows, users=data.users, items=data.items, seed=data.seed)
+    if data.name not in PUBLIC_SETS:
+        known = nearest(str(data.name), [*PUBLIC_SETS, "simulated"])
+        raise ConfigError(f"data.name must be a known data set, found {data.name!r}: {known}")
+    return PUBLIC_SETS[data.name].read(data_dir)
+
+
+def prepare_recipe(recipe: Recipe, data_dir: Path, frame: pl.DataFrame | None = None) -> Prepared:
+    """Load (unless `frame` is given), split and encode a recipe's data."""
+    frame = load_frame(recipe.data, data_dir) if frame is None else frame
+    return prepare(frame, recipe.schema, split=recipe.split, seed=recipe.seed, negatives=recipe.negatives)
+
+
+def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
+    """Train, restore the best weights, evaluate validation and, once, test rows.
+
+    The encoded training rows are written to a temporary folder and mapped from there while training runs.
+    """
+    began = time.perf_counter()
+    label = recipe.schema.label
+    objective = Objective(task=label.task, prediction_range=label.range)
+    network = build_network(recipe.model, prepared.encoder.layout, recipe.seed)
+    with tempfile.TemporaryDirectory(prefix="fieldwise-") as folder:
+        prepared.train.table.save(Path(folder) / "train")
+        result = fit(
+            network,
+            EncodedTable.open(Path(folder) / "train"),
+            prepared.valid.table,
+            settings=recipe.training,
+            objective=objective,
+            seed=recipe.seed,
+            valid_group=prepared.valid.group,
+            progress=progress,
+        )
+    test = evaluate(network, prepared.test.table, objective, prepared.test.group)
+    run = Run(
+        recipe=recipe,
+        bundle=Bundle(
+            recipe.schema, prepared.encoder, recipe.model, network, _samples(recipe, prepared.valid.frame)
+        ),
+        result=result,
+        parameters=parameter_count(network),
+        valid=result.best.metrics,
+        test=test,
+        best_possible=_best_possible(prepared.test) if label.task == "binary" else None,
+        counts=prepared.counts,
+        seconds=time.perf_counter() - began,
+    )
+    about = {"recipe": {"name": recipe.name, "settings": recipe.to_dict()}, "run": run.record(), "history": [to_plain(look) for look in result.history]}
+    return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
+
+
+def _samples(recipe: Recipe, frame: pl.DataFrame) -> pl.DataFrame:
+    keys = [k for k in recipe.schema.keys if k in frame.columns]
+    return frame.select(list(dict.fromkeys([*keys, *recipe.schema.columns]))).head(SAMPLE_ROWS)
+
+
+def _best_possible(part: Part) -> dict[str, float] | None:
+    if PROBABILITY not in part.frame.columns:
+        return None
+    p = part.frame.get_column(PROBABILITY).to_numpy()
+    return binary_metrics(part.y.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)
+
+
+def _or_none(value: float) -> float | None:
+    return round(value, 4) if np.isfinite(value) else None

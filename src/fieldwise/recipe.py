@@ -1,0 +1,189 @@
+"""Recipes: data, schema, split, model and training of one run, in TOML. A paper's table row is one recipe."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fieldwise.config import nearest, parse, to_plain
+from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.split_settings import RandomSplit, SplitSettings
+from fieldwise.errors import ConfigError
+from fieldwise.models import ModelSettings
+from fieldwise.models.build import model_from_dict, model_to_dict
+from fieldwise.schema import Schema
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["DataSettings", "Recipe", "load_recipe", "recipe_names"]
+
+RECIPES = Path(__file__).parent / "recipes"
+CHOICES = ("kind", "name", "task")
+SECTIONS = ("data", "schema", "split", "negatives", "model", "training", "seed", "description")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Where the rows come from.
+
+    Args:
+        name: a public set (`fieldwise data list`) or `simulated`.
+        path: a file of one's own (CSV, TSV, Parquet, Arrow), instead of `name`.
+        separator: of a text file, where it is not the usual one.
+        rows: of the simulated log.
+        users: of the simulated log.
+        items: of the simulated log.
+        seed: of the simulated log.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    separator: str | None = None
+    rows: int = 120_000
+    users: int = 2_000
+    items: int = 800
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.name is None) == (self.path is None):
+            raise ConfigError("give either name (a known data set) or path (a file), not both and not neither")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One run, ready to train.
+
+    Args:
+        seed: of split, negatives, initial weights, row order and dropout.
+    """
+
+    name: str
+    data: DataSettings
+    schema: Schema
+    model: ModelSettings
+    split: SplitSettings = field(default_factory=RandomSplit)
+    negatives: NegativeSampling | None = None
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    description: str = ""
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that `from_dict` reads back."""
+        plain: dict[str, Any] = to_plain(self)
+        del plain["name"]
+        return {**plain, "model": model_to_dict(self.model)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], name: str) -> "Recipe":
+        """From the tables of a recipe file, with `extends` already resolved.
+
+        Errors:
+            ConfigError, SchemaError: an unknown, missing or wrong setting, by its path.
+        """
+        top = parse(_Top, data, f"recipe {name}")
+        return cls(
+            name=name,
+            description=top.description,
+            data=top.data,
+            schema=Schema.from_dict(top.schema, f"recipe {name}.schema"),
+            split=top.split,
+            negatives=top.negatives,
+            model=model_from_dict(top.model, f"recipe {name}.model"),
+            training=top.training,
+            seed=top.seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Top:
+    data: DataSettings
+    schema: dict[str, Any]
+    model: dict[str, Any]
+    split: SplitSettings = field(default_factory=RandomSplit)
+    negatives: NegativeSampling | None = None
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    description: str = ""
+    seed: int = 0
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes in the package, sorted. Files that begin with `_` are shared parts."""
+    files = (f for f in RECIPES.glob("*/*.toml") if not f.name.startswith("_"))
+    return sorted(f"{f.parent.name}/{f.stem}" for f in files)
+
+
+def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe by its name in the package or by the path of a TOML file.
+
+    A file may say `extends = "OTHER"` (a file beside it, without `.toml`): its settings are laid over those of
+    OTHER, table by table. Lists are replaced whole, and so is a table whose `kind`, `name` or `task` differs.
+
+    Args:
+        overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`.
+
+    Errors:
+        ConfigError: no such recipe, invalid TOML, an unknown key (the nearest known one is named).
+
+    >>> load_recipe("simulated/afm", ["model.attention_dim=8"]).model.attention_dim
+    8
+    """
+    name, file = _find(source)
+    settings = _read(file, name, ())
+    for override in overrides:
+        settings = _merge(settings, _parse_override(override))
+    return Recipe.from_dict(settings, name)
+
+
+def _find(source: str | Path) -> tuple[str, Path]:
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise ConfigError(f"a recipe file must exist: {path} does not; check the path, or see `fieldwise recipes`")
+        return str(path), path
+    names = recipe_names()
+    if str(source) not in names:
+        raise ConfigError(f"no recipe is named {str(source)!r}: {nearest(str(source), names)}")
+    return str(source), RECIPES / f"{source}.toml"
+
+
+def _read(file: Path, name: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    if file.name in seen:
+        raise ConfigError(f"recipe {name}: extends must not go in a circle, found {' -> '.join((*seen, file.name))}")
+    try:
+        settings = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ConfigError(f"recipe {name} ({file.name}) must be valid TOML in UTF-8: {e}") from None
+    except OSError as e:
+        raise ConfigError(f"recipe {name}: {file.name} cannot be read: {e.strerror or e}") from None
+    base = settings.pop("extends", None)
+    if base is None:
+        return settings
+    return _merge(_read(file.parent / f"{base}.toml", name, (*seen, file.name)), settings)
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        replaced = both and any(value.get(choice, merged[key].get(choice)) != merged[key].get(choice) for choice in CHOICES)
+        merged[key] = _merge(merged[key], value) if both and not replaced else value
+    return merged
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"a setting is given as key=value, found {override!r}")
+    path = [part.strip() for part in key.split(".")]
+    if path[0] not in SECTIONS:
+        raise ConfigError(f"--set {override}: a recipe has no table {path[0]!r}: {nearest(path[0], SECTIONS)}")
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    if path[:2] == ["training", "l2"] and len(path) > 2:
+        path = ["training", "l2", ".".join(path[2:])]
+    for part in reversed(path):
+        value = {part: value}
+    result: dict[str, Any] = value
+    return result

@@ -1,0 +1,284 @@
+"""The training loop: steps, evaluations, early stopping, the best weights restored."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.errors import ConfigError, TrainingError
+from fieldwise.evaluation import binary_metrics, regression_metrics
+from fieldwise.layout import Batch
+from fieldwise.models.scoring import score_batches
+from fieldwise.training.penalty import L2Penalty
+from fieldwise.training.progress import Progress, Silent
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["Evaluation", "FitResult", "HasAuxiliaryLoss", "Objective", "evaluate", "fit"]
+
+SCORING_BATCH = 4096
+HIGHER_IS_BETTER = {"auc": True, "gauc": True, "logloss": False, "rmse": False, "mae": False}
+
+
+@runtime_checkable
+class HasAuxiliaryLoss(Protocol):
+    """A network with a loss of its own beside that on the logit, such as IntTower's contrastive regularization."""
+
+    def forward_with_auxiliary(self, batch: Batch, label: Tensor) -> tuple[Tensor, Tensor]:
+        """Logit [B] and a scalar that is added to the mean loss."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What the scores mean.
+
+    Args:
+        task: `binary` trains with cross-entropy on the logit, `regression` with squared error.
+        prediction_range: predictions of a regression are clipped to it in metrics.
+    """
+
+    task: Literal["binary", "regression"] = "binary"
+    prediction_range: tuple[float, float] | None = None
+
+    def loss(self, logit: Tensor, y: Tensor) -> Tensor:
+        """Mean loss over the batch, a scalar."""
+        if self.task == "binary":
+            return F.binary_cross_entropy_with_logits(logit, y)
+        return F.mse_loss(logit, y)
+
+    def metrics(self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None = None) -> dict[str, float]:
+        """All metrics of the task over whole splits."""
+        if self.task == "binary":
+            return binary_metrics(y, score, group=group)
+        if self.prediction_range is not None:
+            score = np.clip(score, *self.prediction_range)
+        return regression_metrics(y, score)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """One look at the validation rows: after `epoch` epochs (with a fraction), mean training loss since the last look."""
+
+    epoch: float
+    train_loss: float
+    learning_rate: float
+    seconds: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitResult:
+    """What a training run did; the network holds the weights of `best`.
+
+    Args:
+        epochs: epochs begun.
+        seconds: of the whole run, evaluations included.
+        seconds_per_epoch: median over whole epochs of the time spent in training steps, evaluations left out.
+    """
+
+    epochs: int
+    best: Evaluation
+    history: tuple[Evaluation, ...]
+    seconds: float
+    seconds_per_epoch: float
+    monitor: str
+    stopped: Literal["patience", "epochs", "interrupted"]
+
+
+def evaluate(
+    network: nn.Module, table: EncodedTable, objective: Objective, group: np.ndarray | None = None
+) -> dict[str, float]:
+    """Metrics of a network over all rows of a table with targets."""
+    if table.y is None:
+        raise ConfigError("evaluation needs targets, but the encoded table has none")
+    scores = score_batches(network, table.batches(SCORING_BATCH))
+    return objective.metrics(np.asarray(table.y, dtype=np.float64), scores, group)
+
+
+def fit(
+    network: nn.Module,
+    train: EncodedTable,
+    valid: EncodedTable,
+    *,
+    settings: TrainingSettings,
+    objective: Objective,
+    seed: int,
+    valid_group: np.ndarray | None = None,
+    progress: Progress | None = None,
+) -> FitResult:
+    """Train a network in place; at the end it holds the weights of its best evaluation.
+
+    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`.
+
+    Args:
+        seed: of row order and dropout; the global random state is left as it was.
+        valid_group: group of each validation row, for group AUC.
+
+    Errors:
+        TrainingError: the loss is not finite.
+        ConfigError: a setting that does not fit the model or the task.
+    """
+    run = _Run(network, train, valid, settings, objective, seed, valid_group, progress or Silent())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return run.execute()
+
+
+class _Run:
+    """State of one call of `fit`."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        train: EncodedTable,
+        valid: EncodedTable,
+        settings: TrainingSettings,
+        objective: Objective,
+        seed: int,
+        valid_group: np.ndarray | None,
+        progress: Progress,
+    ) -> None:
+        self.network, self.train, self.valid = network, train, valid
+        self.settings, self.objective, self.progress = settings, objective, progress
+        self.valid_group = valid_group
+        self.monitor = _monitor(settings, objective, valid_group is not None)
+        self.penalty = L2Penalty(network, settings.l2, settings.l2_rows, train.layout.num_rows)
+        self.optimizer = _optimizer(network, settings)
+        self.order = torch.Generator().manual_seed(seed)
+        self.history: list[Evaluation] = []
+        self.best: Evaluation | None = None
+        self.best_weights: dict[str, Tensor] = {}
+        self.without_gain = 0
+        self.step_seconds: list[float] = []
+        self.losses: list[Tensor] = []
+        self.epoch = 0
+        self.started = time.perf_counter()
+
+    def execute(self) -> FitResult:
+        stopped: Literal["patience", "epochs", "interrupted"] = "epochs"
+        try:
+            while self.epoch < self.settings.epochs:
+                self.epoch += 1
+                if self._one_epoch():
+                    stopped = "patience"
+                    break
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+            if self.best is None:
+                self._look(float(self.epoch))
+        finally:
+            self.progress.close()
+        assert self.best is not None, "at least one evaluation precedes the end of a run"
+        self.network.load_state_dict(self.best_weights)
+        self.network.eval()
+        return FitResult(
+            epochs=self.epoch,
+            best=self.best,
+            history=tuple(self.history),
+            seconds=time.perf_counter() - self.started,
+            seconds_per_epoch=float(np.median(self.step_seconds)) if self.step_seconds else float("nan"),
+            monitor=self.monitor,
+            stopped=stopped,
+        )
+
+    def _one_epoch(self) -> bool:
+        """One pass over the training rows; true where patience is at its end."""
+        rows, size = len(self.train), self.settings.batch_size
+        permutation = torch.randperm(rows, generator=self.order)
+        steps = self.train.num_batches(size)
+        looks_wanted = self.settings.evaluations_per_epoch
+        looks = {round(steps * (k + 1) / looks_wanted) for k in range(looks_wanted)}
+        self.progress.epoch(self.epoch, self.settings.epochs, rows)
+        self.network.train()
+        spent, begin = 0.0, time.perf_counter()
+        for step, (batch, y) in enumerate(self.train.batches(size, order=permutation), start=1):
+            assert y is not None, "training rows have targets"
+            self.losses.append(self._step(batch, y))
+            self.progress.step(batch.size, self.losses[-1])
+            if step in looks:
+                spent += time.perf_counter() - begin
+                if self._look(self.epoch - 1 + step / steps):
+                    return True
+                self.network.train()
+                begin = time.perf_counter()
+        self.step_seconds.append(spent)
+        return False
+
+    def _step(self, batch: Batch, y: Tensor) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        if isinstance(self.network, HasAuxiliaryLoss):
+            logit, auxiliary = self.network.forward_with_auxiliary(batch, y)
+            data_loss = self.objective.loss(logit, y)
+            total = data_loss + auxiliary
+        else:
+            data_loss = self.objective.loss(self.network(batch), y)
+            total = data_loss
+        if self.penalty:
+            total = total + self.penalty(batch)
+        total.backward()  # type: ignore[no-untyped-call]
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip_norm)
+        self.optimizer.step()
+        return data_loss.detach()
+
+    def _look(self, epoch: float) -> bool:
+        """Evaluate, keep the best weights, drop the learning rate; true where patience is at its end."""
+        train_loss = float(torch.stack(self.losses).mean()) if self.losses else float("nan")
+        if self.losses and not np.isfinite(train_loss):
+            raise TrainingError(
+                f"the training loss must stay finite, but it is {train_loss} in epoch {self.epoch}: lower learning_rate "
+                f"(now {self._rate():g}) or set clip_norm"
+            )
+        self.losses = []
+        metrics = evaluate(self.network, self.valid, self.objective, self.valid_group)
+        seconds = time.perf_counter() - self.started
+        look = Evaluation(
+            epoch=epoch, train_loss=train_loss, learning_rate=self._rate(), seconds=seconds, metrics=metrics
+        )
+        self.history.append(look)
+        better = self.best is None or self._gain(metrics, self.best.metrics) > self.settings.min_improvement
+        if better:
+            self.best, self.without_gain = look, 0
+            self.best_weights = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+        else:
+            self.without_gain += 1
+            if self.without_gain % self.settings.plateau_patience == 0:
+                for group in self.optimizer.param_groups:
+                    group["lr"] *= self.settings.plateau_factor
+        self.progress.evaluation(look, self.monitor, better)
+        return self.without_gain >= self.settings.patience
+
+    def _gain(self, new: dict[str, float], old: dict[str, float]) -> float:
+        difference = new[self.monitor] - old[self.monitor]
+        return difference if HIGHER_IS_BETTER[self.monitor] else -difference
+
+    def _rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+
+def _monitor(settings: TrainingSettings, objective: Objective, grouped: bool) -> str:
+    known = ("auc", "logloss", "gauc") if objective.task == "binary" else ("rmse", "mae")
+    monitor = settings.monitor or known[0]
+    if monitor not in known:
+        raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")
+    if monitor == "gauc" and not grouped:
+        raise ConfigError("monitor = 'gauc' needs the schema's group column, which is not set")
+    return monitor
+
+
+def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    parameters = list(network.parameters())
+    make: dict[str, Callable[[], torch.optim.Optimizer]] = {
+        "adam": lambda: torch.optim.Adam(parameters, lr=settings.learning_rate, fused=True),
+        "adagrad": lambda: torch.optim.Adagrad(
+            parameters, lr=settings.learning_rate, initial_accumulator_value=settings.adagrad_accumulator, fused=True
+        ),
+        "sgd": lambda: torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, fused=True),
+    }
+    return make[settings.optimizer]()

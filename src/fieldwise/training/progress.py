@@ -1,0 +1,118 @@
+"""What a person sees of a training run, on standard error: a live bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from fieldwise.training.fit import Evaluation
+
+__all__ = ["Bar", "Lines", "Progress", "Silent", "progress_for"]
+
+SHOWN_EVERY = 0.2  # seconds between two refreshes of the loss, each of which waits for its value
+
+
+class Progress(Protocol):
+    """Hears of every step and evaluation of a run."""
+
+    def epoch(self, number: int, of: int, rows: int) -> None:
+        """A pass over `rows` rows begins."""
+
+    def step(self, rows: int, loss: Tensor) -> None:
+        """A step over `rows` rows is done; `loss` is a scalar."""
+
+    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+        """The validation rows were scored."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def epoch(self, number: int, of: int, rows: int) -> None: ...
+    def step(self, rows: int, loss: Tensor) -> None: ...
+    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None: ...
+    def close(self) -> None: ...
+
+
+class Lines:
+    """One plain line an evaluation."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._of, self._rows, self._began = title, 0, 0, time.perf_counter()
+
+    def epoch(self, number: int, of: int, rows: int) -> None:
+        self._of, self._rows, self._began = of, 0, time.perf_counter()
+
+    def step(self, rows: int, loss: Tensor) -> None:
+        self._rows += rows
+
+    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+        rate = self._rows / max(time.perf_counter() - self._began, 1e-9)
+        print(_sentence(self._title, look, self._of, monitor, better, rate), file=sys.stderr, flush=True)
+
+    def close(self) -> None: ...
+
+
+class Bar:
+    """A live bar with rows a second, loss and time left in the epoch, and a line an evaluation."""
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title, self._of, self._shown, self._done = title, 0, 0.0, 0
+        self._began = time.perf_counter()
+        self._task: TaskID | None = None
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}% {task.fields[rate]} loss {task.fields[loss]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._bar.start()
+
+    def epoch(self, number: int, of: int, rows: int) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._of, self._began, self._done = of, time.perf_counter(), 0
+        self._task = self._bar.add_task(f"{self._title} epoch {number}/{of}", total=rows, rate="", loss="-")
+
+    def step(self, rows: int, loss: Tensor) -> None:
+        self._done += rows
+        now = time.perf_counter()
+        if self._task is not None and now - self._shown > SHOWN_EVERY:
+            self._shown = now
+            rate = f"{self._done / max(now - self._began, 1e-9):,.0f} rows/s"
+            self._bar.update(self._task, completed=self._done, rate=rate, loss=f"{loss.item():.4f}")
+
+    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+        rate = self._done / max(time.perf_counter() - self._began, 1e-9)
+        self._bar.console.print(_sentence(self._title, look, self._of, monitor, better, rate), highlight=False)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def progress_for(title: str, *, quiet: bool = False) -> Progress:
+    """A bar where standard error is a terminal, plain lines where it is not, nothing where `quiet`."""
+    if quiet:
+        return Silent()
+    console = Console(stderr=True)
+    return Bar(title, console) if console.is_terminal else Lines(title)
+
+
+def _sentence(title: str, look: "Evaluation", of: int, monitor: str, better: bool, rate: float) -> str:
+    shown = [monitor, *[name for name in ("auc", "logloss", "rmse") if name in look.metrics and name != monitor]]
+    metrics = " ".join(f"{name} {look.metrics[name]:.4f}" for name in shown)
+    mark = " *" if better else ""
+    return (
+        f"{title} epoch {look.epoch:g}/{of}: train loss {look.train_loss:.4f}, valid {metrics}, "
+        f"{rate:,.0f} rows/s, {look.seconds:.0f} s{mark}"
+    )

@@ -1,0 +1,69 @@
+"""How a network is trained, as one frozen dataclass."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fieldwise.errors import ConfigError
+
+__all__ = ["Monitor", "TrainingSettings"]
+
+Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Settings of one training run.
+
+    Args:
+        optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011) or `sgd`.
+        learning_rate: at the start.
+        momentum: of `sgd`.
+        adagrad_accumulator: the sum of squared gradients that `adagrad` starts with.
+        batch_size: rows a step; a last batch of one row joins the one before.
+        epochs: at most so many passes over the training rows.
+        l2: strength by parameter name or pattern (`attention.W`, `embedding.*`): adds strength / 2 * sum of squares to
+            the mean loss of every step. A pattern that fits no parameter is an error.
+        l2_rows: for embedding tables the sum runs over `all` rows, or over the distinct rows `touched` by the batch.
+        clip_norm: gradients are scaled down to at most this norm over all parameters.
+        monitor: validation metric that decides; `auc` for binary and `rmse` for regression, where left out.
+        evaluations_per_epoch: how often the validation rows are scored within an epoch, evenly spaced.
+        patience: stop after so many evaluations in a row without a better `monitor`.
+        plateau_factor: the learning rate is multiplied by it after `plateau_patience` evaluations without a better
+            `monitor`, and again after each further so many; 1 keeps the rate.
+        plateau_patience: see `plateau_factor`.
+        min_improvement: a metric is better only where it is better by more than this.
+    """
+
+    optimizer: Literal["adam", "adagrad", "sgd"] = "adam"
+    learning_rate: float = 1e-3
+    momentum: float = 0.0
+    adagrad_accumulator: float = 0.0
+    batch_size: int = 1024
+    epochs: int = 30
+    l2: dict[str, float] = field(default_factory=dict)
+    l2_rows: Literal["all", "touched"] = "all"
+    clip_norm: float | None = None
+    monitor: Monitor | None = None
+    evaluations_per_epoch: int = 1
+    patience: int = 3
+    plateau_factor: float = 0.1
+    plateau_patience: int = 1
+    min_improvement: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least_one = ("batch_size", "epochs", "evaluations_per_epoch", "patience", "plateau_patience")
+        for name in at_least_one:
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate must be positive, found {self.learning_rate}")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ConfigError(f"clip_norm must be positive, found {self.clip_norm}")
+        if not 0 < self.plateau_factor <= 1:
+            raise ConfigError(f"plateau_factor must be in (0, 1], found {self.plateau_factor}")
+        for name in ("momentum", "adagrad_accumulator", "min_improvement"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must not be negative, found {getattr(self, name)}")
+        for name, strength in self.l2.items():
+            if not strength >= 0:
+                raise ConfigError(f"l2 strength of {name!r} must not be negative, found {strength}")

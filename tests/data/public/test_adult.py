@@ -1,0 +1,67 @@
+"""UCI Adult: its remark line, full stops and question marks; the published counts."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fieldwise.data.public import PUBLIC_SETS
+from fieldwise.data.public.adult import load_adult
+from fieldwise.errors import DataError
+
+ROW = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "
+ROW += "{}, {}\n"
+REMARK = "|1x3 Cross validator\n"
+
+
+def _files(folder: Path, data: str, test: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "adult.data").write_text(data)
+    (folder / "adult.test").write_text(test)
+    return folder
+
+
+def test_rows_by_hand(tmp_path: Path) -> None:
+    data = ROW.format("United-States", "<=50K") + ROW.format("?", ">50K") + "\n"
+    frame = load_adult(_files(tmp_path, data, REMARK + ROW.format("Cuba", ">50K.") + "\n"), verify=False)
+    attributes = (39, "State-gov", 77516, "Bachelors", 13, "Never-married", "Adm-clerical", "Not-in-family")
+    attributes = (*attributes, "White", "Male", 2174, 0, 40)
+    assert frame.rows() == [
+        (*attributes, "United-States", "<=50K", "train"),
+        (*attributes, None, ">50K", "train"),
+        (*attributes, "Cuba", ">50K", "test"),
+    ]
+    assert [name for name, dtype in frame.schema.items() if dtype == pl.Int64] == [
+        *("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (ROW.format("Cuba", "50K."), "income is <=50K or >50K: .*adult.test line 3 holds '50K'"),
+        (ROW.format("Cuba", ">50K.").replace("39", "x"), "age is a whole number: .*adult.test line 3 holds 'x'"),
+        ("39, State-gov\n", "15 fields: .*adult.test line 3 has 2"),
+        (ROW.format("Cuba, Havana", ">50K."), "15 fields: .*adult.test line 3 has 16"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number_in_the_file(tmp_path: Path, bad: str, message: str) -> None:
+    good = ROW.format("Cuba", ">50K.")
+    with pytest.raises(DataError, match=message):
+        load_adult(_files(tmp_path, good, REMARK + good + bad), verify=False)
+
+
+def test_absent_and_foreign_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"adult is not complete: adult.data .*fieldwise data fetch adult"):
+        PUBLIC_SETS["adult"].read(tmp_path)
+    _files(tmp_path / "adult", ROW.format("Cuba", "<=50K"), REMARK)
+    with pytest.raises(DataError, match=r"adult\.data is not the official file: its sha256 is"):
+        PUBLIC_SETS["adult"].read(tmp_path)
+
+
+def test_the_published_counts(real_data: Path) -> None:
+    frame = PUBLIC_SETS["adult"].read(real_data)
+    counts = frame.group_by("split").agg(pl.len(), positive=(pl.col("income") == ">50K").sum()).sort("split").rows()
+    assert counts == [("test", 16_281, 3_846), ("train", 32_561, 7_841)]
+    unknown = frame.filter(pl.any_horizontal(pl.all().is_null())).group_by("split").len().sort("split").rows()
+    assert unknown == [("test", 1_221), ("train", 2_399)]

@@ -1,0 +1,223 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit
+from sklearn import metrics as sk
+
+from fieldwise import evaluation as ours
+from fieldwise.errors import DataError
+
+
+def labelled(seed, rows, rate):
+    """Labels with both classes, and standard normal logits that know something of them."""
+    random = np.random.default_rng(seed)
+    y = (random.random(rows) < rate).astype(np.int64)
+    y[:2] = [0, 1]
+    return y, random.normal(size=rows) + y
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, bool])
+@pytest.mark.parametrize("rate", [0.02, 0.5, 0.97])
+@pytest.mark.parametrize("rows", [2, 17, 3000])
+def test_probability_metrics_agree_with_scikit_learn(rows, rate, dtype):
+    y, logit = labelled(rows, rows, rate)
+    p = expit(logit)
+    given_y = y.astype(dtype)
+    assert ours.logloss(given_y, p) == pytest.approx(sk.log_loss(y, p), rel=1e-12)
+    assert ours.logloss_from_logits(given_y, logit) == pytest.approx(sk.log_loss(y, p), rel=1e-12)
+    for threshold in (0.5, 0.2):
+        said = p >= threshold
+        assert ours.accuracy(given_y, p, threshold=threshold) == pytest.approx(sk.accuracy_score(y, said), rel=1e-12)
+        for mine, theirs in (
+            (ours.precision, sk.precision_score),
+            (ours.recall, sk.recall_score),
+            (ours.f1, sk.f1_score),
+        ):
+            expected = theirs(y, said, zero_division=0.0)
+            assert mine(given_y, p, threshold=threshold) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+def test_regression_metrics_agree_with_scikit_learn(rows):
+    random = np.random.default_rng(rows)
+    y, prediction = random.normal(size=rows), random.normal(size=rows).astype(np.float32)
+    assert ours.rmse(y, prediction) == pytest.approx(sk.root_mean_squared_error(y, prediction), rel=1e-12)
+    assert ours.mae(y, prediction) == pytest.approx(sk.mean_absolute_error(y, prediction), rel=1e-12)
+    expected = {"rmse": ours.rmse(y, prediction), "mae": ours.mae(y, prediction), "rows": rows}
+    assert ours.regression_metrics(y, prediction) == expected
+
+
+def test_threshold_itself_is_positive():
+    assert ours.recall([1, 0], [0.5, 0.4]) == 1.0
+    assert ours.recall([1, 0], [0.4999, 0.4]) == 0.0
+    assert ours.accuracy([1, 0], [0.5, 0.4999]) == 1.0
+
+
+def test_saturated_logits_are_ranked_as_logits():
+    assert ours.binary_metrics([0, 1], [40.0, 50.0])["auc"] == 1.0
+    assert ours.binary_metrics([0, 1], [40.0, 50.0], group=[7, 7])["gauc"] == 1.0
+
+
+@pytest.mark.parametrize("zero_division", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("y", "p", "mine", "theirs"),
+    [
+        ([1, 0], [0.1, 0.1], ours.precision, sk.precision_score),
+        ([0, 0], [0.9, 0.1], ours.recall, sk.recall_score),
+        ([0, 0], [0.1, 0.1], ours.f1, sk.f1_score),
+        ([1, 0], [0.1, 0.9], ours.f1, sk.f1_score),
+    ],
+)
+def test_division_by_zero_gives_the_named_value(y, p, mine, theirs, zero_division):
+    expected = theirs(y, np.array(p) >= 0.5, zero_division=zero_division)
+    assert mine(y, p, zero_division=zero_division) == expected
+
+
+def test_logloss_clips_certainty_at_float64_epsilon_whatever_type_comes_in():
+    certain_and_wrong = -np.log(np.finfo(np.float64).eps)
+    assert ours.logloss([1], [0.0]) == pytest.approx(certain_and_wrong, rel=1e-12)
+    assert ours.logloss([0], np.array([1.0], dtype=np.float32)) == pytest.approx(certain_and_wrong, rel=1e-12)
+    assert ours.logloss([0, 1], [0.0, 1.0]) == pytest.approx(0.0, abs=1e-15)
+
+
+def test_logloss_from_logits_stays_exact_where_probabilities_saturate():
+    assert ours.logloss_from_logits([0, 1], [1e5, -1e5]) == 1e5
+    assert ours.logloss_from_logits([1], [50.0]) == pytest.approx(np.exp(-50.0), rel=1e-12)
+    assert ours.logloss_from_logits([1, 0], [1e300, -1e300]) == 0.0
+
+
+def test_normalized_entropy_by_hand():
+    # Two positives of five: the entropy of .4. Two rows at .5, three at .2.
+    y, p = [1, 1, 0, 0, 0], [0.5, 0.2, 0.5, 0.2, 0.2]
+    loss = -(np.log(0.5) + np.log(0.2) + np.log(0.5) + 2 * np.log(0.8)) / 5
+    entropy = -(0.4 * np.log(0.4) + 0.6 * np.log(0.6))
+    assert ours.normalized_entropy(y, p) == pytest.approx(loss / entropy, rel=1e-12)
+    logit = np.log(np.array(p) / (1 - np.array(p)))
+    assert ours.normalized_entropy_from_logits(y, logit) == pytest.approx(loss / entropy, rel=1e-12)
+
+
+@given(st.integers(2, 500), st.data())
+def test_saying_the_mean_rate_has_normalized_entropy_one(rows, data):
+    positives = data.draw(st.integers(1, rows - 1))
+    y = np.arange(rows) < positives
+    assert ours.normalized_entropy(y, np.full(rows, positives / rows)) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_sigmoid_agrees_with_scipy_and_does_not_overflow():
+    logit = np.array([-1e300, -800.0, -30.0, 0.0, 1e-9, 30.0, 800.0, 1e300])
+    assert ours.sigmoid(logit) == pytest.approx(expit(logit), rel=1e-13, abs=0)
+
+
+def test_binary_metrics_holds_each_metric_of_the_whole_split():
+    y, logit = labelled(5, 400, 0.3)
+    group = np.arange(400) % 37
+    p = expit(logit)
+    within = ours.group_auc(y, logit, group)
+    assert ours.binary_metrics(y, logit, group=group) == pytest.approx(
+        {
+            "auc": sk.roc_auc_score(y, logit),
+            "logloss": sk.log_loss(y, p),
+            "normalized_entropy": sk.log_loss(y, p) / sk.log_loss(y, np.full(400, y.mean())),
+            "accuracy": sk.accuracy_score(y, p >= 0.5),
+            "precision": sk.precision_score(y, p >= 0.5),
+            "recall": sk.recall_score(y, p >= 0.5),
+            "f1": sk.f1_score(y, p >= 0.5),
+            "positive_rate": y.mean(),
+            "mean_prediction": p.mean(),
+            "rows": 400,
+            "gauc": within.value,
+            "gauc_groups": within.groups,
+            "gauc_skipped_groups": within.skipped_groups,
+            "gauc_skipped_rows": within.skipped_rows,
+        },
+        rel=1e-12,
+    )
+    assert "gauc" not in ours.binary_metrics(y, logit)
+
+
+def test_binary_metrics_are_plain_numbers_that_json_can_hold():
+    values = ours.binary_metrics(*labelled(1, 50, 0.5), group=np.zeros(50, dtype=int)).values()
+    assert {type(v) for v in values} == {int, float}
+
+
+def test_float32_logits_are_summed_in_float64():
+    rows = 200_000
+    y = np.arange(rows, dtype=np.float32) % 2
+    logit = np.full(rows, 0.1, dtype=np.float32)
+    exact = (np.logaddexp(0, -np.float64(logit[0])) + np.logaddexp(0, np.float64(logit[0]))) / 2
+    assert ours.binary_metrics(y, logit)["logloss"] == pytest.approx(exact, rel=1e-13)
+
+
+def test_a_whole_split_is_not_the_mean_of_its_batches():
+    # Each batch ranks its own rows perfectly; between the batches half of the pairs are won.
+    y = np.array([0, 1, 0, 1])
+    logit = np.array([-4.0, -3.0, 3.0, 4.0])
+    batches = [ours.auc(y[b : b + 2], logit[b : b + 2]) for b in (0, 2)]
+    assert np.mean(batches) == 1.0
+    assert ours.binary_metrics(y, logit)["auc"] == 0.75
+    uneven = ([0, 3], [3, 4])
+    errors = np.array([1.0, 1.0, 1.0, 3.0])
+    assert ours.rmse(np.zeros(4), errors) == pytest.approx(np.sqrt(3.0))
+    assert np.mean([ours.rmse(np.zeros(b - a), errors[a:b]) for a, b in uneven]) == 2.0
+
+
+BINARY = [
+    ours.auc,
+    ours.logloss,
+    ours.logloss_from_logits,
+    ours.normalized_entropy,
+    ours.normalized_entropy_from_logits,
+    ours.accuracy,
+    ours.precision,
+    ours.recall,
+    ours.f1,
+    ours.binary_metrics,
+]
+REGRESSION = [ours.rmse, ours.mae, ours.regression_metrics]
+
+
+@pytest.mark.parametrize("metric", BINARY + REGRESSION)
+@pytest.mark.parametrize(
+    ("y", "other", "sentence"),
+    [
+        ([], [], "at least one row, but labels are empty"),
+        ([0, 1], [0.5], "as many as the labels, found 1 for 2 labels"),
+        ([0, 1, 0], [0.5, np.nan, np.nan], r"must be finite, found nan in row 1 \(counting from 0\), one of 2"),
+        ([0, 1, 0], [0.5, 0.5, np.inf], "must be finite, found inf in row 2"),
+        ([np.nan, 1], [0.5, 0.5], "labels must be finite, found nan in row 0"),
+        ([0, 1], [[0.5], [0.5]], r"must be one-dimensional, found shape \(2, 1\)"),
+        ([0, 1], ["a", "b"], "must be numbers, found an array of <U1"),
+    ],
+)
+def test_broken_columns_are_one_sentence(metric, y, other, sentence):
+    with pytest.raises(DataError, match=sentence):
+        metric(y, other)
+
+
+@pytest.mark.parametrize("metric", BINARY)
+def test_labels_outside_zero_and_one_are_refused(metric):
+    with pytest.raises(DataError, match=r"must be 0 or 1, found -1 in row 1 \(counting from 0\)"):
+        metric([1, -1], [0.5, 0.5])
+
+
+@pytest.mark.parametrize("metric", [ours.auc, ours.normalized_entropy, ours.binary_metrics])
+def test_one_class_only_is_refused_with_class_and_count(metric):
+    with pytest.raises(DataError, match="needs rows of both classes, but all 3 rows have label 1"):
+        metric([1, 1, 1], [0.5, 0.4, 0.3])
+    with pytest.raises(DataError, match="needs rows of both classes, but the only row has label 0"):
+        metric([0], [0.5])
+
+
+@pytest.mark.parametrize("metric", [ours.logloss, ours.normalized_entropy, ours.accuracy, ours.f1])
+def test_logits_given_for_probabilities_are_refused(metric):
+    with pytest.raises(DataError, match=r"must lie in \[0, 1\], found 1.5 in row 1 .* apply the sigmoid"):
+        metric([0, 1], [0.5, 1.5])
+
+
+def test_public_names_are_pinned():
+    assert sorted(ours.__all__) == [
+        "GroupAUC", "accuracy", "auc", "binary_metrics", "f1", "group_auc", "logloss", "logloss_from_logits", "mae",
+        "normalized_entropy", "normalized_entropy_from_logits", "precision", "recall", "regression_metrics", "rmse",
+        "sigmoid",
+    ]  # fmt: skip

@@ -1,0 +1,128 @@
+import errno
+import os
+import stat
+
+import pytest
+
+from fieldwise.errors import DataError
+from fieldwise.files import write_atomically
+
+
+def fail_with(error):
+    def fail(*args, **kwargs):
+        raise error
+
+    return fail
+
+
+def names_in(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"new", bytes(range(256)) * 5000])
+def test_writes_what_was_given_and_leaves_nothing_else(tmp_path, content):
+    path = tmp_path / "a folder" / "deep" / "file.bin"
+    write_atomically(path, content)
+    assert path.read_bytes() == content
+    write_atomically(path, content + b"!")
+    assert path.read_bytes() == content + b"!"
+    assert names_in(path.parent) == ["file.bin"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_flushes_to_disk_before_it_renames(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def watched_fsync(descriptor):
+        calls.append(("fsync", os.fstat(descriptor).st_size))
+        fsync(descriptor)
+
+    def watched_replace(source, target):
+        calls.append(("replace", target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "replace", watched_replace)
+    write_atomically(tmp_path / "f", b"12345")
+    assert calls[:2] == [("fsync", 5), ("replace", tmp_path / "f")]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace", "chmod"])
+@pytest.mark.parametrize(
+    ("error", "raised", "sentence"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            DataError,
+            r"the disk is full: .*f\.json \(3 bytes\) was not",
+        ),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), DataError, "the disk is full"),
+        (OSError(errno.EIO, "Input/output error"), DataError, r"cannot write .*f\.json: Input/output error"),
+        (KeyboardInterrupt(), KeyboardInterrupt, None),
+        (MemoryError(), MemoryError, None),
+    ],
+    ids=["full", "quota", "device", "ctrl-c", "memory"],
+)
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_failure_leaves_the_old_content_and_no_other_file(tmp_path, monkeypatch, step, error, raised, sentence, old):
+    path = tmp_path / "f.json"
+    if old is not None:
+        path.write_bytes(old)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, step, fail_with(error))
+        with pytest.raises(raised, match=sentence) as caught:
+            write_atomically(path, b"new")
+    assert "\n" not in str(caught.value)
+    assert names_in(tmp_path) == ([] if old is None else ["f.json"])
+    assert old is None or path.read_bytes() == old
+    write_atomically(path, b"new")  # and the next attempt succeeds
+    assert path.read_bytes() == b"new"
+
+
+def test_a_real_full_device_is_one_sentence(tmp_path, monkeypatch):
+    full = "/dev/full"
+    if not os.path.exists(full):
+        pytest.skip("no /dev/full here")
+    fdopen = os.fdopen
+
+    def onto_full_device(descriptor, mode):
+        device = os.open(full, os.O_WRONLY)
+        os.dup2(device, descriptor)
+        os.close(device)
+        return fdopen(descriptor, mode)
+
+    monkeypatch.setattr(os, "fdopen", onto_full_device)
+    with pytest.raises(DataError, match="the disk is full"):
+        write_atomically(tmp_path / "f", b"x" * 100)
+    assert names_in(tmp_path) == []
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(DataError, match=r"cannot write .*choose a folder that can be written to"):
+        write_atomically(tmp_path / "taken" / "f", b"x")
+
+
+def test_a_folder_in_the_place_of_the_file_is_one_sentence(tmp_path):
+    (tmp_path / "f").mkdir()
+    with pytest.raises(DataError, match=r"cannot write .*directory"):
+        write_atomically(tmp_path / "f", b"x")
+    assert names_in(tmp_path) == ["f"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_one_sentence(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(DataError, match="choose a folder that can be written to"):
+            write_atomically(tmp_path / "f", b"x")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.xfail(reason="a disk without room for the temporary name is told as a folder not writable")
+def test_a_disk_too_full_for_a_new_name_is_called_full(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.mkstemp", fail_with(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(DataError, match="the disk is full"):
+        write_atomically(tmp_path / "f", b"x")
