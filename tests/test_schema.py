@@ -109,11 +109,13 @@ def schemas(draw):
     chosen = draw(st.lists(names, min_size=1, max_size=5, unique=True))
     fields = tuple(draw(field_named(name)) for name in chosen)
     taken = {f.column for f in fields}
+    label = draw(labels().filter(lambda label: label.column not in taken))
+    others = st.none() | names.filter(lambda name: name != label.column)
     return Schema(
         fields=fields,
-        label=draw(labels().filter(lambda label: label.column not in taken)),
-        time=draw(st.none() | names),
-        group=draw(st.none() | names),
+        label=label,
+        time=draw(others),
+        group=draw(others),
         keys=tuple(draw(st.lists(names, max_size=3, unique=True))),
     )
 
@@ -138,9 +140,9 @@ def test_dict_round_trip_and_hash(schema):
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (lambda: Categorical(""), "a field needs a name, found an empty one"),
-        (lambda: Categorical("u", role="film"), r"field 'u': role must be one of \['user', 'item', 'context'\], found"),
-        (lambda: Categorical("u", kind="bag"), r"field 'u': kind must be one of \['categorical'\], found 'bag'"),
+        (lambda: Categorical(""), "a field needs a name that is text, found ''"),
+        (lambda: Categorical("u", role="film"), r"field 'u': role must be one of 'user', 'item', 'context', found"),
+        (lambda: Categorical("u", kind="bag"), r"field 'u': kind must be one of 'categorical', found 'bag'"),
         (lambda: Numeric("n", encoding="bins"), r"field 'n': encoding must be one of .*, found 'bins'"),
         (lambda: Numeric("n", transform="sqrt"), "field 'n': transform must be one of .*, found 'sqrt'"),
         (lambda: Numeric("n", missing="mean"), "field 'n': missing must be one of .*, found 'mean'"),
@@ -148,16 +150,16 @@ def test_dict_round_trip_and_hash(schema):
         (lambda: Bag("b", pooling="min"), "field 'b': pooling must be one of .*, found 'min'"),
         (lambda: Bag("b", separator=""), "field 'b': separator must not be empty"),
         (lambda: Sequence("s", separator=""), "field 's': separator must not be empty"),
-        (lambda: Sequence("s", max_length=0), "field 's': max_length must be at least 1, found 0"),
-        (lambda: Categorical("u", min_count=0), "field 'u': min_count must be at least 1, found 0"),
-        (lambda: Bag("b", min_count=-1), "field 'b': min_count must be at least 1, found -1"),
-        (lambda: Sequence("s", hash_buckets=0), "field 's': hash_buckets must be at least 1, found 0"),
+        (lambda: Sequence("s", max_length=0), "field 's': max_length must be a whole number of at least 1, found 0"),
+        (lambda: Categorical("u", min_count=0), "field 'u': min_count must be a whole number of at least 1, found 0"),
+        (lambda: Bag("b", min_count=-1), "field 'b': min_count must be a whole number of at least 1, found -1"),
+        (lambda: Sequence("s", hash_buckets=0), "field 's': hash_buckets must be a whole number of at least 1, found 0"),
         (lambda: Label("y", positive_above=3, positive_values=(4,)), "positive_above or positive_values, not both"),
         (lambda: Label("y", task="regression", positive_above=3), "a regression label takes no positive rule"),
         (lambda: Label("y", task="regression", positive_values=(1,)), "a regression label takes no positive rule"),
         (lambda: Label("y", range=(0.0, 1.0)), "a binary label takes no range"),
-        (lambda: Label("y", task="regression", range=(5, 1)), r"a label's range must rise, found \[5, 1\]"),
-        (lambda: Label("y", task="regression", range=(math.nan, 1)), "a label's range must rise"),
+        (lambda: Label("y", task="regression", range=(5, 1)), r"a label's range must be two finite numbers that rise, found \[5, 1\]"),
+        (lambda: Label("y", task="regression", range=(math.nan, 1)), "a label's range must be two finite numbers that rise"),
         (lambda: schema_of(fields=()), "a schema needs at least one field, found none"),
         (lambda: schema_of(fields=(USER, Bag("user"))), "field names must be unique, found 'user' more than once"),
         (lambda: schema_of(fields=(Numeric("x", column="click"),)), "field 'x' reads the label's column 'click'"),
@@ -198,7 +200,6 @@ def test_faults_in_a_file_name_the_file_and_the_setting(tmp_path, text, sentence
         Schema.from_toml(file)
 
 
-@pytest.mark.xfail(reason="not yet refused by fieldwise.schema")
 @pytest.mark.parametrize(
     "build",
     [
@@ -215,7 +216,6 @@ def test_further_contradictions(build):
         build()
 
 
-@pytest.mark.xfail(raises=(OSError, UnicodeDecodeError), reason="from_toml lets errors of reading through")
 @pytest.mark.parametrize("content", [None, "name = 'é'".encode("latin-1")], ids=["absent", "encoding"])
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, content):
     file = tmp_path / "films.toml"
@@ -225,14 +225,12 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, content):
         Schema.from_toml(file)
 
 
-@pytest.mark.xfail(raises=SchemaError, reason="from_toml reads utf-8, not utf-8-sig")
 def test_a_byte_order_mark_is_no_fault(tmp_path):
     file = tmp_path / "films.toml"
     file.write_bytes(b"\xef\xbb\xbf" + schema_of().to_toml().encode())
     assert Schema.from_toml(file) == schema_of()
 
 
-@pytest.mark.xfail(reason="Label keeps lists as given, so it is unequal to its own copy and has no hash")
 def test_lists_in_a_label_become_tuples():
     schema = schema_of(label=Label("y", positive_values=[1, 2], drop_values=[3]))
     assert Schema.from_toml(schema.to_toml()) == schema

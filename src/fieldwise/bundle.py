@@ -41,7 +41,7 @@ from fieldwise.models.build import build_network, model_from_dict, model_to_dict
 from fieldwise.models.scoring import score_batches, sigmoid
 from fieldwise.schema import Schema
 
-__all__ = ["Bundle"]
+__all__ = ["Bundle", "sample_rows"]
 
 FORMAT = 1
 MANIFEST = "bundle.json"
@@ -153,6 +153,12 @@ class Bundle:
                 f"a bundle must score as when it was saved: {folder} gives {found[row]:.6g} for sample row {row}, "
                 f"saved was {expected[row]:.6g}; train and save it again with this version"
             )
+
+
+def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
+    """The first rows of a table with the columns that a bundle keeps: keys and fields."""
+    keys = [k for k in schema.keys if k in frame.columns]
+    return frame.select(list(dict.fromkeys([*keys, *schema.columns]))).head(SAMPLE_ROWS)
 
 
 def _versions() -> dict[str, str]:

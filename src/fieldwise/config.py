@@ -87,7 +87,10 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return value if isinstance(value, hint) else parse(hint, value, path, error)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise error(f"{path} must be a number below 1e308, found {str(value)[:8]}…") from None
     if isinstance(value, bool) and hint is not bool:
         raise error(f"{path} must be of type {hint.__name__}, found {value!r}")
     if not isinstance(value, hint):
@@ -104,10 +107,14 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     classes = {_kind_of(a): a for a in options if dataclasses.is_dataclass(a)}
     if classes and isinstance(value, Mapping):
         kind = value.get("kind")
-        if kind not in classes:
+        if not isinstance(kind, str) or kind not in classes:
             found = "none" if kind is None else repr(kind)
             raise error(f"{path} needs kind = one of {', '.join(sorted(classes))}, found {found}")
         return parse(classes[kind], value, path, error)
+    if any(isinstance(value, c) for c in classes.values()):
+        return value
+    if len(classes) == len(options):
+        raise error(f"{path} must be a table of settings with a kind ({', '.join(sorted(classes))}), found {value!r}")
     failures: list[str] = []
     for option in sorted(options, key=lambda o: o is float):
         try:

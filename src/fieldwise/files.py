@@ -2,7 +2,7 @@
 
 import errno
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 from fieldwise.errors import DataError
@@ -18,23 +18,19 @@ def write_atomically(path: Path, content: bytes) -> None:
     Errors:
         DataError: the disk is full or the folder cannot be written to; `path` is then as it was.
     """
+    partial = path.with_name(f".{secrets.token_hex(6)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as e:
-        raise DataError(f"cannot write {path}: {e.strerror or e}; choose a folder that can be written to") from e
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(partial, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        os.replace(partial, path)
     except OSError as e:
-        Path(name).unlink(missing_ok=True)
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"the disk is full: {path} ({len(content)} bytes) was not written; free space there") from e
-        raise DataError(f"cannot write {path}: {e.strerror or e}") from e
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        why = e.strerror or str(e)
+        raise DataError(f"cannot write {path}: {why}; choose a folder that can be written to") from e
+    finally:
+        if partial.exists():
+            partial.unlink()

@@ -1,7 +1,6 @@
 """A recipe from data to bundle: load, prepare, train, evaluate. What the command line and the demo call."""
 
 import dataclasses
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from torch import nn
 
-from fieldwise.bundle import SAMPLE_ROWS, Bundle
+from fieldwise.bundle import Bundle, sample_rows
 from fieldwise.config import nearest, to_plain
-from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Part, Prepared, prepare
 from fieldwise.data.public import PUBLIC_SETS
 from fieldwise.data.simulated import simulate
@@ -22,10 +19,11 @@ from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
-from fieldwise.models.build import build_network, model_to_dict
+from fieldwise.models.build import model_to_dict
 from fieldwise.recipe import DataSettings, Recipe
-from fieldwise.training.fit import FitResult, Objective, evaluate, fit
+from fieldwise.training.fit import FitResult, Objective, evaluate
 from fieldwise.training.progress import Progress
+from fieldwise.training.train import result_to_plain, train_network
 
 __all__ = ["Run", "load_frame", "prepare_recipe", "train_recipe"]
 
@@ -100,42 +98,36 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
     The encoded training rows are written to a temporary folder and mapped from there while training runs.
     """
     began = time.perf_counter()
-    label = recipe.schema.label
-    objective = Objective(task=label.task, prediction_range=label.range)
-    network = build_network(recipe.model, prepared.encoder.layout, recipe.seed)
-    with tempfile.TemporaryDirectory(prefix="fieldwise-") as folder:
-        prepared.train.table.save(Path(folder) / "train")
-        result = fit(
-            network,
-            EncodedTable.open(Path(folder) / "train"),
-            prepared.valid.table,
-            settings=recipe.training,
-            objective=objective,
-            seed=recipe.seed,
-            valid_group=prepared.valid.group,
-            progress=progress,
-        )
-    test = evaluate(network, prepared.test.table, objective, prepared.test.group)
+    network, result = train_network(
+        recipe.model,
+        prepared.encoder.layout,
+        prepared.train,
+        prepared.valid,
+        label=recipe.schema.label,
+        settings=recipe.training,
+        seed=recipe.seed,
+        progress=progress,
+    )
+    test = evaluate(network, prepared.test.table, Objective.of(recipe.schema.label), prepared.test.group)
     run = Run(
         recipe=recipe,
         bundle=Bundle(
-            recipe.schema, prepared.encoder, recipe.model, network, _samples(recipe, prepared.valid.frame)
+            recipe.schema, prepared.encoder, recipe.model, network, sample_rows(recipe.schema, prepared.valid.frame)
         ),
         result=result,
         parameters=parameter_count(network),
         valid=result.best.metrics,
         test=test,
-        best_possible=_best_possible(prepared.test) if label.task == "binary" else None,
+        best_possible=_best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
         counts=prepared.counts,
         seconds=time.perf_counter() - began,
     )
-    about = {"recipe": {"name": recipe.name, "settings": recipe.to_dict()}, "run": run.record(), "history": [to_plain(look) for look in result.history]}
+    about = {
+        "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
+        "run": run.record(),
+        "history": result_to_plain(result)["history"],
+    }
     return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
-
-
-def _samples(recipe: Recipe, frame: pl.DataFrame) -> pl.DataFrame:
-    keys = [k for k in recipe.schema.keys if k in frame.columns]
-    return frame.select(list(dict.fromkeys([*keys, *recipe.schema.columns]))).head(SAMPLE_ROWS)
 
 
 def _best_possible(part: Part) -> dict[str, float] | None:

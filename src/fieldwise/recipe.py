@@ -40,8 +40,8 @@ class DataSettings:
     path: str | None = None
     separator: str | None = None
     rows: int = 120_000
-    users: int = 2_000
-    items: int = 800
+    users: int = 1_000
+    items: int = 400
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -1,12 +1,13 @@
 """What the columns of a table mean. A schema is written in Python or TOML, or inferred (`fieldwise.data.infer`)."""
 
 import dataclasses
+import math
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import tomli_w
 
@@ -130,8 +131,7 @@ class Sequence:
         _check_vocabulary(self.name, self.min_count, self.hash_buckets)
         if not self.separator:
             raise SchemaError(f"field {self.name!r}: separator must not be empty")
-        if self.max_length < 1:
-            raise SchemaError(f"field {self.name!r}: max_length must be at least 1, found {self.max_length}")
+        _check_count(f"field {self.name!r}: max_length", self.max_length)
 
 
 Field = Categorical | Numeric | Bag | Sequence
@@ -163,6 +163,18 @@ class Label:
     range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        if not self.column:
+            raise SchemaError("a label needs a column, found an empty name")
+        _check_choices(self, "label")
+        object.__setattr__(self, "drop_values", tuple(self.drop_values))
+        if self.positive_values is not None:
+            object.__setattr__(self, "positive_values", tuple(self.positive_values))
+            if not self.positive_values:
+                raise SchemaError("a label's positive_values must name at least one value, found none")
+        if self.range is not None:
+            object.__setattr__(self, "range", tuple(self.range))
+        if self.positive_above is not None and not math.isfinite(self.positive_above):
+            raise SchemaError(f"a label's positive_above must be finite, found {self.positive_above}")
         if self.positive_above is not None and self.positive_values is not None:
             raise SchemaError("a label takes positive_above or positive_values, not both")
         has_rule = self.positive_above is not None or self.positive_values is not None
@@ -170,8 +182,10 @@ class Label:
             raise SchemaError("a regression label takes no positive rule: leave out positive_above and positive_values")
         if self.task == "binary" and self.range is not None:
             raise SchemaError("a binary label takes no range: it is for task = 'regression'")
-        if self.range is not None and not self.range[0] < self.range[1]:
-            raise SchemaError(f"a label's range must rise, found {list(self.range)}")
+        if self.range is not None:
+            finite = len(self.range) == 2 and all(math.isfinite(bound) for bound in self.range)
+            if not finite or not self.range[0] < self.range[1]:
+                raise SchemaError(f"a label's range must be two finite numbers that rise, found {list(self.range)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,8 +214,10 @@ class Schema:
     keys: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        if isinstance(self.keys, str):
+            raise SchemaError(f"keys must be a list of columns, found the text {self.keys!r}: write [{self.keys!r}]")
         object.__setattr__(self, "fields", tuple(self.fields))
-        object.__setattr__(self, "keys", tuple(self.keys))
+        object.__setattr__(self, "keys", tuple(dict.fromkeys(self.keys)))
         if not self.fields:
             raise SchemaError("a schema needs at least one field, found none")
         repeated = [name for name, n in Counter(f.name for f in self.fields).items() if n > 1]
@@ -210,6 +226,11 @@ class Schema:
         leaking = [f.name for f in self.fields if f.column == self.label.column]
         if leaking:
             raise SchemaError(f"field {leaking[0]!r} reads the label's column {self.label.column!r}: remove the field")
+        for what, column in (("time", self.time), ("group", self.group)):
+            if column == self.label.column:
+                raise SchemaError(f"{what} must not be the label's column {column!r}: name another column or none")
+            if column == "":
+                raise SchemaError(f"{what} must name a column, found an empty name: leave it out where there is none")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -237,28 +258,41 @@ class Schema:
     @classmethod
     def from_toml(cls, source: str | Path) -> "Schema":
         """Read TOML text, or a file where `source` is a Path."""
-        text = source.read_text("utf-8") if isinstance(source, Path) else source
         where = str(source) if isinstance(source, Path) else "schema"
         try:
+            text = source.read_text("utf-8-sig") if isinstance(source, Path) else source
             return cls.from_dict(tomllib.loads(text), where)
+        except OSError as e:
+            raise SchemaError(f"the schema {where} cannot be read: {e.strerror or e}") from None
+        except UnicodeDecodeError as e:
+            raise SchemaError(f"the schema {where} must be UTF-8 text: byte {e.start} is not") from None
         except tomllib.TOMLDecodeError as e:
             raise SchemaError(f"{where} is not valid TOML: {e}") from None
 
 
 def _finish_field(f: Any) -> None:
-    if not f.name:
-        raise SchemaError("a field needs a name, found an empty one")
+    if not isinstance(f.name, str) or not f.name:
+        raise SchemaError(f"a field needs a name that is text, found {f.name!r}")
     if not f.column:
         object.__setattr__(f, "column", f.name)
-    for attribute in dataclasses.fields(f):
-        options = getattr(attribute.type, "__args__", ())
-        if getattr(attribute.type, "__origin__", None) is Literal and getattr(f, attribute.name) not in options:
-            found = getattr(f, attribute.name)
-            raise SchemaError(f"field {f.name!r}: {attribute.name} must be one of {list(options)}, found {found!r}")
+    _check_choices(f, f"field {f.name!r}")
+
+
+def _check_choices(settings: Any, what: str) -> None:
+    """Every Literal setting holds one of its values (built from TOML it does; from Python it may not)."""
+    for attribute in dataclasses.fields(settings):
+        found = getattr(settings, attribute.name)
+        if get_origin(attribute.type) is Literal and found not in get_args(attribute.type):
+            options = ", ".join(repr(option) for option in get_args(attribute.type))
+            raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {found!r}")
+
+
+def _check_count(what: str, count: object) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise SchemaError(f"{what} must be a whole number of at least 1, found {count!r}")
 
 
 def _check_vocabulary(name: str, min_count: int, hash_buckets: int | None) -> None:
-    if min_count < 1:
-        raise SchemaError(f"field {name!r}: min_count must be at least 1, found {min_count}")
-    if hash_buckets is not None and hash_buckets < 1:
-        raise SchemaError(f"field {name!r}: hash_buckets must be at least 1, found {hash_buckets}")
+    _check_count(f"field {name!r}: min_count", min_count)
+    if hash_buckets is not None:
+        _check_count(f"field {name!r}: hash_buckets", hash_buckets)

@@ -66,8 +66,8 @@ def fetch(
 def simulate(
     out: Annotated[Path, typer.Option(help="Where to write the log: .csv, .tsv, .parquet or .arrow.")],
     rows: Annotated[int, typer.Option(min=1, help="Rows of the log.")] = 120_000,
-    users: Annotated[int, typer.Option(min=1, help="Users of the service.")] = 2_000,
-    items: Annotated[int, typer.Option(min=1, help="Films of the service.")] = 800,
+    users: Annotated[int, typer.Option(min=1, help="Users of the service.")] = 1_000,
+    items: Annotated[int, typer.Option(min=1, help="Films of the service.")] = 400,
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
 ) -> None:
     """Write the simulated log of a film service, with the true probability of every row."""

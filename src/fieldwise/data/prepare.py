@@ -16,7 +16,7 @@ from fieldwise.data.splits import split_table
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 
-__all__ = ["Part", "Prepared", "prepare"]
+__all__ = ["EncodedParts", "Part", "Prepared", "encode_parts", "group_codes", "prepare"]
 
 PARTS = ("train", "valid", "test")
 
@@ -34,6 +34,19 @@ class Part:
         """Targets [N]."""
         assert self.table.y is not None, "prepared parts have targets"
         return self.table.y
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedParts:
+    """Parts by name (`train`, `valid` and, where there is one, `test`), with what was learned from `train`.
+
+    Args:
+        counts: rows of each part, negatives drawn.
+    """
+
+    encoder: Encoder
+    parts: Mapping[str, Part]
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +84,29 @@ def prepare(
     rows = read_label(frame, schema.label)
     indices = split_table(rows.frame, split, seed=seed, y=rows.y, time=schema.time, group=schema.group)
     frames = {name: rows.frame[getattr(indices, name)] for name in PARTS}
-    counts = {"dropped_by_label": rows.dropped}
+    encoded = encode_parts(frames, schema, seed=seed, negatives=negatives)
+    return Prepared(
+        encoder=encoded.encoder,
+        counts={"dropped_by_label": rows.dropped, **encoded.counts},
+        unseen={name: encoded.encoder.unseen(encoded.parts[name].frame) for name in PARTS if name != "train"},
+        **encoded.parts,
+    )
+
+
+def encode_parts(
+    frames: Mapping[str, pl.DataFrame], schema: Schema, *, seed: int, negatives: NegativeSampling | None = None
+) -> EncodedParts:
+    """Sample negatives, fit the encoder on the training rows and encode every part.
+
+    Args:
+        frames: `train`, `valid` and, if there is one, `test`; the label's rule has dropped its rows already.
+
+    Errors:
+        DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
+    """
+    counts = {}
     if negatives is not None:
-        frames, drawn = _with_negatives(frames, schema, negatives, seed)
-        counts["negatives_drawn"] = drawn
+        frames, counts["negatives_drawn"] = _with_negatives(frames, schema, negatives, seed)
     targets = {name: read_label(part, schema.label).y for name, part in frames.items()}
     if schema.label.task == "binary":
         _check_classes(targets, schema)
@@ -84,8 +116,7 @@ def prepare(
         for name, part in frames.items()
     }
     counts.update({f"{name}_rows": part.height for name, part in frames.items()})
-    unseen = {name: encoder.unseen(frames[name]) for name in PARTS if name != "train"}
-    return Prepared(encoder=encoder, counts=counts, unseen=unseen, **parts)
+    return EncodedParts(encoder=encoder, parts=parts, counts=counts)
 
 
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
@@ -97,7 +128,7 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
 
 
 def _with_negatives(
-    frames: dict[str, pl.DataFrame], schema: Schema, settings: NegativeSampling, seed: int
+    frames: Mapping[str, pl.DataFrame], schema: Schema, settings: NegativeSampling, seed: int
 ) -> tuple[dict[str, pl.DataFrame], int]:
     """Add sampled negatives to the parts that the settings name; positives are the rows whose target is above 0."""
     labels = {name: read_label(part, schema.label).y for name, part in frames.items()}
@@ -106,6 +137,8 @@ def _with_negatives(
     drawn = 0
     result = dict(frames)
     for number, name in enumerate(PARTS):
+        if name not in frames:
+            continue
         has_negatives = bool((labels[name] <= 0).any())
         if name not in settings.parts or (settings.only_where_missing and has_negatives):
             continue

@@ -10,7 +10,7 @@ from fieldwise.data.ordering import order_values
 from fieldwise.data.split_settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, SplitSettings, TimeSplit
 from fieldwise.errors import DataError
 
-__all__ = ["ColumnSplit", "LeaveLastOutSplit", "RandomSplit", "Split", "SplitSettings", "TimeSplit", "split_table"]
+__all__ = ["ColumnSplit", "LeaveLastOutSplit", "RandomSplit", "Split", "SplitSettings", "TimeSplit", "hold_out", "split_table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,29 @@ def split_table(
             f"empty; {_advice(settings, kept)}"
         )
     return split
+
+
+def hold_out(rows: int, share: float, *, seed: int = 0, y: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Divide rows in two at random: those that stay and those held out, the latter `share` of all, rounded half up.
+
+    Args:
+        y: where given, each of its values keeps its share on both sides, to within a row or two.
+
+    Returns:
+        Sorted row numbers, int64: those that stay, those held out.
+
+    Errors:
+        DataError: a side would be empty.
+
+    >>> [len(side) for side in hold_out(10, 0.2)]
+    [8, 2]
+    """
+    classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
+    part = _draw(rows, (share, 0.0), seed, classes)
+    kept, held = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
+    if not len(kept) or not len(held):
+        raise DataError(f"both sides need rows: a share of {share:g} of {rows} rows leaves one empty; give more rows")
+    return kept.astype(np.int64), held.astype(np.int64)
 
 
 def _advice(settings: SplitSettings, kept: int) -> str:

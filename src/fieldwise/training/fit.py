@@ -15,6 +15,7 @@ from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation import binary_metrics, regression_metrics
 from fieldwise.layout import Batch
 from fieldwise.models.scoring import score_batches
+from fieldwise.schema import Label
 from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.progress import Progress, Silent
 from fieldwise.training.settings import TrainingSettings
@@ -45,6 +46,11 @@ class Objective:
 
     task: Literal["binary", "regression"] = "binary"
     prediction_range: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, label: Label) -> "Objective":
+        """What a label asks for."""
+        return cls(task=label.task, prediction_range=label.range)
 
     def loss(self, logit: Tensor, y: Tensor) -> Tensor:
         """Mean loss over the batch, a scalar."""

@@ -1,0 +1,82 @@
+"""From encoded parts to a trained network, and what a run did as plain values."""
+
+import math
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fieldwise.config import parse, to_plain
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.prepare import Part
+from fieldwise.errors import BundleError
+from fieldwise.layout import Layout
+from fieldwise.models import ModelSettings
+from fieldwise.models.build import build_network
+from fieldwise.schema import Label
+from fieldwise.training.fit import FitResult, Objective, fit
+from fieldwise.training.progress import Progress
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["result_from_plain", "result_to_plain", "train_network"]
+
+
+def train_network(
+    model: ModelSettings,
+    layout: Layout,
+    train: Part,
+    valid: Part,
+    *,
+    label: Label,
+    settings: TrainingSettings,
+    seed: int,
+    progress: Progress | None = None,
+) -> tuple[nn.Module, FitResult]:
+    """Build a network and train it; it holds the weights of its best evaluation on the validation rows.
+
+    The encoded training rows are written to a temporary folder and mapped from there while training runs. Ctrl-C ends
+    training early, as in `fieldwise.training.fit.fit`.
+    """
+    network = build_network(model, layout, seed)
+    with tempfile.TemporaryDirectory(prefix="fieldwise-") as folder:
+        train.table.save(Path(folder) / "train")
+        result = fit(
+            network,
+            EncodedTable.open(Path(folder) / "train"),
+            valid.table,
+            settings=settings,
+            objective=Objective.of(label),
+            seed=seed,
+            valid_group=valid.group,
+            progress=progress,
+        )
+    return network, result
+
+
+def result_to_plain(result: FitResult) -> dict[str, Any]:
+    """Plain values for JSON, which has no NaN: what is not known (a loss before the first step) is None."""
+    plain: dict[str, Any] = _without_nan(to_plain(result))
+    return plain
+
+
+def result_from_plain(data: Mapping[str, Any], where: str = "the bundle's result") -> FitResult:
+    """The inverse of `result_to_plain`."""
+    return parse(FitResult, _with_nan(data), where, BundleError)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nan(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _with_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _with_nan(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(v) for v in value]
+    return math.nan if value is None else value
