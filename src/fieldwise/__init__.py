@@ -1,9 +1,119 @@
 """fieldwise: recommenders built on attention over feature fields.
 
-Importing it does nothing else; PyTorch is loaded with the first name that needs it.
+Importing it does nothing else; PyTorch, Polars and scikit-learn are loaded with the first name that needs them.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from fieldwise.errors import (
+    BundleError,
+    ConfigError,
+    DataError,
+    FieldwiseError,
+    MissingExtraError,
+    SchemaError,
+    TrainingError,
+)
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 
+if TYPE_CHECKING:
+    from fieldwise.bundle import Bundle
+    from fieldwise.data.encoder import Encoder
+    from fieldwise.data.infer import infer_schema
+    from fieldwise.data.negatives import NegativeSampling
+    from fieldwise.data.simulated import simulate
+    from fieldwise.data.split_settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, TimeSplit
+    from fieldwise.data.tables import as_table
+    from fieldwise.estimator import Recommender
+    from fieldwise.layout import Batch, Layout
+    from fieldwise.models import AFM, FM, LR, AutoInt, AutoIntPlus, IntTower
+    from fieldwise.pipeline import prepare_recipe, train_recipe
+    from fieldwise.recipe import Recipe, load_recipe, recipe_names
+    from fieldwise.recommend import Catalogue
+    from fieldwise.training.settings import TrainingSettings
+
 __version__ = "0.1.0"
-__all__ = ["Bag", "Categorical", "Label", "Numeric", "Schema", "Sequence", "__version__"]
+__all__ = [
+    "AFM",
+    "FM",
+    "LR",
+    "AutoInt",
+    "AutoIntPlus",
+    "Bag",
+    "Batch",
+    "Bundle",
+    "BundleError",
+    "Catalogue",
+    "Categorical",
+    "ColumnSplit",
+    "ConfigError",
+    "DataError",
+    "Encoder",
+    "FieldwiseError",
+    "IntTower",
+    "Label",
+    "Layout",
+    "LeaveLastOutSplit",
+    "MissingExtraError",
+    "NegativeSampling",
+    "Numeric",
+    "RandomSplit",
+    "Recipe",
+    "Recommender",
+    "Schema",
+    "SchemaError",
+    "Sequence",
+    "TimeSplit",
+    "TrainingError",
+    "TrainingSettings",
+    "__version__",
+    "as_table",
+    "infer_schema",
+    "load_recipe",
+    "prepare_recipe",
+    "recipe_names",
+    "simulate",
+    "train_recipe",
+]
+
+_LAZY = {
+    "AFM": "fieldwise.models",
+    "AutoInt": "fieldwise.models",
+    "AutoIntPlus": "fieldwise.models",
+    "Batch": "fieldwise.layout",
+    "Bundle": "fieldwise.bundle",
+    "Catalogue": "fieldwise.recommend",
+    "ColumnSplit": "fieldwise.data.split_settings",
+    "Encoder": "fieldwise.data.encoder",
+    "FM": "fieldwise.models",
+    "IntTower": "fieldwise.models",
+    "LR": "fieldwise.models",
+    "Layout": "fieldwise.layout",
+    "LeaveLastOutSplit": "fieldwise.data.split_settings",
+    "NegativeSampling": "fieldwise.data.negatives",
+    "RandomSplit": "fieldwise.data.split_settings",
+    "Recipe": "fieldwise.recipe",
+    "Recommender": "fieldwise.estimator",
+    "TimeSplit": "fieldwise.data.split_settings",
+    "TrainingSettings": "fieldwise.training.settings",
+    "as_table": "fieldwise.data.tables",
+    "infer_schema": "fieldwise.data.infer",
+    "load_recipe": "fieldwise.recipe",
+    "prepare_recipe": "fieldwise.pipeline",
+    "recipe_names": "fieldwise.recipe",
+    "simulate": "fieldwise.data.simulated",
+    "train_recipe": "fieldwise.pipeline",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'fieldwise' has no attribute {name!r}")
+    value: object = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import platform
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -41,10 +43,12 @@ from fieldwise.models.build import build_network, model_from_dict, model_to_dict
 from fieldwise.models.scoring import score_batches, sigmoid
 from fieldwise.schema import Schema
 
-__all__ = ["Bundle", "sample_rows"]
+__all__ = ["Bundle", "check_folder", "sample_rows"]
 
 FORMAT = 1
 MANIFEST = "bundle.json"
+PARTS = ("schema", "encoder", "weights", "samples")
+PART_NAME = re.compile(rf"({'|'.join(PARTS)})\.[0-9a-f]{{12}}\.(toml|json|safetensors|arrow)")
 SAMPLE_ROWS = 32
 SCORING_BATCH = 4096
 SCORE_TOLERANCE = 1e-4  # of a logit, relative above 1: other processors and thread counts add in another order
@@ -86,10 +90,10 @@ class Bundle:
         """Write the bundle; a bundle that is there already stays whole until the new one is complete.
 
         Errors:
-            BundleError: the folder holds files but no bundle.
+            BundleError: the folder holds files but no bundle (`check_folder` tells beforehand).
             DataError: the disk is full or the folder cannot be written to.
         """
-        previous = _files_of(folder)
+        check_folder(folder)
         samples = self.samples.head(SAMPLE_ROWS)
         contents = {
             "schema": (".toml", self.schema.to_toml().encode()),
@@ -114,8 +118,8 @@ class Bundle:
         }
         manifest["sha256"] = _manifest_digest(manifest)
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, allow_nan=False).encode())
-        for name in previous - {f["name"] for f in files.values()}:
-            (folder / name).unlink(missing_ok=True)
+        for stale in _parts_in(folder) - {f["name"] for f in files.values()}:
+            (folder / stale).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path) -> "Bundle":
@@ -125,34 +129,52 @@ class Bundle:
             BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved.
         """
         manifest = _read_manifest(folder)
-        content = {part: _read_part(folder, part, entry) for part, entry in manifest["files"].items()}
+        content = {part: _read_part(folder, part, manifest) for part in PARTS}
         try:
             schema = Schema.from_toml(content["schema"].decode())
             encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
             settings = model_from_dict(manifest["model"], "the bundle's model")
             network = build_network(settings, encoder.layout, seed=0)
             network.load_state_dict(load_tensors(content["weights"]))
-            samples = pl.read_ipc(io.BytesIO(content["samples"]), memory_map=False)
+            samples = pl.read_ipc(io.BytesIO(content["samples"]))
             expected = np.asarray(manifest["sample_scores"], dtype=np.float64)
-        except (FieldwiseError, SafetensorError, KeyError, RuntimeError, ValueError, pl.exceptions.PolarsError) as e:
+            bundle = cls(schema, encoder, settings, network.eval(), samples, manifest["about"])
+            found = bundle.score(samples)
+        except (FieldwiseError, SafetensorError, LookupError, TypeError, RuntimeError, ValueError, PolarsError) as e:
             reason = str(e).splitlines()[0]
             raise BundleError(f"the bundle {folder} cannot be read: {reason}; save it again with this version") from e
-        network.eval()
-        bundle = cls(schema, encoder, settings, network, samples, manifest["about"])
-        bundle._check_scores(folder, expected)
+        _check_scores(folder, found, expected)
         return bundle
 
-    def _check_scores(self, folder: Path, expected: np.ndarray) -> None:
-        found = self.score(self.samples)
-        if found.shape != expected.shape:
-            raise BundleError(f"the bundle {folder} is damaged: {expected.size} sample scores for {found.size} rows")
-        off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
-        if not np.all(off <= SCORE_TOLERANCE):
-            row = int(np.nanargmax(np.where(np.isnan(off), np.inf, off)))
-            raise BundleError(
-                f"a bundle must score as when it was saved: {folder} gives {found[row]:.6g} for sample row {row}, "
-                f"saved was {expected[row]:.6g}; train and save it again with this version"
-            )
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that a bundle cannot be saved to, before any work is spent on one.
+
+    Errors:
+        BundleError: it is a file, or holds files but no bundle.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise BundleError(f"a bundle is a folder, but {folder} is a file; choose another name")
+    if not folder.exists() or (folder / MANIFEST).exists():
+        return
+    strangers = sorted({p.name for p in folder.iterdir() if not p.name.startswith(".")} - _parts_in(folder))
+    if strangers:
+        raise BundleError(
+            f"a bundle needs a folder of its own: {folder} holds other files, such as {strangers[0]!r}; choose another "
+            "folder"
+        )
+
+
+def _check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None:
+    if found.shape != expected.shape:
+        raise BundleError(f"the bundle {folder} is damaged: {expected.size} sample scores for {found.size} rows")
+    off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
+    if not np.all(off <= SCORE_TOLERANCE):
+        row = int(np.nanargmax(np.where(np.isnan(off), np.inf, off)))
+        raise BundleError(
+            f"a bundle must score as when it was saved: {folder} gives {found[row]:.6g} for sample row {row}, "
+            f"saved was {expected[row]:.6g}; train and save it again with this version"
+        )
 
 
 def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
@@ -187,26 +209,9 @@ def _manifest_digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _files_of(folder: Path) -> set[str]:
-    """Names of the files of the bundle in `folder`, none where there is no bundle yet."""
-    if not folder.exists() or not any(folder.iterdir()):
-        return set()
-    if not (folder / MANIFEST).exists():
-        strangers = [p.name for p in folder.iterdir() if not p.name.startswith(".")]
-        if strangers and not all(_is_part(name) for name in strangers):
-            raise BundleError(
-                f"a bundle needs a folder of its own: {folder} holds other files, such as {strangers[0]!r}; choose another "
-                "folder"
-            )
-        return set(strangers)
-    try:
-        return {entry["name"] for entry in _read_manifest(folder)["files"].values()}
-    except BundleError:
-        return set()
-
-
-def _is_part(name: str) -> bool:
-    return name.split(".")[0] in ("schema", "encoder", "weights", "samples")
+def _parts_in(folder: Path) -> set[str]:
+    """Names of the files that a bundle's saving, whole or broken off, has put into `folder`."""
+    return {p.name for p in folder.iterdir() if PART_NAME.fullmatch(p.name)} if folder.exists() else set()
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -222,27 +227,31 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
         raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} has no format number")
     if manifest["format"] > FORMAT:
-        made_by = manifest.get("versions", {}).get("fieldwise", "a newer version")
         raise BundleError(
-            f"the bundle {folder} has format {manifest['format']} (fieldwise {made_by}), but this fieldwise "
-            f"{fieldwise.__version__} reads up to format {FORMAT}: install a newer fieldwise"
+            f"the bundle {folder} has format {manifest['format']}, but this fieldwise {fieldwise.__version__} reads up "
+            f"to format {FORMAT}: install a newer fieldwise"
         )
     if manifest.get("sha256") != _manifest_digest(manifest):
         raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} does not have the checksum that it names")
     return manifest
 
 
-def _read_part(folder: Path, part: str, entry: Mapping[str, Any]) -> bytes:
-    name = str(entry["name"])
-    if Path(name).name != name:
-        raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} names {name!r}, which is not a file beside it")
+def _read_part(folder: Path, part: str, manifest: Mapping[str, Any]) -> bytes:
+    try:
+        name, expected = str(manifest["files"][part]["name"]), str(manifest["files"][part]["sha256"])
+    except (LookupError, TypeError):
+        raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} names no file for {part}") from None
+    if not PART_NAME.fullmatch(name):
+        raise BundleError(f"the bundle {folder} is damaged: {MANIFEST} names {name!r}, which is no file of a bundle")
     try:
         content = (folder / name).read_bytes()
     except OSError as e:
-        raise BundleError(f"the bundle {folder} is damaged: {name} ({part}) cannot be read: {e.strerror or e}") from None
+        reason = e.strerror or e
+        raise BundleError(f"the bundle {folder} is damaged: {name} ({part}) cannot be read: {reason}") from None
     found = hashlib.sha256(content).hexdigest()
-    if found != entry["sha256"]:
+    if found != expected:
         raise BundleError(
-            f"the bundle {folder} is damaged: {name} has SHA-256 {found[:12]}…, saved was {entry['sha256'][:12]}…"
+            f"the bundle {folder} is damaged: {name} has SHA-256 {found[:12]}…, saved was {expected[:12]}…; copy it "
+            "again"
         )
     return content

@@ -133,7 +133,10 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
 def _best_possible(part: Part) -> dict[str, float] | None:
     if PROBABILITY not in part.frame.columns:
         return None
-    p = part.frame.get_column(PROBABILITY).to_numpy()
+    column = part.frame.get_column(PROBABILITY)
+    if not (column.dtype.is_float() and column.is_between(0, 1, closed="none").all()):
+        return None
+    p = column.to_numpy()
     return binary_metrics(part.y.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)
 
 

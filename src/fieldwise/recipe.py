@@ -116,9 +116,11 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe by its name in the package or by the path of a TOML file.
 
     A file may say `extends = "OTHER"` (a file beside it, without `.toml`): its settings are laid over those of
-    OTHER, table by table. Lists are replaced whole, and so is a table whose `kind`, `name` or `task` differs.
+    OTHER, table by table. Lists are replaced whole, and so is a table whose `kind`, `name` or `task` differs, and
+    data by `name` where data by `path` are given.
 
     Args:
+        source: a name that `recipe_names` gives, or the path of a TOML file.
         overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`.
 
     Errors:
@@ -164,10 +166,15 @@ def _read(file: Path, name: str, seen: tuple[str, ...]) -> dict[str, Any]:
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        replaced = both and any(value.get(choice, merged[key].get(choice)) != merged[key].get(choice) for choice in CHOICES)
-        merged[key] = _merge(merged[key], value) if both and not replaced else value
+        old = merged.get(key)
+        mergeable = isinstance(value, Mapping) and isinstance(old, Mapping) and not _replaces(value, old)
+        merged[key] = _merge(merged[key], value) if mergeable else value
     return merged
+
+
+def _replaces(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """Whether a table chooses something else than the one below it, whose settings then mean nothing."""
+    return ("path" in new and "name" in old) or any(c in new and new[c] != old.get(c) for c in CHOICES)
 
 
 def _parse_override(override: str) -> dict[str, Any]:

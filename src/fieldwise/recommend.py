@@ -34,7 +34,11 @@ def recommend(
     """The n items of highest score for a user, in the context of the user's last row in the log.
 
     Args:
+        bundle: scores the rows.
         log: raw rows with the columns of the bundle's schema; every item in it is a candidate.
+        catalogue: the columns of users, items and titles.
+        user: whom to recommend to, as text.
+        n: how many items, or fewer where the log has no more.
         exclude_seen: leave out items that the log has for this user.
 
     Returns:
@@ -43,7 +47,8 @@ def recommend(
     Errors:
         DataError: a column is missing, or the log does not know the user.
     """
-    for column in (catalogue.user, catalogue.item, *([catalogue.title] if catalogue.title else [])):
+    shown = [catalogue.item, *([catalogue.title] if catalogue.title else [])]
+    for column in (catalogue.user, *shown, *bundle.schema.columns):
         if column not in log.columns:
             raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
     own = log.filter(as_text(log.get_column(catalogue.user)) == user)
@@ -51,12 +56,11 @@ def recommend(
         raise DataError(f"the log has no row of user {user!r} in column {catalogue.user!r}; choose a user of the log")
     time = bundle.schema.time
     last = (own.sort(time, maintain_order=True) if time in own.columns else own).tail(1)
-    items = log.unique(catalogue.item, keep="first", maintain_order=True)
+    items = log.drop_nulls(catalogue.item).unique(catalogue.item, keep="first", maintain_order=True)
     if exclude_seen:
         items = items.join(own.select(catalogue.item).unique(), on=catalogue.item, how="anti")
     taken = {f.column for f in bundle.schema.with_role("item")} | {catalogue.item, catalogue.title}
     others = [c for c in bundle.schema.columns if c not in taken]
     rows = items.select([c for c in items.columns if c in taken]).join(last.select(others), how="cross")
-    shown = [catalogue.item, *([catalogue.title] if catalogue.title else [])]
     scored = rows.select(shown).with_columns(pl.Series(SCORE, bundle.predict(rows)))
     return scored.sort([SCORE, catalogue.item], descending=[True, False]).head(n)

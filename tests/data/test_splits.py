@@ -16,6 +16,7 @@ from fieldwise.data.splits import (
     Split,
     SplitSettings,
     TimeSplit,
+    hold_out,
     split_table,
 )
 from fieldwise.errors import ConfigError, DataError
@@ -240,3 +241,25 @@ def test_settings_are_built_from_plain_mappings() -> None:
     assert parse(holder, {"split": {"kind": "time", "valid": 0.2}}, "recipe").split == TimeSplit(valid=0.2)
     with pytest.raises(ConfigError, match="column, leave-last-out, random, time"):
         parse(holder, {"split": {"kind": "tme"}}, "recipe")
+
+
+def test_hold_out_at_random_keeps_the_labels_shares_and_is_seeded() -> None:
+    y = np.array([1.0] * 100 + [0.0] * 900)
+    stay, held = hold_out(rows(1000), 0.2, seed=5, y=y)
+    assert sorted([*stay, *held]) == list(range(1000))
+    assert (len(held), y[held].sum()) == (200, 20)
+    assert np.array_equal(held, hold_out(rows(1000), 0.2, seed=5, y=y)[1])
+    assert not np.array_equal(held, hold_out(rows(1000), 0.2, seed=6, y=y)[1])
+
+
+def test_hold_out_by_time_takes_the_latest_and_never_parts_a_moment() -> None:
+    frame = pl.DataFrame({"t": [3, 1, 2, 3, 1, 2, 3, 3]})
+    assert hold_out(frame, 0.25, time="t")[1].tolist() == [0, 3, 6, 7]
+
+
+@pytest.mark.parametrize(("share", "frame"), [(0.1, pl.DataFrame({"t": [1, 2, 3]})), (0.5, pl.DataFrame({"t": [1]}))])
+def test_hold_out_needs_rows_on_both_sides(share: float, frame: pl.DataFrame) -> None:
+    with pytest.raises(DataError, match="one side empty"):
+        hold_out(frame, share)
+    with pytest.raises(DataError, match="one side empty"):
+        hold_out(frame.with_columns(t=pl.lit(1)), share, time="t")

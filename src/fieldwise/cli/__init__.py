@@ -1,13 +1,15 @@
-"""The command line: thin; it parses, calls and prints. Results on standard output, everything else on standard error."""
+"""The command line: thin; it parses, calls and prints.
+
+Results go to standard output, everything else to standard error.
+"""
 
 import errno
-import os
 import sys
 from collections.abc import Sequence
 
 from fieldwise.errors import FieldwiseError
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 USER_FAULT = 2
 INTERRUPTED = 130
@@ -28,16 +30,13 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(e), USER_FAULT)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output is gone (`fieldwise … | head`): nothing more to say, to anybody.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as e:
         if e.errno == errno.ENOSPC:
             return _fail(f"the disk is full{f' at {e.filename}' if e.filename else ''}: free space and run it again", 1)
         return _fail(f"the machine refused: {e}", 1)
     except MemoryError:
-        return _fail("the memory is full: use a smaller batch_size or fewer rows (`fieldwise describe` estimates both)", 1)
+        hint = "use a smaller batch_size or fewer rows (`fieldwise describe` estimates both)"
+        return _fail(f"the memory is full: {hint}", 1)
     except Exception as e:
         # The parser's own errors (unknown option, bad value) know how to show themselves; anything else is a bug.
         show = getattr(e, "show", None)

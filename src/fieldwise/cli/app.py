@@ -40,7 +40,9 @@ def _root(version: Annotated[bool, version_option()] = False) -> None:
 
 @app.command()
 def demo(
-    data: Annotated[str, typer.Option(help="simulated, or a public set with recipes, such as movielens-1m.")] = "simulated",
+    data: Annotated[
+        str, typer.Option(help="simulated, or a public set with recipes, such as movielens-1m.")
+    ] = "simulated",
     out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
     data_dir: DataDir = None,
@@ -73,7 +75,9 @@ def train(
 @app.command()
 def evaluate(
     bundle: BundleFolder,
-    data: Annotated[Path | None, typer.Option(help="A table with labels; the recipe's test rows where left out.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A table with labels; the recipe's test rows where left out.")
+    ] = None,
     data_dir: DataDir = None,
     json: AsJson = False,
     threads: Threads = None,

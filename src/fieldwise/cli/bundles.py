@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from rich.console import Console
 
 from fieldwise.bundle import Bundle
 from fieldwise.cli.options import resolve_data_dir, set_threads
-from fieldwise.cli.show import metrics_table, say
+from fieldwise.cli.show import console, metrics_table, say
 from fieldwise.data.labels import read_label
 from fieldwise.data.prepare import group_codes
 from fieldwise.data.tables import as_table, write_table
@@ -44,7 +43,7 @@ def run_evaluate(folder: Path, data: Path | None, data_dir: Path | None, as_json
         json_module.dump({"bundle": str(folder), "data": where, "metrics": metrics}, sys.stdout, indent=1)
         print()
     else:
-        Console().print(metrics_table({where: metrics}))
+        console().print(metrics_table({where: metrics}))
 
 
 def run_predict(folder: Path, data: Path, out: Path, threads: int | None) -> None:

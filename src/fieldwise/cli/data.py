@@ -9,16 +9,18 @@ from fieldwise.cli.options import DataDir
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Public data sets, the simulated log, and schemas for tables of one's own.", no_args_is_help=True)
+app = typer.Typer(
+    help="Public data sets, the simulated log, and schemas for tables of one's own.", no_args_is_help=True
+)
 
 
 @app.command("list")
 def list_sets(data_dir: DataDir = None) -> None:
     """List the public data sets: rows, terms, and whether they are at hand."""
-    from rich.console import Console
     from rich.table import Table
 
     from fieldwise.cli.options import resolve_data_dir
+    from fieldwise.cli.show import console
     from fieldwise.data.public import PUBLIC_SETS
 
     folder = resolve_data_dir(data_dir)
@@ -27,9 +29,9 @@ def list_sets(data_dir: DataDir = None) -> None:
         how = f"fieldwise data fetch {name}" if public.files else "by hand"
         table.add_row(name, f"{public.rows:,}", "yes" if public.present(folder) else "no", how, public.licence)
     table.add_row("simulated", "any", "yes", "fieldwise data simulate", "none: it is made up")
-    console = Console()
-    console.print(table)
-    console.print(f"data folder: {folder}", highlight=False, soft_wrap=True)
+    out = console()
+    out.print(table)
+    out.print(f"data folder: {folder}")
 
 
 @app.command()
@@ -52,7 +54,13 @@ def fetch(
         raise ConfigError(f"no data set is named {name!r}: {nearest(name, PUBLIC_SETS)}")
     folder = resolve_data_dir(data_dir)
     say(f"{PUBLIC_SETS[name].title}: {PUBLIC_SETS[name].licence}")
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=None)
         files = fetch_set(

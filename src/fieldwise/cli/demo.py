@@ -1,7 +1,7 @@
 """`fieldwise demo`: six models side by side on one log, a leaderboard, and ten recommendations by name."""
 
 import dataclasses
-import os
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,9 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from fieldwise.bundle import check_folder
 from fieldwise.cli.options import resolve_data_dir, set_threads
-from fieldwise.cli.show import say
+from fieldwise.cli.show import console, row_counts, say
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.prepare import Prepared
@@ -55,25 +56,32 @@ def run_demo(data: str, out: Path, seed: int, data_dir: Path | None, quiet: bool
     set_threads(threads)
     demo = DEMOS[data]
     recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=seed) for name in demo.recipes]
+    for recipe in recipes:
+        check_folder(_folder(out, recipe))
     frame = load_frame(recipes[0].data, resolve_data_dir(data_dir))
     prepared = prepare_recipe(recipes[0], Path(), frame)
-    counts = prepared.counts
-    say(f"{data}: {counts['train_rows']:,} training, {counts['valid_rows']:,} validation, {counts['test_rows']:,} test rows")
+    say(f"{data}: {row_counts(prepared.counts)}")
     runs = []
     for recipe in recipes:
-        run = train_recipe(recipe, _prepared_for(recipe, recipes[0], prepared, frame), progress_for(recipe.name, quiet=quiet))
-        run.bundle.save(out / recipe.name.split("/")[1])
+        run = train_recipe(
+            recipe, _prepared_for(recipe, recipes[0], prepared, frame), progress_for(recipe.name, quiet=quiet)
+        )
+        run.bundle.save(_folder(out, recipe))
         runs.append(run)
         if run.result.stopped == "interrupted":
             say("interrupted: this and the models before it are saved, the others are left out")
             break
-    console = Console(width=None if os.isatty(1) else 110)
-    console.print(leaderboard(runs))
+    screen = console()
+    screen.print(leaderboard(runs))
     best = max(runs, key=lambda run: run.valid["auc"])
-    _recommendations(console, best, demo.catalogue, prepared.train.frame, frame)
-    console.print(f"bundles: {out}/", highlight=False, soft_wrap=True)
+    _recommendations(screen, best, demo.catalogue, prepared.train.frame, frame)
+    screen.print(f"bundles: {out}/")
     if runs[-1].result.stopped == "interrupted":
         raise KeyboardInterrupt
+
+
+def _folder(out: Path, recipe: Recipe) -> Path:
+    return out / recipe.name.split("/")[1]
 
 
 def leaderboard(runs: Sequence[Run]) -> Table:
@@ -87,13 +95,15 @@ def leaderboard(runs: Sequence[Run]) -> Table:
             f"{run.test['auc']:.4f}",
             f"{run.test['logloss']:.4f}",
             f"{run.parameters:,}",
-            f"{run.result.seconds_per_epoch:.1f}",
+            "-" if math.isnan(run.result.seconds_per_epoch) else f"{run.result.seconds_per_epoch:.1f}",
             f"{run.result.epochs}",
             f"{run.seconds:.0f}",
         )
     best = runs[-1].best_possible
     if best is not None:
-        table.add_row("best possible (true probability)", f"{best['auc']:.4f}", f"{best['logloss']:.4f}", "", "", "", "")
+        table.add_row(
+            "best possible (true probability)", f"{best['auc']:.4f}", f"{best['logloss']:.4f}", "", "", "", ""
+        )
     return table
 
 
@@ -102,11 +112,13 @@ def _prepared_for(recipe: Recipe, first: Recipe, prepared: Prepared, frame: pl.D
     return prepared if same else prepare_recipe(recipe, Path(), frame)
 
 
-def _recommendations(console: Console, best: Run, catalogue: Catalogue, known: pl.DataFrame, frame: pl.DataFrame) -> None:
+def _recommendations(
+    screen: Console, best: Run, catalogue: Catalogue, known: pl.DataFrame, frame: pl.DataFrame
+) -> None:
     user = str(as_text(known.get_column(catalogue.user)).mode().sort()[0])
     top = recommend(best.bundle, frame, catalogue, user)
-    console.print(f"\nten films for user {user} by {best.recipe.name} (best on validation rows), none seen before:")
+    screen.print(f"\nten films for user {user} by {best.recipe.name} (best on validation rows), none seen before:")
     table = Table(*top.columns, box=None)
     for row in top.iter_rows():
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row))
-    console.print(table)
+    screen.print(table)

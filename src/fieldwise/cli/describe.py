@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
 from fieldwise.cli.options import resolve_data_dir
+from fieldwise.cli.show import console
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Prepared
 from fieldwise.models import parameter_count
@@ -35,21 +35,21 @@ def run_describe(name: str, settings: Sequence[str], data_dir: Path | None, as_j
         json_module.dump(facts, sys.stdout, indent=1)
         print()
         return
-    console = Console()
-    console.print(f"[bold]{recipe.name}[/bold]: {recipe.description}".rstrip(": "), soft_wrap=True)
+    out = console()
+    out.print(f"{recipe.name}: {recipe.description}".rstrip(": "))
     fields = Table("field", "role", "kind", "rows of the table", "unseen in test", box=None)
     for f in facts["fields"]:
         unseen = f["unseen_in_test"]
         fields.add_row(f["name"], f["role"], f["kind"], f"{f['rows']:,}", "" if unseen is None else f"{unseen:.1%}")
-    console.print(fields)
+    out.print(fields)
     parts = Table("parameter", "shape", "numbers", box=None)
     for p in facts["parameters"]:
         parts.add_row(p["name"], " x ".join(map(str, p["shape"])), f"{p['numbers']:,}")
-    console.print(parts)
+    out.print(parts)
     rows = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
     memory = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts["memory_mib"].items())
-    console.print(f"{facts['parameter_count']:,} parameters; {rows}", highlight=False, soft_wrap=True)
-    console.print(f"memory estimate in MiB: {memory}", highlight=False, soft_wrap=True)
+    out.print(f"{facts['parameter_count']:,} parameters; {rows}")
+    out.print(f"memory estimate in MiB: {memory}")
 
 
 def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 import fieldwise
 from fieldwise.cli.options import resolve_data_dir
+from fieldwise.cli.show import console
 from fieldwise.data.public import PUBLIC_SETS
 
 __all__ = ["run_doctor"]
@@ -31,21 +31,21 @@ def run_doctor(data_dir: Path | None, as_json: bool) -> None:
         json_module.dump(facts, sys.stdout, indent=1)
         print()
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
-    console.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
-    console.print("extras: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["extras"].items()))
-    console.print(
+    out = console()
+    out.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
+    out.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
+    out.print("extras: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["extras"].items()))
+    out.print(
         f"{facts['cores']} cores, {facts['threads']} threads, vector instructions {facts['cpu_capability']}, "
         f"GPU {facts['gpu'] or 'none'}, {facts['free_disk_gib']:.1f} GiB free on disk"
     )
-    console.print("operations: plain PyTorch for all of them (this version has no native ones)")
+    out.print("operations: plain PyTorch for all of them (this version has no native ones)")
     at_hand = ", ".join(facts["data_sets"]) or "none"
-    console.print(f"data sets in {facts['data_dir']}: {at_hand}")
+    out.print(f"data sets in {facts['data_dir']}: {at_hand}")
     for problem in facts["attention"]:
-        console.print(f"- {problem}")
+        out.print(f"- {problem}")
     if not facts["attention"]:
-        console.print("nothing wants attention")
+        out.print("nothing wants attention")
 
 
 def examine(data_dir: Path | None) -> dict[str, Any]:

@@ -3,11 +3,17 @@
 import sys
 from collections.abc import Mapping
 
+from rich.console import Console
 from rich.table import Table
 
-__all__ = ["format_metric", "metrics_table", "say"]
+__all__ = ["console", "format_metric", "metrics_table", "row_counts", "say"]
 
 COUNTS = ("rows", "groups", "skipped_groups", "skipped_rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
+
+
+def console() -> Console:
+    """Standard output for tables. Text is shown as it is: brackets in a column's name or a title are no markup."""
+    return Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False, soft_wrap=True)
 
 
 def say(sentence: str) -> None:
@@ -27,3 +33,11 @@ def metrics_table(columns: Mapping[str, Mapping[str, float]]) -> Table:
     for name in names:
         table.add_row(name, *(format_metric(name, m[name]) if name in m else "" for m in columns.values()))
     return table
+
+
+def row_counts(counts: Mapping[str, int]) -> str:
+    """The counts of `prepare` in a sentence."""
+    names = {"dropped_by_label": "dropped by the label's rule", "negatives_drawn": "negatives drawn"}
+    parts = [f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test")]
+    extra = [f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key)]
+    return ", ".join([*parts, *extra]) + " rows"

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 
+from fieldwise.bundle import check_folder
 from fieldwise.cli.options import resolve_data_dir, set_threads
-from fieldwise.cli.show import metrics_table, say
+from fieldwise.cli.show import console, metrics_table, row_counts, say
 from fieldwise.pipeline import Run, prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
@@ -34,24 +34,19 @@ def run_train(
     recipe = load_recipe(name, settings)
     if seed is not None:
         recipe = dataclasses.replace(recipe, seed=seed)
-    folder = out or Path("runs") / f"{Path(recipe.name).with_suffix('').as_posix().replace('/', '-')}-seed{recipe.seed}"
+    short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
+    folder = out or Path("runs") / f"{short}-seed{recipe.seed}"
+    check_folder(folder)
     prepared = prepare_recipe(recipe, resolve_data_dir(data_dir))
     if not quiet:
-        say(f"{recipe.name}: {_counts(prepared.counts)}")
+        say(f"{recipe.name}: {row_counts(prepared.counts)}")
     run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
     run.bundle.save(folder)
     if run.result.stopped == "interrupted":
-        say(f"interrupted in epoch {run.result.epochs}: the best so far (epoch {run.result.best.epoch:g}) is in {folder}")
+        best = f"the best so far (after epoch {run.result.best.epoch:.4g})"
+        say(f"interrupted in epoch {run.result.epochs}: {best} is in {folder}")
     _show(run, folder, as_json)
     return INTERRUPTED if run.result.stopped == "interrupted" else 0
-
-
-def _counts(counts: object) -> str:
-    assert isinstance(counts, dict)
-    names = {"dropped_by_label": "dropped by the label's rule", "negatives_drawn": "negatives drawn"}
-    parts = [f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test")]
-    extra = [f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key)]
-    return ", ".join([*parts, *extra]) + " rows"
 
 
 def _show(run: Run, folder: Path, as_json: bool) -> None:
@@ -59,15 +54,13 @@ def _show(run: Run, folder: Path, as_json: bool) -> None:
         json.dump({**run.record(), "bundle": str(folder)}, sys.stdout, indent=1)
         print()
         return
-    console = Console()
+    out = console()
     columns = {"valid": run.valid, "test": run.test}
     if run.best_possible is not None:
         columns["best possible on test"] = run.best_possible
-    console.print(metrics_table(columns))
+    out.print(metrics_table(columns))
     epoch = f"{run.result.seconds_per_epoch:.1f} s an epoch, " if run.result.seconds_per_epoch > 0 else ""
-    console.print(
-        f"{run.parameters:,} parameters, best after epoch {run.result.best.epoch:g} of {run.result.epochs} "
+    out.print(
+        f"{run.parameters:,} parameters, best after epoch {run.result.best.epoch:.4g} of {run.result.epochs} "
         f"(stopped by {run.result.stopped}), {epoch}{run.seconds:.0f} s in all. Bundle: {folder}",
-        soft_wrap=True,
-        highlight=False,
     )

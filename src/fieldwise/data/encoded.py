@@ -20,15 +20,17 @@ from torch import Tensor
 
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import DataError
-from fieldwise.layout import Batch, FieldLayout, Layout
+from fieldwise.files import write_atomically
+from fieldwise.layout import Batch, Layout
 
 __all__ = ["EncodedTable"]
 
 FORMAT = 1
+ABOUT = "table.json"
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EncodedTable:
     """N encoded rows.
 
@@ -64,7 +66,7 @@ class EncodedTable:
         """
         rows = len(self) if order is None else int(order.shape[0])
         starts = _starts(rows, batch_size)
-        for start, end in zip(starts, [*starts[1:], rows], strict=True):
+        for start, end in zip(starts, [*starts, rows][1:], strict=True):
             yield self.batch(slice(start, end) if order is None else order[start:end])
 
     def num_batches(self, batch_size: int) -> int:
@@ -93,7 +95,7 @@ class EncodedTable:
         groups = int(means.shape[0])
         if groups == 0:
             return _NO_IDS, _NO_SEGMENTS, _NO_WEIGHTS
-        row_numbers = torch.arange(len(self))[rows] if isinstance(rows, slice) else rows
+        row_numbers = torch.from_numpy(np.arange(*rows.indices(len(self)))) if isinstance(rows, slice) else rows
         bags = (row_numbers[:, None] * groups + torch.arange(groups)).reshape(-1)
         starts = offsets[bags]
         lengths = offsets[bags + 1] - starts
@@ -104,27 +106,34 @@ class EncodedTable:
         return flat[positions], segments, share[segments]
 
     def save(self, folder: Path) -> None:
-        """Write the table to a new folder: written under a temporary name, flushed, then renamed."""
+        """Write the table to a folder: under a temporary name, flushed, then renamed over an older table.
+
+        Errors:
+            DataError: the folder holds something else, the disk is full or the place cannot be written to; an older
+                table there is then as it was.
+        """
+        if folder.exists() and not (folder / ABOUT).is_file():
+            raise DataError(f"cannot write {folder}: it exists and is no encoded table; choose another folder")
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         except OSError as e:
             raise DataError(f"cannot write {folder}: {e.strerror or e}") from e
         try:
+            new = partial / "new"
+            new.mkdir()
             for name in (*ARRAYS, "y"):
                 array = getattr(self, name)
                 if array is not None:
-                    with open(partial / f"{name}.npy", "wb") as file:
+                    with open(new / f"{name}.npy", "wb") as file:
                         np.save(file, array, allow_pickle=False)
                         file.flush()
                         os.fsync(file.fileno())
             about = {"format": FORMAT, "rows": len(self), "layout": to_plain(self.layout)}
-            (partial / "table.json").write_text(json.dumps(about), "utf-8")
-            if folder.exists():
-                shutil.rmtree(folder)
-            partial.rename(folder)
+            write_atomically(new / ABOUT, json.dumps(about).encode())
+            _replace(new, folder, partial / "old")
         except OSError as e:
-            raise DataError(f"cannot write {folder}: {e.strerror or e}; free space there or choose another folder") from e
+            raise DataError(f"cannot write {folder}: {e.strerror or e}; free space or choose another folder") from e
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -133,19 +142,29 @@ class EncodedTable:
         """Map a saved table into memory: nothing is read until it is used.
 
         Errors:
-            DataError: no table there, or one of another format.
+            DataError: no table there, a damaged one, or one of another format.
         """
         try:
-            about = json.loads((folder / "table.json").read_text("utf-8"))
+            about = json.loads((folder / ABOUT).read_text("utf-8"))
             # Copy-on-write: the file is never changed, and PyTorch takes the mapping as it is.
             arrays = {name: _map(folder / f"{name}.npy") for name in ARRAYS}
             y = _map(folder / "y.npy") if (folder / "y.npy").exists() else None
         except (OSError, ValueError) as e:
             raise DataError(f"{folder} holds no encoded table that can be read: {e}; encode the data again") from None
-        if about.get("format") != FORMAT:
-            raise DataError(f"{folder} has table format {about.get('format')!r}, this version reads {FORMAT}")
-        fields = tuple(parse(FieldLayout, f, f"{folder}: layout", DataError) for f in about["layout"]["fields"])
-        return cls(Layout(fields), arrays["ids"], arrays["values"], arrays["bag_ids"], arrays["bag_offsets"], y)
+        found = about.get("format") if isinstance(about, dict) else None
+        if found != FORMAT:
+            raise DataError(f"{folder} has table format {found!r}, this version reads {FORMAT}; encode the data again")
+        layout = parse(Layout, about.get("layout"), f"{folder}: layout", DataError)
+        table = cls(layout, arrays["ids"], arrays["values"], arrays["bag_ids"], arrays["bag_offsets"], y)
+        bags = len(layout.positions(kind="bag")) * len(table)
+        if (
+            about.get("rows") != len(table)
+            or table.values.shape[0] != len(table)
+            or table.bag_offsets.shape[0] != bags + 1
+            or (y is not None and y.shape[0] != len(table))
+        ):
+            raise DataError(f"{folder} holds arrays of different numbers of rows; encode the data again")
+        return table
 
 
 _NO_IDS = torch.empty(0, dtype=torch.int32)
@@ -158,6 +177,19 @@ def _starts(rows: int, batch_size: int) -> list[int]:
     if batch_size > 1 and len(starts) > 1 and rows - starts[-1] == 1:
         starts.pop()
     return starts
+
+
+def _replace(new: Path, folder: Path, aside: Path) -> None:
+    """Rename `new` to `folder`; what stood there goes aside, and comes back where that fails."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    folder.rename(aside)
+    try:
+        new.rename(folder)
+    except BaseException:
+        aside.rename(folder)
+        raise
 
 
 def _map(path: Path) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The encoder: fitted on training rows only, it turns any table of the schema's columns into integers and numbers."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,24 +18,19 @@ from fieldwise.schema import Bag, Field, Numeric, Schema, Sequence
 
 __all__ = ["Encoder", "check_table"]
 
+MAX_ROWS = 2**31 - 1  # row ids are int32
+
 
 def check_table(frame: pl.DataFrame, schema: Schema) -> None:
-    """Check that a table has every column of the schema's fields, of a usable type, with numbers where numbers belong.
+    """Check that a table has every column of the schema's fields, with numbers where numbers belong.
 
     Errors:
         DataError: names the column and, for a bad value, the row.
     """
-    repeated = [name for name, n in Counter(frame.columns).items() if n > 1]
-    if repeated:
-        raise DataError(f"column names must be unique, found {repeated[0]!r} more than once")
     for f in schema.fields:
-        if f.column not in frame.columns:
-            raise DataError(
-                f"the table must hold every column of the schema: {f.column!r} (field {f.name!r}) is missing among "
-                f"{', '.join(frame.columns)}"
-            )
+        column = _column(frame, f)
         if isinstance(f, Numeric):
-            as_number(frame.get_column(f.column), f"column {f.column!r} (field {f.name!r})")
+            as_number(column, f"column {f.column!r} (field {f.name!r})")
 
 
 @dataclass(frozen=True)
@@ -57,11 +51,21 @@ class Encoder:
 
     @classmethod
     def fit(cls, train: pl.DataFrame, schema: Schema) -> "Encoder":
-        """Learn vocabularies, scales and bins from the training rows alone."""
+        """Learn vocabularies, scales and bins from the training rows alone.
+
+        Errors:
+            DataError: no rows, a missing column, a column without values, text in a numeric column, too many values.
+        """
         if train.height == 0:
             raise DataError("an encoder needs training rows, found none")
-        check_table(train, schema)
-        return cls(schema.fields, tuple(fit_field(f, train.get_column(f.column)) for f in schema.fields))
+        encoder = cls(schema.fields, tuple(fit_field(f, _column(train, f)) for f in schema.fields))
+        rows = encoder.layout.num_rows
+        if rows > MAX_ROWS:
+            raise DataError(
+                f"all fields together may take {MAX_ROWS} embedding rows, found {rows}; lower hash_buckets or raise "
+                "min_count"
+            )
+        return encoder
 
     @property
     def layout(self) -> Layout:
@@ -81,13 +85,16 @@ class Encoder:
         """Encode a table's rows in their order.
 
         Args:
+            frame: holds the columns of the schema's fields; N rows.
             y: targets [N] to keep beside the rows.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
         layout = self.layout
-        single = [(f, s, at) for f, s, at in zip(self.fields, self.fitted, layout.fields, strict=True) if at.kind != "bag"]
+        single = [
+            (f, s, at) for f, s, at in zip(self.fields, self.fitted, layout.fields, strict=True) if at.kind != "bag"
+        ]
         ids = np.empty((frame.height, len(single)), dtype=np.int32)
         values: list[np.ndarray] = []
         for position, (f, fitted, at) in enumerate(single):
@@ -95,23 +102,26 @@ class Encoder:
             ids[:, position] = local + at.offset
             if number is not None:
                 values.append(number)
-        cells = [
-            (bag_cells(f, fitted, _column(frame, f)), at.offset)
-            for f, fitted, at in zip(self.fields, self.fitted, layout.fields, strict=True)
-            if isinstance(f, (Bag, Sequence)) and isinstance(fitted, (Vocabulary, Hashing))
-        ]
-        bag_ids, bag_offsets = _interleave([(c.ids + offset, c.lengths) for c, offset in cells], frame.height)
+        bags = []
+        for f, fitted, at in zip(self.fields, self.fitted, layout.fields, strict=True):
+            if isinstance(f, (Bag, Sequence)) and isinstance(fitted, (Vocabulary, Hashing)):
+                within, lengths = bag_cells(f, fitted, _column(frame, f))
+                bags.append((within + at.offset, lengths))
+        bag_ids, bag_offsets = _interleave(bags, frame.height)
         stacked = np.stack(values, axis=1) if values else np.empty((frame.height, 0), dtype=np.float32)
         return EncodedTable(layout, ids, stacked, bag_ids, bag_offsets, y)
 
     def unseen(self, frame: pl.DataFrame) -> dict[str, float]:
-        """For each field with a vocabulary, the share of its values in `frame` that fall on the unknown row."""
+        """For each field with a vocabulary, the share of its values in `frame` that fall on the unknown row.
+
+        Absent values count among the values, and fall on the missing row.
+        """
         shares: dict[str, float] = {}
         for f, fitted in zip(self.fields, self.fitted, strict=True):
-            if not isinstance(fitted, Vocabulary) or isinstance(f, Numeric):
+            if not isinstance(fitted, Vocabulary):
                 continue
             column = _column(frame, f)
-            ids = bag_cells(f, fitted, column).ids if isinstance(f, (Bag, Sequence)) else fitted.ids(as_text(column))
+            ids = bag_cells(f, fitted, column)[0] if isinstance(f, (Bag, Sequence)) else fitted.ids(as_text(column))
             shares[f.name] = float((ids == UNKNOWN).mean()) if ids.size else 0.0
         return shares
 

@@ -4,15 +4,14 @@ Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values
 0 missing, 1.. the buckets; bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the field's vector.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.columns import as_list, as_number, as_text, stable_hash
+from fieldwise.data.columns import FLOAT32_MAX, as_list, as_number, as_text, stable_hash
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Sequence
 
@@ -37,6 +36,7 @@ class Vocabulary:
 
     @property
     def rows(self) -> int:
+        """Rows of the field in the shared table."""
         return len(self.values) + 2
 
     @cached_property
@@ -60,6 +60,7 @@ class Hashing:
 
     @property
     def rows(self) -> int:
+        """Rows of the field in the shared table."""
         return self.buckets + 1
 
     def ids(self, text: pl.Series) -> np.ndarray:
@@ -73,7 +74,7 @@ class Hashing:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """(number - shift) / scale, after a logarithm where asked, clipped to [low, high] where given."""
+    """(number - shift) / scale, after a logarithm where asked, clipped to `clip` or else to what 32-bit floats hold."""
 
     logarithm: bool = False
     shift: float = 0.0
@@ -83,13 +84,15 @@ class Scaling:
 
     @property
     def rows(self) -> int:
+        """Rows of the field in the shared table."""
         return 2
 
     def values(self, number: np.ndarray) -> np.ndarray:
         """Transformed numbers [N]; NaN stays."""
-        scaled = (_signed_log(number) if self.logarithm else number) - self.shift
-        scaled = scaled / self.scale
-        return scaled if self.clip is None else np.clip(scaled, *self.clip)
+        low, high = self.clip or (-FLOAT32_MAX, FLOAT32_MAX)
+        with np.errstate(over="ignore"):  # what overflows is clipped
+            scaled = ((_signed_log(number) if self.logarithm else number) - self.shift) / self.scale
+        return np.clip(scaled, low, high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,29 +109,17 @@ class Bins:
 
     @property
     def rows(self) -> int:
+        """Rows of the field in the shared table."""
         return len(self.edges) + 2
 
     def ids(self, number: np.ndarray) -> np.ndarray:
         """Local row ids [N] of numbers; NaN is missing."""
-        position = np.searchsorted(np.asarray(self.edges), _signed_log(number) if self.logarithm else number, side="right")
+        number = _signed_log(number) if self.logarithm else number
+        position = np.searchsorted(np.asarray(self.edges), number, side="right")
         return np.where(np.isnan(number), MISSING, position + 1).astype(np.int32)
 
 
 Fitted = Vocabulary | Hashing | Scaling | Bins
-
-
-@dataclass(frozen=True)
-class BagCells:
-    """The ids of a bag or sequence column: all cells' ids one after another, and how many each cell has.
-
-    Shape:
-        ids: [M] int32, local row ids; an empty cell holds the one id `missing`.
-        lengths: [N] int64, at least 1.
-    """
-
-    ids: np.ndarray
-    lengths: np.ndarray
-    unknown: int = field(default=0)
 
 
 def fit_field(f: Field, column: pl.Series) -> Fitted:
@@ -137,43 +128,44 @@ def fit_field(f: Field, column: pl.Series) -> Fitted:
     Errors:
         DataError: no training row has a value; a number is not one.
     """
-    if column.null_count() == len(column):
-        raise DataError(
-            f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null in all {len(column)} "
-            "training rows; remove the field from the schema or fill the column"
-        )
     match f:
         case Numeric():
-            return _fit_numeric(f, column)
+            present = as_number(column, f"column {f.column!r} (field {f.name!r})").drop_nulls()
         case Categorical():
-            texts = as_text(column)
+            present = as_text(column).drop_nulls()
         case Bag() | Sequence():
-            texts = as_list(column, f.separator).list.explode(empty_as_null=True)
+            present = as_list(column, f.separator).list.explode(empty_as_null=True).drop_nulls()
+    if present.is_empty():
+        raise DataError(
+            f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null or empty in all "
+            f"{len(column)} training rows; remove the field from the schema or fill the column"
+        )
+    if isinstance(f, Numeric):
+        return _fit_numeric(f, present.to_numpy())
     if f.hash_buckets is not None:
         return Hashing(buckets=f.hash_buckets)
-    counts = texts.drop_nulls().value_counts(name="n").sort(["n", texts.name], descending=[True, False])
+    counts = present.rename("text").value_counts(name="n").sort(["n", "text"], descending=[True, False])
     kept = counts.filter(pl.col("n") >= f.min_count)
-    return Vocabulary(values=tuple(kept.get_column(texts.name).to_list()), rare=counts.height - kept.height)
+    return Vocabulary(values=tuple(kept.get_column("text").to_list()), rare=counts.height - kept.height)
 
 
-def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> BagCells:
-    """Encode a bag or sequence column; a sequence keeps its newest `max_length` values, in order."""
+def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Encode a bag or sequence column; a sequence keeps its newest `max_length` values, in order.
+
+    Shape:
+        ids: [M] int32, local row ids of all cells, one cell after another; an empty cell holds the one id `missing`.
+        lengths: [N] int64, how many ids each cell has, at least 1.
+    """
     lists = as_list(column, f.separator)
     if isinstance(f, Sequence):
         lists = lists.list.tail(f.max_length)
     lengths = np.maximum(lists.list.len().to_numpy().astype(np.int64), 1)
-    texts = lists.list.explode(empty_as_null=True)
-    ids = fitted.ids(texts)
-    unknown = int((ids == UNKNOWN).sum()) if isinstance(fitted, Vocabulary) else 0
-    return BagCells(ids, lengths, unknown)
+    return fitted.ids(lists.list.explode(empty_as_null=True)), lengths
 
 
-def _fit_numeric(f: Numeric, column: pl.Series) -> Scaling | Bins:
-    number = as_number(column, f"column {f.column!r} (field {f.name!r})").drop_nulls().to_numpy()
+def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
     logarithm = f.transform == "log"
     number = _signed_log(number) if logarithm else number
-    if number.size == 0:
-        raise DataError(f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) holds no number")
     low, high = float(number.min()), float(number.max())
     if f.encoding == "uniform":
         return Bins(edges=_rising(np.linspace(low, high, f.bins + 1)[1:-1]), logarithm=logarithm)
@@ -183,7 +175,8 @@ def _fit_numeric(f: Numeric, column: pl.Series) -> Scaling | Bins:
         case "minmax":
             return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
         case "standard":
-            return Scaling(shift=float(number.mean()), scale=float(number.std()) or 1.0)
+            # The deviation of equal numbers is 0, which the sums of floats miss.
+            return Scaling(shift=float(number.mean()), scale=(float(number.std()) if low < high else 0.0) or 1.0)
         case _:
             return Scaling(logarithm=logarithm)
 
@@ -193,12 +186,5 @@ def _rising(edges: np.ndarray) -> tuple[float, ...]:
 
 
 def _signed_log(number: np.ndarray) -> np.ndarray:
-    return np.sign(number) * np.log1p(np.abs(number))
-
-
-FITTED_KINDS: Mapping[str, type[Fitted]] = {
-    "vocabulary": Vocabulary,
-    "hashing": Hashing,
-    "scaling": Scaling,
-    "bins": Bins,
-}
+    logged: np.ndarray = np.sign(number) * np.log1p(np.abs(number))
+    return logged

@@ -1,5 +1,6 @@
 """From a label's column and rule to targets: which rows stay, and what each is to predict."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from fieldwise.schema import Label
 __all__ = ["LabelledRows", "read_label"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelledRows:
     """The rows that stay, their targets (float32, [N]) and how many were dropped by the label's rule."""
 
@@ -25,7 +26,7 @@ def read_label(frame: pl.DataFrame, label: Label) -> LabelledRows:
     """Apply the label's rule: drop what it drops, and give 0 and 1 (binary) or the number (regression).
 
     Errors:
-        DataError: no such column, an absent label, a value outside the rule.
+        DataError: no such column, no rows, an absent label, a value outside the rule; rows count from 0 in `frame`.
 
     >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
     >>> rows.y.tolist(), rows.dropped
@@ -34,35 +35,39 @@ def read_label(frame: pl.DataFrame, label: Label) -> LabelledRows:
     if label.column not in frame.columns:
         found = ", ".join(frame.columns)
         raise DataError(f"the label's column {label.column!r} must be in the table, found only: {found}")
+    if frame.height == 0:
+        raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
     column = frame.get_column(label.column)
-    missing = column.is_null() | as_text(column).is_null()
+    text = as_text(column)
+    missing = text.is_null()
     if missing.any():
         row = int(missing.arg_max() or 0)
         raise DataError(
             f"every row needs a label: {int(missing.sum())} of {len(column)} rows have none in column "
             f"{label.column!r}, the first is row {row} (counting from 0); remove or fill them"
         )
-    dropped = 0
-    if label.drop_values:
-        keep = ~as_text(column).is_in([_text(v) for v in label.drop_values])
-        dropped = int((~keep).sum())
-        frame, column = frame.filter(keep), column.filter(keep)
-    if frame.height == 0:
-        raise DataError(f"no row is left: all {dropped} have a label in drop_values of column {label.column!r}")
+    keep = ~text.is_in(_texts(label.drop_values))
+    dropped = int((~keep).sum())
+    if dropped == frame.height:
+        raise DataError(
+            f"no row is left: all {dropped} have a label in drop_values of column {label.column!r}; drop fewer values"
+        )
+    # Dropped labels become null, not absent, so that errors still count the table's own rows.
+    column = column.zip_with(keep, column.clear(len(column)))
     y = _binary(column, label) if label.task == "binary" else _regression(column, label)
-    return LabelledRows(frame, y, dropped)
+    return LabelledRows(frame.filter(keep), y.filter(keep).cast(pl.Float32).to_numpy(writable=True), dropped)
 
 
-def _text(value: object) -> str:
-    return str(as_text(pl.Series([value])).item())
+def _texts(values: Iterable[object]) -> list[str]:
+    """Values of a rule in the form that labels take."""
+    return [as_text(pl.Series([v])).item() or "" for v in values]
 
 
-def _binary(column: pl.Series, label: Label) -> np.ndarray:
+def _binary(column: pl.Series, label: Label) -> pl.Series:
     if label.positive_values is not None:
-        y = as_text(column).is_in([_text(v) for v in label.positive_values])
-        return y.cast(pl.Float32).to_numpy(writable=True)
+        return as_text(column).is_in(_texts(label.positive_values))
     if label.positive_above is not None:
-        return (as_number(column, f"label column {label.column!r}") > label.positive_above).cast(pl.Float32).to_numpy(writable=True)
+        return as_number(column, f"label column {label.column!r}") > label.positive_above
     text = as_text(column).replace({"true": "1", "false": "0"})
     outside = ~text.is_in(["0", "1"])
     if outside.any():
@@ -71,10 +76,10 @@ def _binary(column: pl.Series, label: Label) -> np.ndarray:
             f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row {row} "
             "(counting from 0); give positive_above or positive_values, and drop_values for rows to leave out"
         )
-    return text.cast(pl.Float32).to_numpy(writable=True)
+    return text == "1"
 
 
-def _regression(column: pl.Series, label: Label) -> np.ndarray:
+def _regression(column: pl.Series, label: Label) -> pl.Series:
     number = as_number(column, f"label column {label.column!r}")
     if label.range is not None:
         low, high = label.range
@@ -82,7 +87,7 @@ def _regression(column: pl.Series, label: Label) -> np.ndarray:
         if outside.any():
             row = int(outside.arg_max() or 0)
             raise DataError(
-                f"the label must lie in its range [{low:g}, {high:g}]: column {label.column!r} holds {column[row]!r} in "
-                f"row {row} (counting from 0); widen the range or remove the row"
+                f"the label must lie in its range [{low:g}, {high:g}]: column {label.column!r} holds {column[row]!r} "
+                f"in row {row} (counting from 0); widen the range or remove the row"
             )
-    return number.cast(pl.Float32).to_numpy(writable=True)
+    return number

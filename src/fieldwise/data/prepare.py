@@ -1,7 +1,7 @@
 """From a raw table to encoded training, validation and test rows: label, split, negatives, encoder, in this order."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,7 @@ __all__ = ["EncodedParts", "Part", "Prepared", "encode_parts", "group_codes", "p
 PARTS = ("train", "valid", "test")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """The rows of one part: as they came, encoded, and the group of each (or None)."""
 
@@ -36,7 +36,7 @@ class Part:
         return self.table.y
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class EncodedParts:
     """Parts by name (`train`, `valid` and, where there is one, `test`), with what was learned from `train`.
 
@@ -49,14 +49,14 @@ class EncodedParts:
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
     """Everything that training needs.
 
     Args:
         encoder: fitted on the training rows alone.
         counts: rows of each part, rows dropped by the label's rule, negatives drawn.
-        unseen: for each part but train and each field, the share of values that no training row has.
+        unseen: for each part but train and each field with a vocabulary, the share of values on its unknown row.
     """
 
     encoder: Encoder
@@ -64,7 +64,7 @@ class Prepared:
     valid: Part
     test: Part
     counts: Mapping[str, int]
-    unseen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    unseen: Mapping[str, Mapping[str, float]]
 
 
 def prepare(
@@ -76,6 +76,13 @@ def prepare(
     negatives: NegativeSampling | None = None,
 ) -> Prepared:
     """Label, split, sample negatives and encode a table.
+
+    Args:
+        frame: the raw table.
+        schema: what its columns mean.
+        split: how rows are divided.
+        seed: of the split and the negatives; the same seed, table and settings give the same result.
+        negatives: for logs that hold positives alone.
 
     Errors:
         DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
@@ -99,15 +106,22 @@ def encode_parts(
     """Sample negatives, fit the encoder on the training rows and encode every part.
 
     Args:
-        frames: `train`, `valid` and, if there is one, `test`; the label's rule has dropped its rows already.
+        frames: `train`, `valid` and, if there is one, `test`; rows that the label's rule drops are left out.
+        schema: what the tables' columns mean.
+        seed: of the negatives.
+        negatives: for logs that hold positives alone.
 
     Errors:
         DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
     """
+    labelled = {name: read_label(part, schema.label) for name, part in frames.items()}
+    frames = {name: rows.frame for name, rows in labelled.items()}
+    targets = {name: rows.y for name, rows in labelled.items()}
     counts = {}
     if negatives is not None:
-        frames, counts["negatives_drawn"] = _with_negatives(frames, schema, negatives, seed)
-    targets = {name: read_label(part, schema.label).y for name, part in frames.items()}
+        before = sum(map(len, targets.values()))
+        frames, targets = _with_negatives(frames, targets, schema, negatives, seed)
+        counts["negatives_drawn"] = sum(map(len, targets.values())) - before
     if schema.label.task == "binary":
         _check_classes(targets, schema)
     encoder = Encoder.fit(frames["train"], schema)
@@ -120,7 +134,10 @@ def encode_parts(
 
 
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
-    """An integer for each row's group, or None where the schema has no group or the table no such column."""
+    """An integer for each row's group [N], or None where the schema has no group or the table no such column.
+
+    Rows without a group are one group, 0. Codes of two tables have nothing in common.
+    """
     if schema.group is None or schema.group not in frame.columns:
         return None
     codes: np.ndarray = as_text(frame.get_column(schema.group)).rank("dense").fill_null(0).to_numpy().astype(np.int64)
@@ -128,19 +145,22 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
 
 
 def _with_negatives(
-    frames: Mapping[str, pl.DataFrame], schema: Schema, settings: NegativeSampling, seed: int
-) -> tuple[dict[str, pl.DataFrame], int]:
+    frames: Mapping[str, pl.DataFrame],
+    targets: Mapping[str, np.ndarray],
+    schema: Schema,
+    settings: NegativeSampling,
+    seed: int,
+) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
     """Add sampled negatives to the parts that the settings name; positives are the rows whose target is above 0."""
-    labels = {name: read_label(part, schema.label).y for name, part in frames.items()}
-    positives = {name: part.filter(pl.Series(labels[name] > 0)) for name, part in frames.items()}
+    positives = {name: part.filter(pl.Series(targets[name] > 0)) for name, part in frames.items()}
     log = pl.concat(list(positives.values()))
-    drawn = 0
-    result = dict(frames)
+    value = _negative_value(frames, schema)
+    all_frames, all_targets = dict(frames), dict(targets)
     for number, name in enumerate(PARTS):
-        if name not in frames:
+        if name not in frames or name not in settings.parts:
             continue
-        has_negatives = bool((labels[name] <= 0).any())
-        if name not in settings.parts or (settings.only_where_missing and has_negatives):
+        has_negatives = bool((targets[name] <= 0).any())
+        if (settings.only_where_missing and has_negatives) or positives[name].is_empty():
             continue
         added = sample_negatives(
             positives[name],
@@ -148,18 +168,24 @@ def _with_negatives(
             settings=settings,
             seed=seed * len(PARTS) + number,
             label_column=schema.label.column,
-            negative_value=_negative_value(frames, schema),
+            negative_value=value,
         )
-        drawn += added.height
-        result[name] = pl.concat([frames[name], added])
-    return result, drawn
+        y = read_label(added, schema.label).y
+        if (y > 0).any():
+            raise DataError(
+                f"a sampled negative must not be positive: {value!r} in column {schema.label.column!r} is positive "
+                "by the label's rule; change the rule"
+            )
+        all_frames[name] = pl.concat([frames[name], added])
+        all_targets[name] = np.concatenate([targets[name], y])
+    return all_frames, all_targets
 
 
-def _negative_value(frames: Mapping[str, pl.DataFrame], schema: Schema) -> int:
+def _negative_value(frames: Mapping[str, pl.DataFrame], schema: Schema) -> int | float:
     """What marks a negative in the label's column: the least value there that is not positive, else 0."""
     values = pl.concat([part.get_column(schema.label.column) for part in frames.values()])
     low = values.min() if values.dtype.is_numeric() else 0
-    return int(low) if isinstance(low, (int, float)) and low <= 0 else 0
+    return low if isinstance(low, (int, float)) and low <= 0 else 0
 
 
 def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:

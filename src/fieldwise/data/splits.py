@@ -10,7 +10,16 @@ from fieldwise.data.ordering import order_values
 from fieldwise.data.split_settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, SplitSettings, TimeSplit
 from fieldwise.errors import DataError
 
-__all__ = ["ColumnSplit", "LeaveLastOutSplit", "RandomSplit", "Split", "SplitSettings", "TimeSplit", "hold_out", "split_table"]
+__all__ = [
+    "ColumnSplit",
+    "LeaveLastOutSplit",
+    "RandomSplit",
+    "Split",
+    "SplitSettings",
+    "TimeSplit",
+    "hold_out",
+    "split_table",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +90,17 @@ def split_table(
     return split
 
 
-def hold_out(rows: int, share: float, *, seed: int = 0, y: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Divide rows in two at random: those that stay and those held out, the latter `share` of all, rounded half up.
+def hold_out(
+    frame: pl.DataFrame, share: float, *, seed: int = 0, y: np.ndarray | None = None, time: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide rows in two: those that stay, and the `share` of all that is held out.
 
     Args:
-        y: where given, each of its values keeps its share on both sides, to within a row or two.
+        frame: the table.
+        share: of the rows, within (0, 1).
+        seed: of the random draw.
+        y: for a random draw, targets [N] each value of which keeps its share on both sides, to within a row or two.
+        time: hold out the latest rows by this column instead; rows of equal time are never parted.
 
     Returns:
         Sorted row numbers, int64: those that stay, those held out.
@@ -93,15 +108,20 @@ def hold_out(rows: int, share: float, *, seed: int = 0, y: np.ndarray | None = N
     Errors:
         DataError: a side would be empty.
 
-    >>> [len(side) for side in hold_out(10, 0.2)]
-    [8, 2]
+    >>> hold_out(pl.DataFrame({"t": [5, 1, 2, 4, 3]}), 0.4, time="t")[1].tolist()
+    [0, 3]
     """
-    classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
-    part = _draw(rows, (share, 0.0), seed, classes)
-    kept, held = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
-    if not len(kept) or not len(held):
-        raise DataError(f"both sides need rows: a share of {share:g} of {rows} rows leaves one empty; give more rows")
-    return kept.astype(np.int64), held.astype(np.int64)
+    if time is None:
+        classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
+        held = _draw(frame.height, (share, 0.0), seed, classes) == 1
+    else:
+        moments, rank, counts = np.unique(order_values(frame, time, "time"), return_inverse=True, return_counts=True)
+        before = np.cumsum(counts)[:-1]  # rows before each cut that leaves rows on both sides
+        cut = np.argmin(np.abs(before - frame.height * (1 - share))) if len(moments) > 1 else 0
+        held = rank > cut
+    if held.all() or not held.any():
+        raise DataError(f"rows must be held out and rows must stay: {share:g} of {frame.height} leaves one side empty")
+    return np.flatnonzero(~held).astype(np.int64), np.flatnonzero(held).astype(np.int64)
 
 
 def _advice(settings: SplitSettings, kept: int) -> str:

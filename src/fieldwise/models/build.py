@@ -27,6 +27,8 @@ def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSetti
     >>> model_from_dict({"name": "afm", "attention_dim": 8}).attention_dim
     8
     """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where} must be a table of settings, found {data!r}")
     name = data.get("name")
     if not isinstance(name, str) or name not in MODELS:
         raise ConfigError(f"{where}.name must be a known model, found {name!r}: {nearest(str(name), MODELS)}")

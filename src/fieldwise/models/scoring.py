@@ -12,11 +12,15 @@ __all__ = ["score_batches", "sigmoid"]
 
 
 def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | None]]) -> np.ndarray:
-    """Logits (or predicted numbers) [N], float64. The network is in evaluation mode here, and left in its former mode."""
+    """Logits (or predicted numbers) [N], float64.
+
+    The network is in evaluation mode meanwhile, and left in its former mode.
+    """
     was_training = network.training
     network.eval()
     try:
-        with torch.inference_mode():
+        # Not inference_mode: tensors that a table makes and keeps in there could never be trained on.
+        with torch.no_grad():
             parts = [network(batch).double().numpy() for batch, _ in batches]
     finally:
         network.train(was_training)
@@ -30,4 +34,5 @@ def sigmoid(logit: np.ndarray) -> np.ndarray:
     [0.5, 0.0]
     """
     small = np.exp(-np.abs(logit))
-    return np.where(logit >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+    probability: np.ndarray = np.where(logit >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+    return probability

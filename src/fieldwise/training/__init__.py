@@ -1,0 +1,1 @@
+"""Training: settings, penalty, loop and what a person sees of it."""

@@ -69,7 +69,11 @@ class Objective:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """One look at the validation rows: after `epoch` epochs (with a fraction), mean training loss since the last look."""
+    """One look at the validation rows, after `epoch` epochs (with a fraction).
+
+    Args:
+        train_loss: mean over the steps since the last look, penalty and auxiliary losses left out; NaN without a step.
+    """
 
     epoch: float
     train_loss: float
@@ -123,8 +127,14 @@ def fit(
     Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`.
 
     Args:
+        network: trained in place.
+        train: rows with targets, drawn in a new order each epoch.
+        valid: rows with targets that early stopping and the learning rate's drops go by.
+        settings: of optimizer, penalty and stopping.
+        objective: what the scores mean, hence loss and metrics.
         seed: of row order and dropout; the global random state is left as it was.
         valid_group: group of each validation row, for group AUC.
+        progress: hears of every step and evaluation; nobody, where left out.
 
     Errors:
         TrainingError: the loss is not finite.
@@ -163,7 +173,7 @@ class _Run:
         self.without_gain = 0
         self.step_seconds: list[float] = []
         self.losses: list[Tensor] = []
-        self.epoch = 0
+        self.epoch, self.position = 0, 0.0
         self.started = time.perf_counter()
 
     def execute(self) -> FitResult:
@@ -177,7 +187,7 @@ class _Run:
         except KeyboardInterrupt:
             stopped = "interrupted"
             if self.best is None:
-                self._look(float(self.epoch))
+                self._look(self.position)
         finally:
             self.progress.close()
         assert self.best is not None, "at least one evaluation precedes the end of a run"
@@ -206,10 +216,11 @@ class _Run:
         for step, (batch, y) in enumerate(self.train.batches(size, order=permutation), start=1):
             assert y is not None, "training rows have targets"
             self.losses.append(self._step(batch, y))
+            self.position = self.epoch - 1 + step / steps
             self.progress.step(batch.size, self.losses[-1])
             if step in looks:
                 spent += time.perf_counter() - begin
-                if self._look(self.epoch - 1 + step / steps):
+                if self._look(self.position):
                     return True
                 self.network.train()
                 begin = time.perf_counter()
@@ -238,8 +249,8 @@ class _Run:
         train_loss = float(torch.stack(self.losses).mean()) if self.losses else float("nan")
         if self.losses and not np.isfinite(train_loss):
             raise TrainingError(
-                f"the training loss must stay finite, but it is {train_loss} in epoch {self.epoch}: lower learning_rate "
-                f"(now {self._rate():g}) or set clip_norm"
+                f"the training loss must stay finite, but it is {train_loss} in epoch {self.epoch}: lower "
+                f"learning_rate (now {self._rate():g}) or set clip_norm"
             )
         self.losses = []
         metrics = evaluate(self.network, self.valid, self.objective, self.valid_group)

@@ -34,7 +34,8 @@ class L2Penalty:
         parameters = dict(network.named_parameters())
         for pattern in strengths:
             if not any(fnmatchcase(name, pattern) for name in parameters):
-                raise ConfigError(f"l2 names parameter {pattern!r}, which the model has not: {nearest(pattern, parameters)}")
+                hint = nearest(pattern, parameters)
+                raise ConfigError(f"l2 names parameter {pattern!r}, which the model has not: {hint}")
         self._whole: list[tuple[Tensor, float]] = []
         self._touched: list[tuple[Tensor, float]] = []
         for name, parameter in parameters.items():

@@ -1,5 +1,6 @@
 """What a person sees of a training run, on standard error: a live bar on a terminal, plain lines elsewhere."""
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -36,10 +37,17 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def epoch(self, number: int, of: int, rows: int) -> None: ...
-    def step(self, rows: int, loss: Tensor) -> None: ...
-    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None: ...
-    def close(self) -> None: ...
+    def epoch(self, number: int, of: int, rows: int) -> None:
+        """A pass begins."""
+
+    def step(self, rows: int, loss: Tensor) -> None:
+        """A step is done."""
+
+    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+        """The validation rows were scored."""
+
+    def close(self) -> None:
+        """The run is over."""
 
 
 class Lines:
@@ -49,16 +57,20 @@ class Lines:
         self._title, self._of, self._rows, self._began = title, 0, 0, time.perf_counter()
 
     def epoch(self, number: int, of: int, rows: int) -> None:
+        """A pass begins."""
         self._of, self._rows, self._began = of, 0, time.perf_counter()
 
     def step(self, rows: int, loss: Tensor) -> None:
+        """A step is done."""
         self._rows += rows
 
     def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+        """The validation rows were scored."""
         rate = self._rows / max(time.perf_counter() - self._began, 1e-9)
         print(_sentence(self._title, look, self._of, monitor, better, rate), file=sys.stderr, flush=True)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The run is over."""
 
 
 class Bar:
@@ -79,12 +91,14 @@ class Bar:
         self._bar.start()
 
     def epoch(self, number: int, of: int, rows: int) -> None:
+        """A pass begins."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._of, self._began, self._done = of, time.perf_counter(), 0
         self._task = self._bar.add_task(f"{self._title} epoch {number}/{of}", total=rows, rate="", loss="-")
 
     def step(self, rows: int, loss: Tensor) -> None:
+        """A step is done."""
         self._done += rows
         now = time.perf_counter()
         if self._task is not None and now - self._shown > SHOWN_EVERY:
@@ -93,10 +107,12 @@ class Bar:
             self._bar.update(self._task, completed=self._done, rate=rate, loss=f"{loss.item():.4f}")
 
     def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+        """The validation rows were scored."""
         rate = self._done / max(time.perf_counter() - self._began, 1e-9)
         self._bar.console.print(_sentence(self._title, look, self._of, monitor, better, rate), highlight=False)
 
     def close(self) -> None:
+        """The run is over."""
         self._bar.stop()
 
 
@@ -112,7 +128,8 @@ def _sentence(title: str, look: "Evaluation", of: int, monitor: str, better: boo
     shown = [monitor, *[name for name in ("auc", "logloss", "rmse") if name in look.metrics and name != monitor]]
     metrics = " ".join(f"{name} {look.metrics[name]:.4f}" for name in shown)
     mark = " *" if better else ""
+    loss = "-" if math.isnan(look.train_loss) else f"{look.train_loss:.4f}"
     return (
-        f"{title} epoch {look.epoch:g}/{of}: train loss {look.train_loss:.4f}, valid {metrics}, "
+        f"{title} epoch {look.epoch:.4g}/{of}: train loss {loss}, valid {metrics}, "
         f"{rate:,.0f} rows/s, {look.seconds:.0f} s{mark}"
     )

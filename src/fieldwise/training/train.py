@@ -1,14 +1,15 @@
 """From encoded parts to a trained network, and what a run did as plain values."""
 
+import dataclasses
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from fieldwise.config import parse, to_plain
+from fieldwise.config import parse
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Part
 from fieldwise.errors import BundleError
@@ -56,27 +57,24 @@ def train_network(
 
 
 def result_to_plain(result: FitResult) -> dict[str, Any]:
-    """Plain values for JSON, which has no NaN: what is not known (a loss before the first step) is None."""
-    plain: dict[str, Any] = _without_nan(to_plain(result))
+    """Plain values for JSON, which has no NaN: what is not known is None."""
+    plain: dict[str, Any] = _map_numbers(dataclasses.asdict(result), lambda x: x if math.isfinite(x) else None)
     return plain
 
 
 def result_from_plain(data: Mapping[str, Any], where: str = "the bundle's result") -> FitResult:
-    """The inverse of `result_to_plain`."""
-    return parse(FitResult, _with_nan(data), where, BundleError)
+    """The inverse of `result_to_plain`.
+
+    Errors:
+        BundleError: not such values; says what, below `where`.
+    """
+    seconds = data.get("seconds_per_epoch")
+    return parse(FitResult, {**data, "seconds_per_epoch": math.nan if seconds is None else seconds}, where, BundleError)
 
 
-def _without_nan(value: Any) -> Any:
+def _map_numbers(value: Any, change: Callable[[float], Any]) -> Any:
     if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _with_nan(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {k: _with_nan(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_with_nan(v) for v in value]
-    return math.nan if value is None else value
+        return {k: _map_numbers(v, change) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_map_numbers(v, change) for v in value]
+    return change(value) if isinstance(value, float) else value

@@ -1,0 +1,261 @@
+"""scikit-learn's face: fit, predict, score and save on a DataFrame."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score
+from sklearn.utils import ClassifierTags, RegressorTags, Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from fieldwise.bundle import Bundle, sample_rows
+from fieldwise.data.labels import LabelledRows
+from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.prepare import encode_parts, group_codes
+from fieldwise.data.splits import hold_out
+from fieldwise.data.tables import as_table
+from fieldwise.estimator_params import (
+    changed_params,
+    check_params,
+    labelled,
+    nested_params,
+    params_from_plain,
+    params_to_plain,
+)
+from fieldwise.models import AFM, ModelSettings
+from fieldwise.models.scoring import sigmoid
+from fieldwise.recommend import Catalogue, recommend
+from fieldwise.schema import Schema
+from fieldwise.training.fit import Objective
+from fieldwise.training.progress import progress_for
+from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.train import result_from_plain, result_to_plain, train_network
+
+__all__ = ["Recommender"]
+
+_MODEL = AFM()
+_TRAINING = TrainingSettings()
+
+
+def _is_binary(estimator: "Recommender") -> bool:
+    return estimator.schema.label.task == "binary"
+
+
+class Recommender(BaseEstimator):  # type: ignore[misc]
+    """An attention recommender in scikit-learn's conventions: a classifier or, for a regression label, a regressor.
+
+    Tables are polars, pandas or pyarrow frames, or paths of files; columns that the schema does not name are ignored.
+    `clone`, `get_params`, `set_params`, pipelines, cross-validation and searches work, down to single settings:
+    `model__embedding_dim`, `training__epochs`.
+
+    Fitting holds out validation rows: they choose the epoch (early stopping) and nothing else is fitted on them. There
+    is no test part: keep the test rows out of `fit`, and give them to `evaluate` or `score`.
+
+    Args:
+        schema: what the columns mean.
+        model: settings of the model: LR, FM, AFM, AutoInt, AutoIntPlus or IntTower.
+        training: settings of the training run.
+        valid_share: share of the rows that `fit` holds out, within (0, 1); unused where `fit` gets `valid`.
+        valid_by: `random` draws them by the seed (a binary label keeps its rate), `time` takes the latest by the
+            schema's time column, as future rows are what most recommenders meet.
+        negatives: for implicit logs, negatives to be drawn for training and validation rows, as its `parts` say.
+        seed: of validation rows, negatives, initial weights, row order and dropout.
+        verbose: show progress on standard error.
+
+    After `fit`:
+        bundle_: the fitted network with all that scoring and saving needs.
+        result_: what training did: epochs, the best evaluation, the history; absent from a recipe's loaded bundle.
+        classes_: 0 and 1, after the label's rule (binary labels only).
+        feature_names_in_, n_features_in_: the columns that the fields read, and how many.
+
+    >>> from fieldwise.data.simulated import simulate
+    >>> from fieldwise.schema import Categorical, Label
+    >>> log = simulate(2000, users=50, items=30)
+    >>> schema = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
+    >>> recommender = Recommender(schema, AFM(embedding_dim=4), training=TrainingSettings(epochs=2))
+    >>> recommender.fit(log[:1500]).predict_proba(log[1500:]).shape
+    (500, 2)
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        model: ModelSettings = _MODEL,
+        *,
+        training: TrainingSettings = _TRAINING,
+        valid_share: float = 0.1,
+        valid_by: Literal["random", "time"] = "random",
+        negatives: NegativeSampling | None = None,
+        seed: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.schema = schema
+        self.model = model
+        self.training = training
+        self.valid_share = valid_share
+        self.valid_by = valid_by
+        self.negatives = negatives
+        self.seed = seed
+        self.verbose = verbose
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; where `deep`, single settings too, such as `model__embedding_dim`."""
+        params = {name: getattr(self, name) for name in self._get_param_names()}
+        return nested_params(params) if deep else params
+
+    def set_params(self, **params: Any) -> "Recommender":
+        """Change parameters or single settings; nothing is changed where one is wrong.
+
+        Errors:
+            ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
+        """
+        for name, value in changed_params(self.get_params(deep=False), params).items():
+            setattr(self, name, value)
+        return self
+
+    def fit(self, X: Any, y: Any = None, *, valid: Any = None) -> "Recommender":
+        """Fit encoder and network.
+
+        Ctrl-C ends training early: the estimator is then fitted with the best weights so far, and the interrupt is
+        raised on, so that a search or a script stops.
+
+        Args:
+            X: a table; it needs the label's column only where `y` is left out.
+            y: raw labels [N], to which the schema's rule is applied as to the column that they stand for. Give 0 and 1
+                (and no rule) where scikit-learn's own scorers are to compare them with predictions.
+            valid: a table with the label's column, to choose the epoch by, instead of rows held out of X.
+
+        Errors:
+            DataError, ConfigError: the table, the schema and the settings do not go together.
+            TrainingError: the loss is not finite.
+        """
+        check_params(self.get_params(deep=False))
+        rows = labelled(X, y, self.schema)
+        if valid is None:
+            frames = self._hold_out(rows)
+        else:
+            frames = {"train": rows.frame, "valid": labelled(valid, None, self.schema).frame}
+        encoded = encode_parts(frames, self.schema, seed=self.seed, negatives=self.negatives)
+        train, held = encoded.parts["train"], encoded.parts["valid"]
+        network, result = train_network(
+            self.model,
+            encoded.encoder.layout,
+            train,
+            held,
+            label=self.schema.label,
+            settings=self.training,
+            seed=self.seed,
+            progress=progress_for(type(self.model).__name__, quiet=not self.verbose),
+        )
+        about = {
+            "estimator": params_to_plain(self.get_params(deep=False)),
+            "result": result_to_plain(result),
+            "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
+        }
+        samples = sample_rows(self.schema, held.frame)
+        self._set_fitted(Bundle(self.schema, encoded.encoder, self.model, network, samples, about))
+        self.result_ = result
+        if result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Classes 0 and 1 (1 at a probability of .5 or more), int64, or numbers within the label's range [N]."""
+        predicted = self._fitted().predict(as_table(X))
+        return (predicted >= 0.5).astype(np.int64) if _is_binary(self) else predicted
+
+    @available_if(_is_binary)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of classes 0 and 1 [N, 2]; binary labels only."""
+        logit = self._fitted().score(as_table(X))
+        return np.stack([sigmoid(-logit), sigmoid(logit)], axis=1)
+
+    @available_if(_is_binary)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits of class 1 [N]; binary labels only."""
+        return self._fitted().score(as_table(X))
+
+    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
+        """All metrics of the label's task over all rows of X, less those that the label's rule drops.
+
+        Args:
+            X: a table; it needs the label's column only where `y` is left out, and the group's for group AUC.
+            y: raw labels [N], as in `fit`.
+        """
+        bundle = self._fitted()
+        rows = labelled(X, y, bundle.schema)
+        return Objective.of(bundle.schema.label).metrics(
+            rows.y.astype(np.float64), bundle.score(rows.frame), group_codes(rows.frame, bundle.schema)
+        )
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """What searches maximize: AUC for a binary label, R² for a regression label (as scikit-learn's regressors).
+
+        A departure: scikit-learn's classifiers give accuracy, which says little of a ranking.
+        """
+        if _is_binary(self):
+            return self.evaluate(X, y)["auc"]
+        bundle = self._fitted()
+        rows = labelled(X, y, bundle.schema)
+        return float(r2_score(rows.y, bundle.predict(rows.frame)))
+
+    def recommend(
+        self, log: Any, catalogue: Catalogue, user: str, *, n: int = 10, exclude_seen: bool = True
+    ) -> pl.DataFrame:
+        """The n best items of a log for one of its users: see `fieldwise.recommend.recommend`."""
+        return recommend(self._fitted(), as_table(log), catalogue, user, n=n, exclude_seen=exclude_seen)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `bundle_`, with this estimator's parameters, to a folder (see `fieldwise.bundle`)."""
+        self._fitted().save(Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Recommender":
+        """A fitted estimator from a bundle that `save`, or a recipe's training, has written.
+
+        All parameters are restored, but `verbose`. Of a recipe's bundle `valid_share` and `valid_by` are not: its
+        split has no equal here.
+
+        Errors:
+            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved.
+        """
+        bundle = Bundle.load(Path(folder))
+        about = bundle.about
+        recipe = about.get("recipe", {}).get("settings", {})
+        saved = about.get("estimator", {k: recipe[k] for k in ("training", "negatives", "seed") if k in recipe})
+        loaded = cls(bundle.schema, bundle.settings, **params_from_plain(saved, f"the bundle {folder}: its estimator"))
+        loaded._set_fitted(bundle)
+        if "result" in about:
+            loaded.result_ = result_from_plain(about["result"])
+        return loaded
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        if _is_binary(self):
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=False)
+        else:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        tags.target_tags.required = False  # the label may be a column of X
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        tags.no_validation = True
+        return tags
+
+    def _fitted(self) -> Bundle:
+        check_is_fitted(self, "bundle_")
+        return self.bundle_
+
+    def _set_fitted(self, bundle: Bundle) -> None:
+        self.bundle_ = bundle
+        self.feature_names_in_ = np.array(bundle.schema.columns, dtype=object)
+        self.n_features_in_ = len(bundle.schema.columns)
+        if _is_binary(self):
+            self.classes_ = np.array([0, 1])
+
+    def _hold_out(self, rows: LabelledRows) -> dict[str, pl.DataFrame]:
+        y = rows.y if _is_binary(self) else None
+        time = self.schema.time if self.valid_by == "time" else None
+        stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time)
+        return {"train": rows.frame[stay], "valid": rows.frame[held]}

@@ -1,0 +1,141 @@
+"""What crosses into the estimator: parameters, single or saved, and labels that stand beside the table.
+
+`model__layers` is the setting `layers` of the frozen settings `model`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import nearest, parse, to_plain
+from fieldwise.data.encoder import check_table
+from fieldwise.data.labels import LabelledRows, read_label
+from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.tables import as_table
+from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.models.build import model_name
+from fieldwise.schema import Schema
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["changed_params", "check_params", "labelled", "nested_params", "params_from_plain", "params_to_plain"]
+
+NESTED = ("model", "training", "negatives")
+
+
+def nested_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters, and beside every dataclass of `NESTED` its settings as `name__setting`."""
+    nested = {
+        f"{name}__{f.name}": getattr(value, f.name)
+        for name, value in params.items()
+        if name in NESTED and dataclasses.is_dataclass(value)
+        for f in dataclasses.fields(value)
+    }
+    return {**params, **nested}
+
+
+def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters after changes, whole ones first; the settings of one dataclass are changed together.
+
+    Errors:
+        ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
+
+    >>> from fieldwise.models.build import model_name
+    from fieldwise.schema import Schema
+    from fieldwise.training.settings import TrainingSettings
+    >>> changed_params({"training": TrainingSettings()}, {"training__epochs": 3})["training"].epochs
+    3
+    """
+    changed = dict(params)
+    settings: dict[str, dict[str, Any]] = {}
+    for key, value in changes.items():
+        name, nested, setting = key.partition("__")
+        if name not in params or (nested and name not in NESTED):
+            raise ConfigError(f"a Recommender has no parameter {key!r}: {nearest(key, nested_params(params))}")
+        if nested:
+            # Searches draw NumPy's numbers, settings hold Python's.
+            settings.setdefault(name, {})[setting] = value.item() if isinstance(value, np.generic) else value
+        else:
+            changed[name] = value
+    for name, values in settings.items():
+        old = changed[name]
+        if not dataclasses.is_dataclass(old) or isinstance(old, type):
+            raise ConfigError(
+                f"{name}__{next(iter(values))} needs settings to change, but {name} is {old!r}: set {name} first"
+            )
+        now = {f.name: getattr(old, f.name) for f in dataclasses.fields(old)}
+        changed[name] = parse(type(old), {**now, **values}, name)
+    return changed
+
+
+def check_params(params: Mapping[str, Any]) -> None:
+    """Check what constructors do not, as scikit-learn's conventions ask, and `fit` relies on.
+
+    Errors:
+        ConfigError: a parameter of the wrong kind or out of range.
+    """
+    schema, share, by = params["schema"], params["valid_share"], params["valid_by"]
+    if not isinstance(schema, Schema):
+        raise ConfigError(f"schema must be a fieldwise Schema, found {schema!r}")
+    if not isinstance(params["training"], TrainingSettings):
+        raise ConfigError(f"training must be TrainingSettings, found {params['training']!r}")
+    model_name(params["model"])  # raises where it is none of fieldwise's
+    if not 0 < share < 1:
+        raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {share!r}")
+    if by not in ("random", "time"):
+        raise ConfigError(f"valid_by must be 'random' or 'time', found {by!r}")
+    if by == "time" and schema.time is None:
+        raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Saved:
+    """The parameters that a bundle keeps in its manifest; schema and model have their own places there."""
+
+    training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
+    valid_share: float = 0.1
+    valid_by: Literal["random", "time"] = "random"
+    negatives: NegativeSampling | None = None
+    seed: int = 0
+
+
+def params_to_plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values for JSON of the parameters that a bundle does not keep elsewhere."""
+    plain: dict[str, Any] = to_plain(_Saved(**{f.name: params[f.name] for f in dataclasses.fields(_Saved)}))
+    return plain
+
+
+def params_from_plain(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The inverse of `params_to_plain`; what is absent takes its default.
+
+    Errors:
+        BundleError: an unknown name or a wrong value, below `where`.
+    """
+    saved = parse(_Saved, data, where, BundleError)
+    return {f.name: getattr(saved, f.name) for f in dataclasses.fields(saved)}
+
+
+def labelled(X: Any, y: Any, schema: Schema) -> LabelledRows:
+    """A table's rows with targets; raw labels `y` [N], where given, stand in the label's column.
+
+    Errors:
+        DataError: not one label for each of the table's rows, labels of several kinds, outside the label's rule, or
+            a table that does not fit the schema; rows count from 0 in X.
+    """
+    frame = as_table(X)
+    check_table(frame, schema)
+    column = schema.label.column
+    return read_label(frame if y is None else frame.with_columns(_column(y, column, frame.height)), schema.label)
+
+
+def _column(y: Any, name: str, rows: int) -> pl.Series:
+    try:
+        values = np.asarray(y)
+        if values.shape != (rows,):
+            raise DataError(f"y must hold one label for each of the table's {rows} rows, found shape {values.shape}")
+        return pl.Series(name, values.tolist() if values.dtype.kind in "OU" else values)
+    except (TypeError, pl.exceptions.PolarsError) as e:
+        raise DataError(f"y must hold labels of one kind: {str(e).splitlines()[0]}; convert them") from e

@@ -1,0 +1,359 @@
+"""Batches against a plain row-by-row assembly over every mixture of fields; saving against a crash at each step."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.encoder import Encoder
+from fieldwise.errors import DataError
+from fieldwise.layout import Batch, FieldLayout, Layout
+from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+
+Cell = int | tuple[int, float] | list[int]  # an id; an id and a number; a bag's ids
+Row = list[Cell]
+
+
+def layout_of(kinds: list[str]) -> Layout:
+    """Fields of kinds `id`, `value`, `mean`, `sum`, `max` (bags), ten rows each."""
+    fields = []
+    for k, kind in enumerate(kinds):
+        entry = FieldLayout(name=f"f{k}", kind="id", role="context", offset=10 * k, rows=10)
+        if kind == "value":
+            entry = FieldLayout(name=f"f{k}", kind="value", role="context", offset=10 * k, rows=10)
+        elif kind in ("mean", "sum", "max"):
+            entry = FieldLayout(name=f"f{k}", kind="bag", role="context", offset=10 * k, rows=10, pooling=kind)
+        fields.append(entry)
+    return Layout(tuple(fields))
+
+
+def table_of(kinds: list[str], rows: list[Row], y: list[float] | None = None) -> EncodedTable:
+    """The arrays that the documentation of EncodedTable describes, filled cell by cell."""
+    singles = [[c if isinstance(c, int) else c[0] for c in row if not isinstance(c, list)] for row in rows]
+    values = [[c[1] for c in row if isinstance(c, tuple)] for row in rows]
+    bags = [c for row in rows for c in row if isinstance(c, list)]
+    return EncodedTable(
+        layout_of(kinds),
+        np.array(singles, dtype=np.int32).reshape(len(rows), sum(k in ("id", "value") for k in kinds)),
+        np.array(values, dtype=np.float32).reshape(len(rows), kinds.count("value")),
+        np.array([i for bag in bags for i in bag], dtype=np.int32),
+        np.array([sum(map(len, bags[:k])) for k in range(len(bags) + 1)], dtype=np.int64),
+        None if y is None else np.array(y, dtype=np.float32),
+    )
+
+
+def plain_batch(kinds: list[str], rows: list[Row]) -> dict[str, list[object]]:
+    """The plain twin: what a batch of these rows must hold."""
+    poolings = [k for k in kinds if k in ("mean", "sum", "max")]
+    bags = [c for row in rows for c in row if isinstance(c, list)]
+    share = [1 / len(bag) if poolings[s % len(poolings)] == "mean" else 1.0 for s, bag in enumerate(bags)]
+    return {
+        "ids": [[c if isinstance(c, int) else c[0] for c in row if not isinstance(c, list)] for row in rows],
+        "values": [[c[1] for c in row if isinstance(c, tuple)] for row in rows],
+        "bag_ids": [i for bag in bags for i in bag],
+        "bag_segments": [s for s, bag in enumerate(bags) for _ in bag],
+        "bag_weights": [w for w, bag in zip(share, bags, strict=True) for _ in bag],
+    }
+
+
+def check(batch: Batch, kinds: list[str], rows: list[Row]) -> None:
+    for name, truth in plain_batch(kinds, rows).items():
+        found = getattr(batch, name).tolist()
+        assert found == (pytest.approx(truth) if name == "bag_weights" else truth), name
+    assert batch.size == len(rows)
+    assert [t.dtype for t in batch] == [torch.int32, torch.float32, torch.int32, torch.int64, torch.float32]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[str], list[Row]]:
+    kinds = draw(st.lists(st.sampled_from(["id", "value", "mean", "sum", "max"]), min_size=1, max_size=5))
+
+    def cell(k: int, kind: str) -> st.SearchStrategy[Cell]:
+        ids = st.integers(10 * k, 10 * k + 9)
+        if kind == "id":
+            return ids
+        return (
+            st.tuples(ids, st.integers(-9, 9).map(float)) if kind == "value" else st.lists(ids, min_size=1, max_size=3)
+        )
+
+    row = st.tuples(*[cell(k, kind) for k, kind in enumerate(kinds)]).map(list)
+    return kinds, draw(st.lists(row, min_size=1, max_size=9))
+
+
+@given(tables(), st.integers(1, 10), st.randoms(use_true_random=False))
+def test_batches_equal_a_plain_assembly(problem: tuple[list[str], list[Row]], size: int, random: object) -> None:
+    kinds, rows = problem
+    table = table_of(kinds, rows, y=[float(n) for n in range(len(rows))])
+    order = list(range(len(rows)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    for drawn, given_order in ((list(range(len(rows))), None), (order, torch.tensor(order))):
+        seen: list[int] = []
+        batches = list(table.batches(size, order=given_order))
+        for batch, y in batches:
+            assert y is not None
+            numbers = [int(v) for v in y.tolist()]
+            check(batch, kinds, [rows[n] for n in numbers])
+            seen += numbers
+        assert seen == drawn
+        assert len(batches) == table.num_batches(size)
+
+
+@given(tables(), st.lists(st.integers(0, 8), max_size=6), st.integers(0, 9), st.integers(0, 9))
+def test_one_batch_by_numbers_or_by_slice(
+    problem: tuple[list[str], list[Row]], numbers: list[int], start: int, end: int
+) -> None:
+    kinds, rows = problem
+    table = table_of(kinds, rows)
+    numbers = [n for n in numbers if n < len(rows)]  # repeated ones too
+    batch, y = table.batch(torch.tensor(numbers, dtype=torch.int64))
+    assert y is None
+    for name, truth in plain_batch(kinds, [rows[n] for n in numbers]).items():
+        assert getattr(batch, name).tolist() == (pytest.approx(truth) if name == "bag_weights" else truth)
+    check(table.batch(slice(start, end))[0], kinds, rows[start:end])
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "sizes"),
+    [
+        (0, 4, []),
+        (1, 4, [1]),
+        (8, 4, [4, 4]),
+        (9, 4, [4, 5]),
+        (10, 4, [4, 4, 2]),
+        (3, 1, [1, 1, 1]),
+        (3, 2, [3]),
+    ],
+)
+def test_a_last_batch_of_one_row_joins_the_one_before(rows: int, size: int, sizes: list[int]) -> None:
+    table = table_of(["id"], [[k % 10] for k in range(rows)])
+    assert [batch.size for batch, _ in table.batches(size)] == sizes
+    assert [batch.size for batch, _ in table.batches(size, order=torch.arange(rows))] == sizes
+    assert table.num_batches(size) == len(sizes)
+
+
+def test_an_order_may_be_a_part_of_the_rows() -> None:
+    table = table_of(["id", "mean"], [[k, [10 + k]] for k in range(6)])
+    found = [batch.ids.ravel().tolist() for batch, _ in table.batches(2, order=torch.tensor([5, 1, 1, 4]))]
+    assert found == [[5, 1], [1, 4]]
+
+
+def encoded(rows: int = 50) -> EncodedTable:
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {
+            "c": rng.integers(0, 9, rows),
+            "x": rng.normal(size=rows),
+            "b": ["|".join(map(str, rng.integers(0, 5, rng.integers(0, 4)))) for _ in range(rows)],
+            "s": ["|".join(map(str, rng.integers(0, 5, rng.integers(0, 4)))) for _ in range(rows)],
+        }
+    )
+    fields = (Categorical("c"), Numeric("x"), Bag("b", pooling="max"), Sequence("s"))
+    encoder = Encoder.fit(frame, Schema(fields=fields, label=Label("y")))
+    return encoder.transform(frame, y=rng.integers(0, 2, rows).astype(np.float32))
+
+
+def assert_same(a: EncodedTable, b: EncodedTable) -> None:
+    assert a.layout == b.layout
+    for name in ("ids", "values", "bag_ids", "bag_offsets"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), strict=True)
+    assert (a.y is None) == (b.y is None)
+    if a.y is not None and b.y is not None:
+        np.testing.assert_array_equal(a.y, b.y, strict=True)
+
+
+def test_save_and_open_give_the_same_table_and_batches(tmp_path: Path) -> None:
+    table = encoded()
+    table.save(tmp_path / "deep" / "table")
+    back = EncodedTable.open(tmp_path / "deep" / "table")
+    assert_same(back, table)
+    for (one, y), (other, z) in zip(back.batches(16), table.batches(16), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip((*one, y), (*other, z), strict=True))
+
+
+@settings(max_examples=15)  # each waits for the disk
+@given(tables(), st.booleans())
+def test_every_mixture_survives_the_disk(problem: tuple[list[str], list[Row]], with_y: bool) -> None:
+    kinds, rows = problem
+    table = table_of(kinds, rows, y=[1.0] * len(rows) if with_y else None)
+    with tempfile.TemporaryDirectory() as folder:
+        table.save(Path(folder) / "t")
+        assert_same(EncodedTable.open(Path(folder) / "t"), table)
+
+
+def test_an_empty_table_survives_the_disk(tmp_path: Path) -> None:
+    table = table_of(["id", "value", "mean"], [])
+    table.save(tmp_path / "t")
+    assert_same(EncodedTable.open(tmp_path / "t"), table)
+
+
+def test_an_open_table_is_mapped_from_disk_and_never_changes_it(tmp_path: Path) -> None:
+    encoded().save(tmp_path / "t")
+    before = {p.name: p.read_bytes() for p in (tmp_path / "t").iterdir()}
+    back = EncodedTable.open(tmp_path / "t")
+    for name in ("ids", "values", "bag_ids", "bag_offsets", "y"):
+        assert isinstance(getattr(back, name).base, np.memmap), name
+    batch, _ = back.batch(slice(0, 4))
+    batch.ids.zero_()
+    assert {p.name: p.read_bytes() for p in (tmp_path / "t").iterdir()} == before
+
+
+def fail(*_arguments: object, **_named: object) -> NoReturn:
+    raise OSError(28, "No space left on device")
+
+
+def interrupt(*_arguments: object, **_named: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "place", ["os.fsync", "numpy.save", "fieldwise.data.encoded.write_atomically", "pathlib.Path.rename"]
+)
+@pytest.mark.parametrize(("fault", "error"), [(fail, (DataError, OSError)), (interrupt, KeyboardInterrupt)])
+@pytest.mark.parametrize("older", [True, False])
+def test_a_crash_leaves_the_old_table_or_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    fault: Callable[..., NoReturn],
+    error: type,
+    older: bool,
+) -> None:
+    old = encoded(20)
+    if older:
+        old.save(tmp_path / "t")
+    with monkeypatch.context() as patch:
+        patch.setattr(place, fault)
+        with pytest.raises(error):
+            encoded(30).save(tmp_path / "t")
+    assert [p.name for p in tmp_path.iterdir()] == (["t"] if older else [])
+    if older:
+        assert_same(EncodedTable.open(tmp_path / "t"), old)
+
+
+def test_a_crash_between_the_two_renames_puts_the_old_table_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = encoded(20)
+    old.save(tmp_path / "t")
+    rename = Path.rename
+
+    def fail_on_new(self: Path, target: Path) -> Path:
+        return fail() if self.name == "new" else rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", fail_on_new)
+        with pytest.raises(DataError, match=r"cannot write .*No space left on device"):
+            encoded(30).save(tmp_path / "t")
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
+    assert_same(EncodedTable.open(tmp_path / "t"), old)
+
+
+def test_a_newer_table_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
+    old, new = encoded(20), table_of(["id"], [[1]])
+    old.save(tmp_path / "t")
+    new.save(tmp_path / "t")
+    assert_same(EncodedTable.open(tmp_path / "t"), new)
+    assert [p.name for p in tmp_path.iterdir()] == ["t"]
+
+
+def test_a_folder_of_other_things_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    with pytest.raises(DataError, match="thesis: it exists and is no encoded table; choose another folder"):
+        encoded().save(tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot write .*file/t"):
+        encoded().save(tmp_path / "file" / "t")
+
+
+def damage_nothing_there(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def damage_absent_array(folder: Path) -> None:
+    (folder / "ids.npy").unlink()
+
+
+def damage_cut_short(folder: Path) -> None:
+    path = folder / "ids.npy"
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def damage_no_json(folder: Path) -> None:
+    (folder / "table.json").write_text("{")
+
+
+def damage_not_a_mapping(folder: Path) -> None:
+    (folder / "table.json").write_text("[]")
+
+
+def damage_newer_format(folder: Path) -> None:
+    about = json.loads((folder / "table.json").read_text())
+    (folder / "table.json").write_text(json.dumps(about | {"format": 99}))
+
+
+def damage_no_layout(folder: Path) -> None:
+    about = json.loads((folder / "table.json").read_text())
+    del about["layout"]
+    (folder / "table.json").write_text(json.dumps(about))
+
+
+def damage_other_rows(folder: Path) -> None:
+    np.save(folder / "y.npy", np.zeros(3, dtype=np.float32))
+
+
+def damage_pickle_inside(folder: Path) -> None:
+    np.save(folder / "ids.npy", np.array([{}], dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (damage_nothing_there, "holds no encoded table that can be read"),
+        (damage_absent_array, "holds no encoded table that can be read"),
+        (damage_cut_short, "holds no encoded table that can be read"),
+        (damage_no_json, "holds no encoded table that can be read"),
+        (damage_pickle_inside, "holds no encoded table that can be read"),
+        (damage_not_a_mapping, "has table format None, this version reads 1"),
+        (damage_newer_format, "has table format 99, this version reads 1"),
+        (damage_no_layout, "layout must be a table of settings"),
+        (damage_other_rows, "different numbers of rows"),
+    ],
+)
+def test_a_damaged_table_is_refused(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+    encoded().save(tmp_path / "t")
+    damage(tmp_path / "t")
+    with pytest.raises(DataError, match=message):
+        EncodedTable.open(tmp_path / "t")
+
+
+def test_bytes_are_those_of_the_arrays() -> None:
+    table = table_of(["id", "mean"], [[1, [11, 12]], [2, [13]]], y=[0.0, 1.0])
+    assert table.nbytes == 2 * 4 + 3 * 4 + 3 * 8 + 2 * 4
+
+
+def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -> None:
+    """One batch of 200,000 rows makes as many calls as one of 20."""
+    pool = encoded(200)
+    arrays = (np.tile(pool.ids, (1000, 1)), np.tile(pool.values, (1000, 1)), np.tile(pool.bag_ids, 1000))
+    lengths = np.tile(np.diff(pool.bag_offsets), 1000)
+    table = EncodedTable(pool.layout, *arrays, np.concatenate([[0], np.cumsum(lengths)]), np.zeros(200_000, np.float32))
+    order = torch.randperm(200_000, generator=torch.Generator().manual_seed(0))
+    table.batch(order[:2])  # the first call makes the tensors
+    few = order[:20]
+    assert calls_of(lambda: table.batch(order)) == calls_of(lambda: table.batch(few))
+    assert calls_of(lambda: table.batch(slice(0, 200_000))) == calls_of(lambda: table.batch(slice(0, 20)))

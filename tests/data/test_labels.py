@@ -1,0 +1,105 @@
+"""Labels against a plain loop over rows, and each fault as one sentence with the table's own row number."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldwise.data.labels import read_label
+from fieldwise.errors import DataError
+from fieldwise.schema import Label
+
+
+def table(values: list[object], **options: object) -> pl.DataFrame:
+    return pl.DataFrame({"row": range(len(values)), "y": pl.Series(values, **options)})
+
+
+@given(st.lists(st.integers(1, 5), min_size=1), st.sets(st.integers(1, 5)), st.integers(0, 5))
+def test_rule_equals_a_plain_loop(ratings: list[int], dropped: set[int], above: int) -> None:
+    label = Label("y", positive_above=above, drop_values=tuple(dropped))
+    kept = [(i, r) for i, r in enumerate(ratings) if r not in dropped]
+    if not kept:
+        with pytest.raises(DataError, match="no row is left"):
+            read_label(table(ratings), label)
+        return
+    rows = read_label(table(ratings), label)
+    assert rows.frame["row"].to_list() == [i for i, _ in kept]
+    assert rows.y.tolist() == [float(r > above) for _, r in kept]
+    assert rows.dropped == len(ratings) - len(kept)
+    assert rows.y.dtype == np.float32
+    assert rows.y.flags.writeable
+
+
+@pytest.mark.parametrize("values", [[1, 0], [1.0, 0.0], ["1", "0"], [True, False], ["true", "false"]])
+def test_without_a_rule_zero_and_one_in_every_form(values: list[object]) -> None:
+    assert read_label(table(values), Label("y")).y.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "positive"),
+    [(["yes", "no"], "yes"), ([2, 1], 2), ([2.0, 1.0], 2), (["2", "1"], 2), ([True, False], True), ([5, 4], "5")],
+)
+def test_positive_values_in_every_form(values: list[object], positive: bool | int | str) -> None:
+    assert read_label(table(values), Label("y", positive_values=(positive,))).y.tolist() == [1.0, 0.0]
+
+
+def test_regression_keeps_numbers_within_the_range() -> None:
+    label = Label("y", task="regression", range=(-1, 1), drop_values=(0,))
+    rows = read_label(table([-1, 0, 1]), label)
+    assert rows.y.tolist() == [-1.0, 1.0]
+    with pytest.raises(DataError, match=r"range \[-1, 1\]: column 'y' holds 2 in row 3 "):
+        read_label(table([-1, 0, 0, 2]), label)
+
+
+def test_rows_are_counted_before_dropping() -> None:
+    values = ["3", "3", "1", "maybe"]
+    with pytest.raises(DataError, match="column 'y' holds 'maybe' in row 3 "):
+        read_label(table(values), Label("y", drop_values=(3,)))
+    with pytest.raises(DataError, match="label column 'y' holds the text 'maybe' in row 3 "):
+        read_label(table(values), Label("y", positive_above=2, drop_values=(3,)))
+    assert read_label(table(values), Label("y", positive_above=0, drop_values=("maybe",))).dropped == 1
+
+
+@pytest.mark.parametrize("absent", [None, float("nan"), ""])
+def test_an_absent_label_names_the_first_row(absent: object) -> None:
+    values = ["1", absent, absent] if absent == "" else [1.0, absent, absent]
+    for label in (
+        Label("y"),
+        Label("y", positive_above=0),
+        Label("y", drop_values=(0,)),
+        Label("y", task="regression"),
+    ):
+        with pytest.raises(DataError, match=r"2 of 3 rows have none in column 'y', the first is row 1 "):
+            read_label(table(values), label)
+
+
+@pytest.mark.parametrize("label", [Label("y", positive_above=0), Label("y", task="regression")])
+def test_infinity_and_text_name_the_row(label: Label) -> None:
+    with pytest.raises(DataError, match=r"must be finite .* label column 'y' holds inf in row 1 "):
+        read_label(table([1.0, float("inf")]), label)
+    with pytest.raises(DataError, match=r"label column 'y' holds the text 'high' in row 0 "):
+        read_label(table(["high", "1"]), label)
+
+
+def test_a_value_outside_zero_and_one_names_the_row() -> None:
+    with pytest.raises(
+        DataError, match=r"must be 0 or 1: column 'y' holds 2 in row 2 .*positive_above or positive_values"
+    ):
+        read_label(table([0, 1, 2]), Label("y"))
+
+
+def test_no_column_no_rows_none_left() -> None:
+    with pytest.raises(DataError, match="the label's column 'click' must be in the table, found only: row, y"):
+        read_label(table([1]), Label("click"))
+    with pytest.raises(DataError, match="a table needs rows, found none below its columns row, y"):
+        read_label(table([], dtype=pl.Int64), Label("y"))
+    with pytest.raises(DataError, match="all 2 have a label in drop_values of column 'y'"):
+        read_label(table([3, 3]), Label("y", drop_values=(3,)))
+
+
+def test_the_given_table_stays_as_it_is() -> None:
+    frame = table([1, 2, 3])
+    before = frame.clone()
+    read_label(frame, Label("y", positive_above=2, drop_values=(2,)))
+    assert frame.equals(before)

@@ -1,0 +1,312 @@
+"""From a raw table to three encoded parts: what is counted, what may see what, and that a seed fixes everything."""
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.prepare import Part, Prepared, encode_parts, group_codes, prepare
+from fieldwise.data.split_settings import ColumnSplit, RandomSplit, TimeSplit
+from fieldwise.errors import DataError
+from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+
+PARTS = ("train", "valid", "test")
+BY_PART = ColumnSplit(column="part")
+SCHEMA = Schema(
+    fields=(
+        Categorical("user", role="user"),
+        Categorical("item", role="item", min_count=2),
+        Numeric("price", role="item"),
+        Numeric("age", encoding="quantile", role="user"),
+        Bag("genres", role="item"),
+        Sequence("history", role="user"),
+    ),
+    label=Label("rating", positive_above=3, drop_values=(3,)),
+    group="user",
+)
+
+
+def ratings(rows: int = 400, seed: int = 0) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+
+    def words(most: int) -> list[str]:
+        return ["|".join(map(str, rng.integers(0, 6, rng.integers(0, most)))) for _ in range(rows)]
+
+    return pl.DataFrame(
+        {
+            "user": rng.integers(0, 30, rows),
+            "item": rng.integers(0, 60, rows),
+            "price": rng.normal(10, 3, rows),
+            "age": rng.integers(18, 60, rows),
+            "genres": words(3),
+            "history": words(5),
+            "rating": rng.integers(1, 6, rows),
+            "part": rng.choice(["train", "valid", "test"], rows, p=[0.6, 0.2, 0.2]),
+        }
+    )
+
+
+def assert_same_part(a: Part, b: Part) -> None:
+    assert a.frame.equals(b.frame)
+    for name in ("ids", "values", "bag_ids", "bag_offsets", "y"):
+        np.testing.assert_array_equal(getattr(a.table, name), getattr(b.table, name), strict=True)
+    np.testing.assert_array_equal(a.group, b.group)
+
+
+def assert_same(a: Prepared, b: Prepared) -> None:
+    assert a.encoder == b.encoder
+    assert a.counts == b.counts
+    assert a.unseen == b.unseen
+    for name in PARTS:
+        assert_same_part(getattr(a, name), getattr(b, name))
+
+
+def test_rows_targets_groups_and_counts_equal_plain_filters() -> None:
+    frame = ratings()
+    prepared = prepare(frame, SCHEMA, split=BY_PART, seed=0)
+    kept = frame.filter(pl.col("rating") != 3)
+    for name in PARTS:
+        part: Part = getattr(prepared, name)
+        truth = kept.filter(pl.col("part") == name)
+        assert part.frame.equals(truth)
+        assert part.y.tolist() == [float(r > 3) for r in truth["rating"]]
+        assert len(part.table) == prepared.counts[f"{name}_rows"] == truth.height
+        assert part.group is not None
+        pairs = set(zip(part.group.tolist(), truth["user"].to_list(), strict=True))
+        assert len(pairs) == truth["user"].n_unique() == len(set(part.group.tolist()))
+    assert prepared.counts["dropped_by_label"] == frame.height - kept.height
+    assert "negatives_drawn" not in prepared.counts
+
+
+def test_unseen_counts_what_no_training_row_has() -> None:
+    frame = ratings()
+    prepared = prepare(frame, SCHEMA, split=BY_PART, seed=0)
+    kept = frame.filter(pl.col("rating") != 3)
+    train = kept.filter(part="train")
+    often = {i for (i,), rows in train.group_by("item") if rows.height >= 2}
+    for name in ("valid", "test"):
+        items = kept.filter(part=name)["item"].to_list()
+        assert prepared.unseen[name]["item"] == pytest.approx(sum(i not in often for i in items) / len(items))
+        users = kept.filter(part=name)["user"].to_list()
+        known = set(train["user"])
+        assert prepared.unseen[name]["user"] == pytest.approx(sum(u not in known for u in users) / len(users))
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 1000), st.sampled_from(["valid", "test"]))
+def test_the_encoder_sees_training_rows_only(seed: int, part: str) -> None:
+    frame = ratings()
+    other = ratings(seed=seed).with_columns(
+        pl.col("user") + 1000, pl.col("price") * 1e6, pl.col("age") + 500, genres=pl.lit("z|y"), part=frame["part"]
+    )
+    inside = (frame["part"] == part) & (frame["rating"] != 3)
+    changed = frame.with_columns(
+        pl.when(inside).then(other[c]).otherwise(frame[c]).alias(c) for c in ("user", "item", "price", "age", "genres")
+    )
+    before, after = (prepare(f, SCHEMA, split=BY_PART, seed=0) for f in (frame, changed))
+    assert before.encoder == after.encoder
+    for name in PARTS:
+        if name != part:
+            assert_same_part(getattr(before, name), getattr(after, name))
+
+
+@pytest.mark.parametrize("split", [BY_PART, RandomSplit()])
+def test_labels_of_test_rows_change_nothing_else(split: ColumnSplit | RandomSplit) -> None:
+    frame = ratings().filter(pl.col("rating") != 3).with_row_index("row")
+    before = prepare(frame, SCHEMA, split=split, seed=3)
+    inside = frame["row"].is_in(before.test.frame["row"].to_list())
+    flipped = frame.with_columns(rating=pl.when(inside).then(6 - pl.col("rating")).otherwise(pl.col("rating")))
+    after = prepare(flipped, SCHEMA, split=split, seed=3)
+    assert before.encoder == after.encoder
+    assert_same_part(before.train, after.train)
+    assert_same_part(before.valid, after.valid)
+    np.testing.assert_array_equal(after.test.y, 1 - before.test.y)
+    np.testing.assert_array_equal(after.test.table.ids, before.test.table.ids)
+
+
+def implicit(rows: int = 300, negatives_in: tuple[str, ...] = ()) -> pl.DataFrame:
+    rng = np.random.default_rng(1)
+    frame = pl.DataFrame(
+        {
+            "user": rng.integers(0, 20, rows),
+            "item": rng.integers(0, 100, rows),
+            "hour": rng.integers(0, 24, rows),
+            "part": np.resize(["train", "train", "train", "valid", "test"], rows),
+            "used": np.ones(rows, dtype=np.int64),
+        }
+    )
+    extra = [
+        frame.filter(part=p).with_columns(item=pl.col("item") + 500, used=pl.lit(0, pl.Int64)) for p in negatives_in
+    ]
+    return pl.concat([frame, *extra])
+
+
+CLICKS = Schema(fields=(Categorical("user"), Categorical("item"), Categorical("hour")), label=Label("used"))
+
+
+def ask(*parts: str, **options: object) -> NegativeSampling:
+    return NegativeSampling(user="user", item="item", per_positive=2, parts=parts, **options)
+
+
+def test_negatives_are_added_where_they_are_missing_only() -> None:
+    frame = implicit(negatives_in=("valid", "test"))
+    prepared = prepare(frame, CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS, only_where_missing=True))
+    positives = frame.filter(part="train").height
+    assert prepared.counts["negatives_drawn"] == 2 * positives
+    assert prepared.counts["train_rows"] == 3 * positives == len(prepared.train.table)
+    assert prepared.train.y.tolist() == [1.0] * positives + [0.0] * 2 * positives
+    assert prepared.train.frame["used"].to_list() == prepared.train.y.tolist()
+    used = set(frame.filter(used=1).select("user", "item").iter_rows())
+    drawn = prepared.train.frame.filter(used=0)
+    assert not used & set(drawn.select("user", "item").iter_rows())
+    assert set(drawn["item"]) <= set(frame.filter(used=1)["item"])
+    for name in ("valid", "test"):
+        assert getattr(prepared, name).frame.equals(frame.filter(part=name))
+
+
+def test_negatives_go_to_every_part_that_is_named() -> None:
+    frame = implicit(negatives_in=("test",))
+    prepared = prepare(frame, CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS))
+    assert prepared.counts["negatives_drawn"] == 2 * frame.filter(used=1).height
+    for name in PARTS:
+        assert int(getattr(prepared, name).y.sum()) == frame.filter(part=name, used=1).height
+    untouched = prepare(implicit(negatives_in=("valid", "test")), CLICKS, split=BY_PART, seed=0, negatives=ask("train"))
+    assert untouched.counts["valid_rows"] == 2 * frame.filter(part="valid").height
+
+
+def test_negatives_of_a_squared_loss_take_the_labels_least_value() -> None:
+    frame = implicit(negatives_in=("valid", "test")).with_columns(used=pl.col("used") * 2.0 - 1)
+    schema = Schema(fields=CLICKS.fields, label=Label("used", task="regression", range=(-1, 1)))
+    prepared = prepare(frame, schema, split=BY_PART, seed=0, negatives=ask("train"))
+    assert sorted(set(prepared.train.y.tolist())) == [-1.0, 1.0]
+
+
+def test_negatives_of_other_labels() -> None:
+    frame = implicit()
+    for column, label in (
+        (pl.lit(True), Label("used")),
+        (pl.lit("yes"), Label("used", positive_values=("yes",))),
+        (pl.lit(5), Label("used", positive_above=3)),
+    ):
+        schema = Schema(fields=CLICKS.fields, label=label)
+        prepared = prepare(frame.with_columns(used=column), schema, split=BY_PART, seed=0, negatives=ask(*PARTS))
+        assert prepared.train.y.mean() == pytest.approx(1 / 3)
+
+
+def test_negatives_that_the_rule_calls_positive_or_drops_are_refused() -> None:
+    frame = implicit()
+    for label, message in (
+        (Label("used", positive_above=-1), "a sampled negative must not be positive: 0 in column 'used'"),
+        (Label("used", drop_values=(0,)), "have a label in drop_values of column 'used'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            prepare(frame, Schema(fields=CLICKS.fields, label=label), split=BY_PART, seed=0, negatives=ask(*PARTS))
+
+
+@pytest.mark.parametrize("negatives", [None, ask(*PARTS)])
+def test_the_seed_fixes_everything(negatives: NegativeSampling | None) -> None:
+    frame, schema = (ratings(), SCHEMA) if negatives is None else (implicit(), CLICKS)
+    first, again, other = (prepare(frame, schema, split=RandomSplit(), seed=s, negatives=negatives) for s in (5, 5, 6))
+    assert_same(first, again)
+    assert not first.train.frame.equals(other.train.frame)
+
+
+def test_parts_of_ones_own() -> None:
+    frame = ratings()
+    train, valid = frame.filter(part="train"), frame.filter(part="valid")
+    encoded = encode_parts({"train": train, "valid": valid}, SCHEMA, seed=0)
+    whole = prepare(frame, SCHEMA, split=BY_PART, seed=0)
+    assert set(encoded.parts) == {"train", "valid"}
+    assert encoded.encoder == whole.encoder
+    assert_same_part(encoded.parts["train"], whole.train)
+    assert_same_part(encoded.parts["valid"], whole.valid)
+    assert encoded.counts == {"train_rows": whole.counts["train_rows"], "valid_rows": whole.counts["valid_rows"]}
+
+
+def test_parts_without_a_test_get_negatives_too() -> None:
+    frame = implicit()
+    parts = {"train": frame.filter(part="train"), "valid": frame.filter(part="valid")}
+    encoded = encode_parts(parts, CLICKS, seed=0, negatives=ask(*PARTS))
+    assert encoded.counts["negatives_drawn"] == 2 * (parts["train"].height + parts["valid"].height)
+
+
+def test_groups_are_equal_where_their_text_is() -> None:
+    frame = pl.DataFrame({"user": [7.0, None, 12.0, 7.0, None], "rating": [1] * 5})
+    codes = group_codes(frame, SCHEMA)
+    assert codes is not None
+    assert codes[0] == codes[3]
+    assert codes[1] == codes[4] == 0
+    assert len(set(codes.tolist())) == 3
+    assert group_codes(frame.drop("user"), SCHEMA) is None
+    assert group_codes(frame, CLICKS) is None
+
+
+def test_a_part_of_one_class_is_named() -> None:
+    frame = ratings().with_columns(rating=pl.when(part="valid").then(5).otherwise(pl.col("rating")))
+    with pytest.raises(DataError, match=r"the valid rows must hold both classes: all \d+ are positive .*'rating'"):
+        prepare(frame, SCHEMA, split=BY_PART, seed=0)
+    with pytest.raises(DataError, match=r"the train rows must hold both classes: all \d+ are negative"):
+        prepare(frame.with_columns(rating=pl.lit(1)), SCHEMA, split=BY_PART, seed=0)
+
+
+def test_a_regression_may_have_one_value() -> None:
+    schema = Schema(fields=SCHEMA.fields, label=Label("rating", task="regression"))
+    prepared = prepare(ratings().with_columns(rating=pl.lit(4)), schema, split=BY_PART, seed=0)
+    assert set(prepared.test.y.tolist()) == {4.0}
+
+
+FAULTS: list[tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = [
+    (lambda f: f.drop("genres"), "'genres' .* is missing among user, item"),
+    (lambda f: f.drop("rating"), "the label's column 'rating' must be in the table"),
+    (lambda f: f.drop("part"), "part"),
+    (lambda f: f.clear(), "a table needs rows, found none"),
+    (lambda f: f.filter(pl.col("part") != "valid"), "valid"),
+    (lambda f: f.with_columns(rating=pl.lit(3)), "no row is left: all 400"),
+    (lambda f: f.with_columns(item=pl.lit(None, pl.Int64)), "column 'item' .* null or empty in all"),
+    (lambda f: f.with_columns(genres=pl.lit("")), "column 'genres' .* null or empty in all"),
+    (lambda f: with_cell(f, "price", 250, "dear"), "column 'price' .* holds the text 'dear' in row 250 "),
+    (lambda f: with_cell(f, "price", 250, "inf"), "column 'price' .* holds 'inf' in row 250 "),
+    (lambda f: with_cell(f, "rating", 250, None), "1 of 400 rows have none in column 'rating', the first is row 250 "),
+    (lambda f: with_cell(f, "rating", 250, "bad"), "column 'rating' holds the text 'bad' in row 250 "),
+]
+
+
+def with_cell(frame: pl.DataFrame, column: str, row: int, text: str | None) -> pl.DataFrame:
+    cells: list[str | None] = frame[column].cast(pl.String).to_list()
+    cells[row] = text
+    return frame.with_columns(pl.Series(column, cells, dtype=pl.String))
+
+
+@pytest.mark.parametrize(("spoil", "message"), FAULTS)
+def test_each_fault_of_a_table_is_one_sentence(spoil: Callable[[pl.DataFrame], pl.DataFrame], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        prepare(spoil(ratings()), SCHEMA, split=BY_PART, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_are_checked_in_every_part_with_the_tables_own_row() -> None:
+    frame = ratings()
+    row = frame["part"].to_list().index("test", 100)
+    with pytest.raises(DataError, match=f"in row {row} "):
+        prepare(with_cell(frame, "price", row, "dear"), SCHEMA, split=BY_PART, seed=0)
+
+
+def test_a_time_split_trains_on_the_past() -> None:
+    frame = ratings().with_columns(at=pl.Series(np.random.default_rng(2).permutation(400)))
+    schema = Schema(fields=SCHEMA.fields, label=SCHEMA.label, time="at")
+    prepared = prepare(frame, schema, split=TimeSplit(), seed=0)
+    train, valid, test = (getattr(prepared, name).frame["at"] for name in PARTS)
+    assert train.max() < valid.min() <= valid.max() < test.min()  # type: ignore[operator]
+
+
+def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -> None:
+    """A table a hundred times as long makes as many calls."""
+    short = ratings(500)
+    long = pl.concat([short] * 100)
+    prepare(short, SCHEMA, split=BY_PART, seed=0)
+    few, many = (calls_of(lambda f=f: prepare(f, SCHEMA, split=BY_PART, seed=0)) for f in (short, long))
+    assert few == many

@@ -1,0 +1,423 @@
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from safetensors.torch import load_file, save
+
+import fieldwise
+from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise import bundle as module
+from fieldwise.bundle import Bundle, check_folder
+from fieldwise.data.encoder import Encoder
+from fieldwise.errors import BundleError, DataError, FieldwiseError
+from fieldwise.models import AFM, MODELS, ModelSettings
+from fieldwise.models.build import build_network
+
+SCHEMA = Schema(
+    fields=(
+        Categorical("user", role="user"),
+        Sequence("history", role="user", max_length=3),
+        Categorical("item", role="item", hash_buckets=7),
+        Bag("genres", role="item", pooling="max"),
+        Numeric("price", role="item"),
+        Numeric("hour", encoding="quantile", bins=3),
+    ),
+    label=Label("click"),
+    keys=("user",),
+)
+
+
+def log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pl.DataFrame(
+        {
+            "user": [f"ü{k}" for k in rng.integers(0, 6, rows)],
+            "history": ["|".join(f"i{k}" for k in rng.integers(0, 5, n)) for n in rng.integers(0, 5, rows)],
+            "item": rng.integers(0, 9, rows),
+            "genres": [[f"g{k}" for k in rng.integers(0, 4, n)] for n in rng.integers(0, 4, rows)],
+            "price": rng.normal(size=rows),
+            "hour": rng.integers(0, 24, rows),
+        }
+    )
+
+
+def make(settings: ModelSettings | None = None, seed: int = 0, schema: Schema = SCHEMA) -> Bundle:
+    settings = settings or AFM(embedding_dim=4, attention_dim=3)
+    encoder = Encoder.fit(log(), schema)
+    network = build_network(settings, encoder.layout, seed).eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed + 100)
+        for p in network.parameters():
+            p.normal_(std=0.5)
+    about = {"recipe": {"name": "x"}, "n": 3, "shares": (0.5, 0.25)}
+    return Bundle(schema, encoder, settings, network, log().head(5), about)
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir())
+
+
+def rewrite(folder: Path, change) -> None:
+    """Edit the manifest and give it the checksum that belongs to it, as a skilful tamperer would."""
+    path = folder / "bundle.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    rest = {k: v for k, v in manifest.items() if k != "sha256"}
+    manifest["sha256"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    make().save(tmp_path / "b")
+    return tmp_path / "b"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_bundle_comes_back_equal_to_the_bit(tmp_path, name):
+    bundle = make(MODELS[name]())
+    bundle.save(tmp_path / "deep" / "b")
+    loaded = Bundle.load(tmp_path / "deep" / "b")
+    assert (loaded.schema, loaded.settings, loaded.encoder) == (bundle.schema, bundle.settings, bundle.encoder)
+    assert loaded.about == {"recipe": {"name": "x"}, "n": 3, "shares": [0.5, 0.25]}
+    assert loaded.samples.equals(bundle.samples)
+    assert not loaded.network.training
+    before, after = bundle.network.state_dict(), loaded.network.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[k], after[k]) for k in before)
+    fresh = log(100, seed=1)
+    np.testing.assert_array_equal(loaded.score(fresh), bundle.score(fresh))
+
+
+def test_the_folder_holds_what_the_module_says(saved):
+    assert [(p.name.split(".")[0], p.suffix) for p in files_of(saved)] == [
+        ("bundle", ".json"), ("encoder", ".json"), ("samples", ".arrow"), ("schema", ".toml"),
+        ("weights", ".safetensors"),
+    ]  # fmt: skip
+    manifest = json.loads((saved / "bundle.json").read_text())
+    assert manifest["versions"]["fieldwise"] == fieldwise.__version__
+    assert manifest["model"]["name"] == "afm"
+    for entry in manifest["files"].values():
+        content = (saved / entry["name"]).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (entry["bytes"], entry["sha256"])
+    assert Schema.from_toml(next(saved.glob("schema.*"))) == SCHEMA
+    assert "attention.W" in load_file(next(saved.glob("weights.*")))
+    np.testing.assert_allclose(manifest["sample_scores"], make().score(log().head(5)))
+
+
+def test_values_never_seen_are_scored(saved):
+    loaded = Bundle.load(saved)
+    strange = pl.DataFrame(
+        {
+            "user": ["nobody", None, "", "ü1"],
+            "history": ["zzz|i1", None, "", "|"],
+            "item": [10**12, None, -1, 0],
+            "genres": pl.Series([["new"], None, [], [None]], dtype=pl.List(pl.String)),
+            "price": [1e9, None, float("nan"), 0.0],
+            "hour": [1e6, None, -1e6, 2],
+        }
+    )
+    scores = loaded.score(strange)
+    assert scores.shape == (4,)
+    assert np.isfinite(scores).all()
+    p = loaded.predict(strange)
+    assert ((p >= 0) & (p <= 1)).all()
+
+
+def test_predictions_are_probabilities_or_numbers_within_the_range():
+    bundle, frame = make(), log()
+    np.testing.assert_allclose(bundle.predict(frame), 1 / (1 + np.exp(-bundle.score(frame))), rtol=1e-12)
+    for label, expected in (
+        (Label("click", task="regression"), lambda s: s),
+        (Label("click", task="regression", range=(-0.1, 0.1)), lambda s: np.clip(s, -0.1, 0.1)),
+    ):
+        numbers = dataclasses.replace(bundle, schema=dataclasses.replace(SCHEMA, label=label))
+        np.testing.assert_array_equal(numbers.predict(frame), expected(bundle.score(frame)))
+
+
+def test_no_rows_have_no_scores():
+    assert make().score(log().clear()).shape == (0,)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("part", ["bundle", "schema", "encoder", "weights", "samples"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove", "folder"])
+def test_every_damage_to_every_file_is_one_sentence(saved, part, damage):
+    file = next(saved.glob(f"{part}.*"))
+    content = bytearray(file.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 0x01
+        file.write_bytes(bytes(content))
+    elif damage == "truncate":
+        file.write_bytes(bytes(content[:-10]))
+    elif damage == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+        if damage == "folder":
+            file.mkdir()
+    with pytest.raises(BundleError, match=r"damaged|is no bundle") as caught:
+        Bundle.load(saved)
+    assert "\n" not in str(caught.value)
+    assert str(saved) in str(caught.value)
+
+
+def test_one_flipped_bit_anywhere_in_the_manifest_is_seen(saved):
+    path = saved / "bundle.json"
+    content = path.read_bytes()
+    meaningless = 0
+    for place in range(0, len(content), 7):
+        changed = bytearray(content)
+        changed[place] ^= 0x01
+        path.write_bytes(bytes(changed))
+        try:
+            same = json.loads(changed) == json.loads(content)
+        except ValueError:
+            same = False
+        if same:  # white space
+            meaningless += 1
+            continue
+        with pytest.raises(BundleError):
+            Bundle.load(saved)
+    assert meaningless < len(content) / 14
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.pop("files"),
+        lambda m: m["files"].pop("weights"),
+        lambda m: m.update(files=[1]),
+        lambda m: m["files"]["weights"].update(name="../weights.000000000000.safetensors"),
+        lambda m: m["files"]["weights"].update(name="/etc/passwd"),
+        lambda m: m["files"]["weights"].pop("sha256"),
+        lambda m: m["files"].update(weights=m["files"]["samples"]),
+        lambda m: m.pop("model"),
+        lambda m: m["model"].update(name="gpt"),
+        lambda m: m["model"].update(attention_dim=5),
+        lambda m: m["model"].update(colour=5),
+        lambda m: m.update(model=3),
+        lambda m: m.pop("sample_scores"),
+        lambda m: m.update(sample_scores=["x"]),
+        lambda m: m["sample_scores"].pop(),
+        lambda m: m.pop("about"),
+        lambda m: m.update(format="1"),
+        lambda m: m.update(format=None),
+    ],
+)
+def test_a_manifest_edited_with_its_checksum_is_one_sentence(saved, change):
+    rewrite(saved, change)
+    with pytest.raises(BundleError) as caught:
+        Bundle.load(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_edited_without_its_checksum_is_damaged(saved):
+    path = saved / "bundle.json"
+    path.write_text(path.read_text().replace('"n": 3', '"n": 4'))
+    with pytest.raises(BundleError, match="does not have the checksum"):
+        Bundle.load(saved)
+
+
+def test_a_newer_format_says_what_to_install(saved):
+    rewrite(saved, lambda m: m.update(format=99, files={"future": 1}))
+    with pytest.raises(
+        BundleError, match=r"has format 99, but this fieldwise .* reads up to format 1: install a newer"
+    ):
+        Bundle.load(saved)
+
+
+def replace_weights(folder: Path, change) -> None:
+    old = next(folder.glob("weights.*"))
+    content = save(change(load_file(old)))
+    digest = hashlib.sha256(content).hexdigest()
+    old.unlink()
+    (folder / f"weights.{digest[:12]}.safetensors").write_bytes(content)
+    entry = {"name": f"weights.{digest[:12]}.safetensors", "bytes": len(content), "sha256": digest}
+    rewrite(folder, lambda m: m["files"].update(weights=entry))
+
+
+def test_other_weights_with_all_checksums_right_are_refused_by_their_scores(saved):
+    replace_weights(saved, lambda t: {**t, "p": t["p"] * 1.01})
+    with pytest.raises(BundleError, match=r"must score as when it was saved: .* for sample row \d"):
+        Bundle.load(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: {**t, "p": t["p"] * float("nan")},
+        lambda t: {k: v for k, v in t.items() if k != "p"},
+        lambda t: {**t, "stranger": torch.zeros(1)},
+        lambda t: {**t, "p": torch.zeros(99)},
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(saved, change):
+    replace_weights(saved, change)
+    with pytest.raises(BundleError) as caught:
+        Bundle.load(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_scores_within_another_machines_rounding_are_accepted(saved):
+    def nudge(manifest):
+        manifest["sample_scores"] = [s + 1e-5 for s in manifest["sample_scores"]]
+
+    rewrite(saved, nudge)
+    Bundle.load(saved)
+
+
+@pytest.mark.parametrize("what", ["nothing", "empty folder", "a file"])
+def test_what_is_no_bundle_says_so(tmp_path, what):
+    folder = tmp_path / "b"
+    if what == "empty folder":
+        folder.mkdir()
+    elif what == "a file":
+        folder.write_text("x")
+    with pytest.raises(BundleError, match="is no bundle"):
+        Bundle.load(folder)
+
+
+# Saving
+
+
+class Crash(BaseException):
+    """The machine goes down: nothing after this point runs."""
+
+
+def crashing_after(calls: int):
+    """A wrapper for functions that together may be called so often."""
+    left = [calls]
+
+    def counted(real):
+        def call(*args, **kwargs):
+            if left[0] == 0:
+                raise Crash
+            left[0] -= 1
+            return real(*args, **kwargs)
+
+        return call
+
+    return counted
+
+
+@pytest.mark.parametrize("old_exists", [True, False])
+def test_a_crash_at_any_moment_of_saving_leaves_the_old_or_the_new_bundle(tmp_path, monkeypatch, old_exists):
+    old, new, frame = make(seed=0), make(seed=1), log(20, seed=5)
+    outcomes = []
+    for k in range(100):
+        folder = tmp_path / str(k)
+        if old_exists:
+            old.save(folder)
+        with monkeypatch.context() as patched:
+            counted = crashing_after(k)
+            patched.setattr(os, "replace", counted(os.replace))
+            patched.setattr(os, "fsync", counted(os.fsync))
+            patched.setattr(Path, "unlink", counted(Path.unlink))
+            try:
+                new.save(folder)
+                done = True
+            except Crash:
+                done = False
+        if done:
+            outcomes.append("new")
+            break
+        if not (folder / "bundle.json").exists():
+            assert not old_exists
+            outcomes.append("none")
+        else:
+            scores = Bundle.load(folder).score(frame)
+            outcomes.append("old" if np.array_equal(scores, old.score(frame)) else "new")
+            assert np.array_equal(scores, (old if outcomes[-1] == "old" else new).score(frame))
+        new.save(folder)  # and saving again succeeds, and leaves no more than a bundle's files
+        np.testing.assert_array_equal(Bundle.load(folder).score(frame), new.score(frame))
+        assert sorted(p.name.split(".")[0] for p in folder.iterdir() if not p.name.startswith(".")) == [
+            "bundle", "encoder", "samples", "schema", "weights",
+        ]  # fmt: skip
+    first = outcomes[0]
+    assert outcomes == [first] * outcomes.count(first) + ["new"] * outcomes.count("new")
+    assert outcomes.count(first) >= 8
+    assert outcomes[-1] == "new"
+    np.testing.assert_array_equal(Bundle.load(folder).score(frame), new.score(frame))
+
+
+@pytest.mark.parametrize("old_exists", [True, False])
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_bundle(tmp_path, monkeypatch, old_exists):
+    folder, old = tmp_path / "b", make(seed=0)
+    if old_exists:
+        old.save(folder)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(DataError, match="the disk is full"):
+            make(seed=1).save(folder)
+    if old_exists:
+        np.testing.assert_array_equal(Bundle.load(folder).score(log()), old.score(log()))
+    else:
+        assert list(folder.iterdir()) == []
+
+
+def test_saving_over_a_bundle_leaves_no_old_file(saved):
+    before = {p.name for p in files_of(saved)}
+    make(seed=1).save(saved)
+    after = {p.name for p in files_of(saved)}
+    assert len(after) == 5
+    assert before - after == {name for name in before if name.startswith("weights")}
+
+
+def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.doc").write_text("years of work")
+    (tmp_path / "weights.csv").write_text("a table")
+    for act in (make().save, check_folder):
+        with pytest.raises(BundleError, match=r"a folder of its own: .* such as 'thesis.doc'"):
+            act(tmp_path)
+    assert [p.name for p in files_of(tmp_path)] == ["thesis.doc", "weights.csv"]
+    file = tmp_path / "thesis.doc"
+    for act in (make().save, check_folder):
+        with pytest.raises(BundleError, match="is a file; choose another name"):
+            act(file)
+
+
+def test_a_damaged_or_newer_bundle_may_be_written_over(saved):
+    (saved / "bundle.json").write_text("{")
+    (saved / "notes.txt").write_text("mine")
+    check_folder(saved)
+    make().save(saved)
+    Bundle.load(saved)
+    assert (saved / "notes.txt").read_text() == "mine"
+
+
+def test_about_that_is_no_json_is_never_written(tmp_path):
+    bundle = dataclasses.replace(make(), about={"auc": float("nan")})
+    with pytest.raises(ValueError, match="JSON compliant"):
+        bundle.save(tmp_path / "b")
+
+
+def test_a_bundle_may_be_moved_and_copied(saved, tmp_path):
+    shutil.copytree(saved, tmp_path / "copy with a space")
+    shutil.rmtree(saved)
+    Bundle.load(tmp_path / "copy with a space")
+
+
+def test_samples_are_cut_to_their_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SAMPLE_ROWS", 3)
+    make().save(tmp_path / "b")
+    assert Bundle.load(tmp_path / "b").samples.height == 3
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(FieldwiseError, match=r"'price' \(field 'price'\) is missing"):
+        make().score(log().drop("price"))

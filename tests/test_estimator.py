@@ -1,0 +1,398 @@
+"""scikit-learn's conventions, checked with scikit-learn's own tools on a small simulated log."""
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from sklearn import metrics
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import Pipeline
+
+from fieldwise import (
+    AFM,
+    FM,
+    LR,
+    AutoInt,
+    Bag,
+    BundleError,
+    Catalogue,
+    Categorical,
+    ConfigError,
+    DataError,
+    Encoder,
+    IntTower,
+    Label,
+    NegativeSampling,
+    Numeric,
+    Recommender,
+    Schema,
+    TrainingError,
+    TrainingSettings,
+    load_recipe,
+    prepare_recipe,
+    simulate,
+    train_recipe,
+)
+from fieldwise.training import train
+from fieldwise.training.fit import FitResult
+
+FIELDS = (
+    Categorical("user_id", role="user"),
+    Categorical("age_group", role="user"),
+    Categorical("item_id", role="item"),
+    Bag("genres", role="item"),
+    Numeric("length", role="item"),
+    Categorical("device"),
+)
+SCHEMA = Schema(fields=FIELDS, label=Label("liked"), time="timestamp", group="user_id", keys=("user_id", "item_id"))
+REGRESSION = Schema(fields=FIELDS, label=Label("true_probability", task="regression", range=(0, 1)))
+QUICK = TrainingSettings(epochs=2, batch_size=256, learning_rate=0.01)
+LOG = simulate(3000, users=100, items=50)
+PAST, FUTURE = LOG[:2400], LOG[2400:]
+MODEL = FM(embedding_dim=4)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Recommender:
+    return Recommender(SCHEMA, MODEL, training=QUICK).fit(PAST)
+
+
+@pytest.fixture(scope="module")
+def regressor() -> Recommender:
+    return Recommender(REGRESSION, MODEL, training=TrainingSettings(epochs=6, batch_size=128, learning_rate=0.01)).fit(
+        PAST
+    )
+
+
+def test_constructor_stores_what_it_is_given_and_clone_keeps_it() -> None:
+    given = {
+        "schema": SCHEMA,
+        "model": MODEL,
+        "training": QUICK,
+        "valid_share": 0.3,
+        "valid_by": "time",
+        "negatives": NegativeSampling(user="user_id", item="item_id"),
+        "seed": 4,
+        "verbose": True,
+    }
+    recommender = Recommender(**given)
+    assert all(recommender.get_params(deep=False)[name] is value for name, value in given.items())
+    assert clone(recommender).get_params() == recommender.get_params()
+    assert Recommender(**recommender.get_params(deep=False)).get_params() == recommender.get_params()
+    assert "embedding_dim=4" in repr(recommender)
+
+
+def test_nested_settings_are_shown_and_set() -> None:
+    recommender = Recommender(SCHEMA, AFM(), training=QUICK)
+    assert recommender.get_params()["model__attention_dim"] == 16
+    assert recommender.get_params()["training__epochs"] == 2
+    assert recommender.set_params(model__attention_dim=8, training__epochs=np.int64(3), seed=1) is recommender
+    assert (recommender.model, recommender.training.epochs, recommender.seed) == (AFM(attention_dim=8), 3, 1)
+    assert QUICK.epochs == 2
+    # Whole settings come first, and those of one model change together: neither step alone would be valid.
+    recommender.set_params(model__heads=5, model__attention_dim=25, model=AutoInt())
+    assert recommender.model == AutoInt(heads=5, attention_dim=25)
+    assert recommender.set_params(model=IntTower(), model__hidden=[8, 4]).model.hidden == (8, 4)
+    assert recommender.set_params(**recommender.get_params()).model == IntTower(hidden=(8, 4))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sede": 1}, "did you mean 'seed'"),
+        ({"model__embeding_dim": 1}, "model has no setting 'embeding_dim': did you mean 'embedding_dim'"),
+        ({"modell__embedding_dim": 1}, "did you mean 'model__embedding_dim'"),
+        ({"schema__fields": ()}, "no parameter 'schema__fields'"),
+        ({"model__embedding_dim": 0}, "embedding_dim must be .*at least 1, found 0"),
+        ({"training__epochs": 2.5}, "training.epochs must be of type int"),
+        ({"negatives__per_positive": 2}, "negatives is None"),
+    ],
+)
+def test_a_wrong_parameter_is_named_and_changes_nothing(change: dict[str, Any], message: str) -> None:
+    recommender = Recommender(SCHEMA, MODEL)
+    before = recommender.get_params()
+    with pytest.raises(ConfigError, match=message):
+        recommender.set_params(seed=9, **change)
+    assert recommender.get_params() == before
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"valid_share": 1.0}, "valid_share must lie between"),
+        ({"valid_by": "luck"}, "valid_by must be"),
+        ({"model": "afm"}, "not among fieldwise's models"),
+        ({"training": None}, "training must be TrainingSettings"),
+        ({"schema": None}, "schema must be"),
+        ({"schema": REGRESSION, "valid_by": "time"}, "needs the schema's time column"),
+    ],
+)
+def test_fit_checks_parameters(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Recommender(**{"schema": SCHEMA, **params}).fit(PAST)
+
+
+def test_fitted_attributes(fitted: Recommender) -> None:
+    assert fitted.feature_names_in_.tolist() == ["user_id", "age_group", "item_id", "genres", "length", "device"]
+    assert fitted.n_features_in_ == 6
+    assert fitted.classes_.tolist() == [0, 1]
+    assert fitted.result_.epochs == 2
+    assert fitted.bundle_.about["counts"] == {"dropped_by_label": 0, "train_rows": 2160, "valid_rows": 240}
+
+
+def test_predictions_are_one_score_in_three_forms(fitted: Recommender) -> None:
+    logit, probability = fitted.decision_function(FUTURE), fitted.predict_proba(FUTURE)
+    np.testing.assert_allclose(probability[:, 1], 1 / (1 + np.exp(-logit)), rtol=1e-12)
+    np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-12)
+    assert fitted.predict(FUTURE).tolist() == (logit >= 0).astype(int).tolist()
+
+
+def test_every_kind_of_table_gives_the_same_scores(fitted: Recommender, tmp_path: Path) -> None:
+    path = tmp_path / "past.parquet"
+    PAST.write_parquet(path)
+    expected = fitted.decision_function(FUTURE)
+    for past, future in (
+        (PAST.to_pandas(), FUTURE.to_pandas()),
+        (PAST.to_arrow(), FUTURE.to_arrow()),
+        (path, FUTURE.lazy()),
+    ):
+        again = clone(fitted).fit(past)
+        np.testing.assert_array_equal(again.decision_function(future), expected)
+
+
+def test_labels_beside_the_table_are_as_labels_in_it(fitted: Recommender) -> None:
+    y, expected = PAST["liked"], fitted.decision_function(FUTURE)
+    without = PAST.drop("liked")
+    for labels in (y, y.to_numpy(), y.to_list(), y.to_pandas(), y.cast(pl.Boolean), y.cast(pl.Float32).to_numpy()):
+        np.testing.assert_array_equal(clone(fitted).fit(without, labels).decision_function(FUTURE), expected)
+    assert fitted.score(FUTURE.drop("liked"), FUTURE["liked"]) == fitted.score(FUTURE)
+
+
+def test_text_labels_and_dropped_rows() -> None:
+    answer = pl.Series(["no", "yes"] * 1200).scatter([0, 7], "unknown")
+    label = Label("answer", positive_values=("yes",), drop_values=("unknown",))
+    recommender = Recommender(Schema(fields=FIELDS, label=label), LR(), training=QUICK).fit(PAST, answer.to_numpy())
+    assert recommender.bundle_.about["counts"]["dropped_by_label"] == 2
+    assert recommender.evaluate(PAST, answer)["rows"] == 2398
+    assert set(recommender.predict(PAST)) <= {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (PAST, [0, 1], "one label for each of the table's 2400 rows, found shape"),
+        (PAST, np.zeros((2400, 1)), "found shape"),
+        (PAST, np.array([{}] * 2400), "cell must hold one value|labels of one kind|0 or 1"),
+        (PAST.drop("liked"), None, "label's column 'liked' must be in the table"),
+        (PAST.drop("genres"), None, "'genres' .* is missing"),
+        (PAST.to_numpy(), None, "a table must be"),
+        (PAST, np.ones(2400), "both classes"),
+        (PAST[:1], None, "one side empty"),
+        (PAST.with_columns(length=pl.Series(["90"] * 2399 + ["long"])), None, "'long' in row 2399"),
+    ],
+)
+def test_a_wrong_table_or_label_is_a_sentence(X: Any, y: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Recommender(SCHEMA, LR(), training=QUICK).fit(X, y)
+
+
+def test_unseen_and_missing_values_are_scored(fitted: Recommender) -> None:
+    strange = FUTURE.with_columns(
+        user_id=pl.lit("nobody"), genres=pl.lit(None, pl.String), length=pl.lit(None, pl.Float64)
+    )
+    assert np.isfinite(fitted.decision_function(strange)).all()
+
+
+def test_evaluate_equals_scikit_learn(fitted: Recommender) -> None:
+    y, p = FUTURE["liked"].to_numpy(), fitted.predict_proba(FUTURE)[:, 1]
+    found = fitted.evaluate(FUTURE)
+    assert found["auc"] == pytest.approx(metrics.roc_auc_score(y, p), abs=1e-12)
+    assert found["logloss"] == pytest.approx(metrics.log_loss(y, p), abs=1e-9)
+    assert found["accuracy"] == metrics.accuracy_score(y, fitted.predict(FUTURE))
+    assert fitted.score(FUTURE) == found["auc"]
+    assert "gauc" in found
+    assert found["rows"] == 600
+
+
+def test_regression(regressor: Recommender) -> None:
+    assert is_regressor(regressor)
+    assert not is_classifier(regressor)
+    y, predicted = FUTURE["true_probability"].to_numpy(), regressor.predict(FUTURE)
+    assert regressor.score(FUTURE) == pytest.approx(metrics.r2_score(y, predicted), abs=1e-6)
+    assert regressor.evaluate(FUTURE)["rmse"] == pytest.approx(metrics.root_mean_squared_error(y, predicted), abs=1e-6)
+    assert regressor.score(FUTURE) > 0.05
+    assert predicted.min() >= 0
+    assert predicted.max() <= 1
+    assert not any(hasattr(regressor, name) for name in ("predict_proba", "decision_function", "classes_"))
+
+
+def test_validation_rows_choose_the_epoch_and_teach_nothing() -> None:
+    strangers = PAST.tail(240).with_columns(user_id=pl.lit("only in validation"))
+    by_time = Recommender(SCHEMA, MODEL, training=QUICK, valid_by="time").fit(pl.concat([PAST.head(2160), strangers]))
+    given = clone(by_time).fit(PAST.head(2160), valid=strangers)
+    for recommender in (by_time, given):
+        assert "only in validation" not in recommender.bundle_.encoder.fitted[0].values
+    np.testing.assert_array_equal(by_time.decision_function(FUTURE), given.decision_function(FUTURE))
+    random = clone(by_time).set_params(valid_by="random", valid_share=0.25).fit(PAST)
+    rate = random.result_.best.metrics["positive_rate"]
+    assert rate == pytest.approx(PAST["liked"].mean(), abs=2 / 600)
+
+
+def test_implicit_logs_get_negatives() -> None:
+    positives = PAST.filter(pl.col("liked") == 1)
+    ask = NegativeSampling(
+        user="user_id",
+        item="item_id",
+        item_columns=("title", "genres", "release_decade", "length"),
+        parts=("train", "valid"),
+    )
+    counts = Recommender(SCHEMA, LR(), training=QUICK, negatives=ask).fit(positives).bundle_.about["counts"]
+    assert counts["negatives_drawn"] == 2 * positives.height
+    assert counts["train_rows"] + counts["valid_rows"] == 3 * positives.height
+
+
+@pytest.mark.parametrize("verb", ["predict", "predict_proba", "decision_function", "evaluate", "score"])
+def test_before_fit_every_verb_is_not_fitted(verb: str) -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(Recommender(SCHEMA), verb)(FUTURE)
+
+
+def test_save_and_load(fitted: Recommender, regressor: Recommender, tmp_path: Path) -> None:
+    for name, recommender in (("binary", fitted), ("regression", regressor)):
+        recommender.save(tmp_path / name)
+        again = Recommender.load(str(tmp_path / name))
+        np.testing.assert_array_equal(again.predict(FUTURE), recommender.predict(FUTURE))
+        assert again.get_params() == recommender.get_params()
+        assert again.result_ == recommender.result_
+        assert again.n_features_in_ == 6
+    np.testing.assert_array_equal(
+        Recommender.load(tmp_path / "binary").predict_proba(FUTURE), fitted.predict_proba(FUTURE)
+    )
+    with pytest.raises(BundleError, match="no bundle"):
+        Recommender.load(tmp_path)
+    with pytest.raises(NotFittedError):
+        Recommender(SCHEMA).save(tmp_path / "unfitted")
+
+
+def test_a_recipes_bundle_loads_as_an_estimator(tmp_path: Path) -> None:
+    recipe = load_recipe("simulated/lr", ["data.rows=2000", "training.epochs=1", "seed=3"])
+    run = train_recipe(recipe, prepare_recipe(recipe, tmp_path))
+    run.bundle.save(tmp_path / "run")
+    loaded = Recommender.load(tmp_path / "run")
+    assert (loaded.schema, loaded.model, loaded.training, loaded.seed) == (
+        recipe.schema,
+        recipe.model,
+        recipe.training,
+        3,
+    )
+    np.testing.assert_array_equal(loaded.decision_function(FUTURE), run.bundle.score(FUTURE))
+
+
+def test_recommend(fitted: Recommender) -> None:
+    user = str(PAST["user_id"][0])
+    top = fitted.recommend(PAST.to_pandas(), Catalogue(user="user_id", item="item_id"), user, n=3)
+    assert top.height == 3
+    assert not set(top["item_id"]) & set(PAST.filter(pl.col("user_id") == user)["item_id"])
+
+
+@pytest.mark.parametrize("as_frame", [pl.DataFrame, pl.DataFrame.to_pandas], ids=["polars", "pandas"])
+def test_grid_search(as_frame: Callable[[pl.DataFrame], Any]) -> None:
+    frame = as_frame(PAST)
+    search = GridSearchCV(
+        Recommender(SCHEMA, MODEL, training=QUICK),
+        {"model__embedding_dim": [2, 4], "training__learning_rate": [0.01]},
+        scoring="roc_auc",
+        cv=2,
+        error_score="raise",
+    )
+    search.fit(frame, frame["liked"])
+    assert search.best_params_["model__embedding_dim"] == search.best_estimator_.model.embedding_dim
+    assert search.best_score_ == max(search.cv_results_["mean_test_score"]) > 0.5
+    assert search.predict_proba(FUTURE).shape == (600, 2)
+
+
+def test_other_searches_and_cross_validation() -> None:
+    recommender = Recommender(SCHEMA, LR(), training=QUICK)
+    own = cross_val_score(recommender, PAST, PAST["liked"].to_numpy(), cv=2)
+    auc = cross_val_score(recommender, PAST, PAST["liked"].to_numpy(), cv=2, scoring="roc_auc")
+    np.testing.assert_allclose(own, auc, atol=1e-12)
+    assert cross_val_score(recommender, PAST, cv=2).shape == (2,)
+    p = cross_val_predict(recommender, PAST.to_pandas(), PAST["liked"].to_numpy(), cv=2, method="predict_proba")
+    assert p.shape == (2400, 2)
+    search = RandomizedSearchCV(
+        recommender, {"training__batch_size": np.array([128, 256])}, n_iter=1, cv=2, random_state=0
+    )
+    assert search.fit(PAST).best_estimator_.training.batch_size in (128, 256)
+    regression = cross_val_score(Recommender(REGRESSION, LR(), training=QUICK), PAST, cv=2, error_score="raise")
+    assert np.isfinite(regression).all()
+
+
+def test_last_step_of_a_pipeline(fitted: Recommender, tmp_path: Path) -> None:
+    pipeline = Pipeline([("before", "passthrough"), ("recommender", clone(fitted))])
+    pipeline.set_params(recommender__model__embedding_dim=4).fit(PAST)
+    np.testing.assert_array_equal(pipeline.predict_proba(FUTURE), fitted.predict_proba(FUTURE))
+    assert is_classifier(pipeline)
+    assert "Recommender" in pipeline._repr_html_()
+
+
+def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole = train.fit
+
+    def interrupted(*args: Any, **kwargs: Any) -> FitResult:
+        class Impatient:
+            def epoch(self, number: int, of: int, rows: int) -> None: ...
+            def close(self) -> None: ...
+            def evaluation(self, *args: object) -> None: ...
+            def step(self, rows: int, loss: object) -> None:
+                raise KeyboardInterrupt
+
+        return whole(*args, **{**kwargs, "progress": Impatient()})
+
+    monkeypatch.setattr(train, "fit", interrupted)
+    recommender = Recommender(SCHEMA, MODEL, training=QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        recommender.fit(PAST)
+    assert recommender.result_.stopped == "interrupted"
+    recommender.save(tmp_path / "best")
+    again = Recommender.load(tmp_path / "best")
+    assert again.result_.stopped == "interrupted"
+    np.testing.assert_array_equal(again.predict_proba(FUTURE), recommender.predict_proba(FUTURE))
+
+
+def test_a_loss_that_is_not_finite_leaves_it_unfitted() -> None:
+    wild = TrainingSettings(epochs=2, optimizer="sgd", learning_rate=1e30)
+    recommender = Recommender(REGRESSION, MODEL, training=wild)
+    with pytest.raises((TrainingError, DataError)):
+        recommender.fit(PAST)
+    assert not hasattr(recommender, "bundle_")
+
+
+@pytest.mark.parametrize("model", [LR(), FM(), AFM(), AutoInt(layers=1)])
+def test_models_train_alone(model: Any) -> None:
+    encoder = Encoder.fit(PAST, SCHEMA)
+    table = encoder.transform(PAST, y=PAST["liked"].to_numpy().astype(np.float32))
+    network = model.build(encoder.layout)
+    batch, y = table.batch(slice(0, 512))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(network(batch), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[2] < losses[1] < losses[0]
+
+
+def test_the_quickstart_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(Path(__file__).resolve().parents[1] / "examples" / "quickstart.py"))
+    shown = capsys.readouterr().out
+    assert "on the future: AUC 0." in shown
+    assert "as saved: True" in shown

@@ -1,0 +1,146 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from fieldwise.bundle import Bundle
+from fieldwise.data.simulated import simulate
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation import binary_metrics
+from fieldwise.models.scoring import sigmoid
+from fieldwise.pipeline import load_frame, prepare_recipe, train_recipe
+from fieldwise.recipe import DataSettings, load_recipe, recipe_names
+
+SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def train(name: str, settings: list[str], data_dir: Path = Path()):
+    recipe = load_recipe(name, settings)
+    prepared = prepare_recipe(recipe, data_dir)
+    return prepared, train_recipe(recipe, prepared)
+
+
+def assert_whole(prepared, run, tmp_path: Path) -> None:
+    """Its metrics are those of its scores, and its bundle comes back and scores alike."""
+    run.bundle.save(tmp_path / "b")
+    loaded = Bundle.load(tmp_path / "b")
+    np.testing.assert_array_equal(loaded.score(prepared.test.frame), run.bundle.score(prepared.test.frame))
+    for part, metrics in ((prepared.valid, run.valid), (prepared.test, run.test)):
+        p = loaded.predict(part.frame)
+        if run.recipe.schema.label.task == "binary":
+            assert metrics["auc"] == pytest.approx(roc_auc_score(part.y, p), abs=1e-6)
+        else:
+            assert metrics["rmse"] == pytest.approx(float(np.sqrt(np.mean((p - part.y) ** 2))), rel=1e-5)
+    assert run.parameters == sum(p.numel() for p in loaded.network.parameters())
+    json.dumps(run.record(), allow_nan=False)
+    assert loaded.about["run"]["test"] == pytest.approx(dict(run.test))
+    assert loaded.about["recipe"]["name"] == run.recipe.name
+
+
+@pytest.mark.parametrize("name", [n for n in recipe_names() if n.startswith("simulated/")])
+def test_simulated_recipes_train_evaluate_and_save(name, tmp_path):
+    prepared, run = train(name, SMALL)
+    assert_whole(prepared, run, tmp_path)
+    counts = run.counts
+    assert counts["train_rows"] + counts["valid_rows"] + counts["test_rows"] == 3000
+    p = prepared.test.frame.get_column("true_probability").to_numpy()
+    assert run.best_possible is not None
+    assert run.best_possible["auc"] == pytest.approx(roc_auc_score(prepared.test.y, p))
+    assert "true_probability" not in run.bundle.samples.columns
+
+
+SMOKE = ["adult/afm", "criteo-sample/autoint", "avazu-sample/autoint"]
+
+
+@pytest.mark.parametrize("name", SMOKE)
+def test_real_recipes_in_one_epoch(name, tmp_path, real_data):
+    prepared, run = train(name, ["training.epochs=1", "training.batch_size=256", "training.learning_rate=0.01"], real_data)
+    assert_whole(prepared, run, tmp_path)
+    assert run.test["auc"] > (0.85 if name.startswith("adult") else 0.55)
+    assert run.best_possible is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in recipe_names() if not n.startswith("simulated/") and n not in SMOKE])
+def test_every_recipe_in_one_epoch(name, tmp_path, real_data):
+    prepared, run = train(name, ["training.epochs=1", "training.batch_size=8192"], real_data)
+    assert_whole(prepared, run, tmp_path)
+
+
+def test_the_same_seed_gives_the_same_run(tmp_path):
+    frame = simulate(600, users=20, items=15)
+    recipe = load_recipe("simulated/afm", [*SMALL, "training.batch_size=64"])
+    runs = [train_recipe(recipe, prepare_recipe(recipe, Path(), frame)) for _ in range(2)]
+    other = dataclasses.replace(recipe, seed=1)
+    runs.append(train_recipe(other, prepare_recipe(other, Path(), frame)))
+    a, b, c = (run.bundle.score(frame) for run in runs)
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+    keep = [{k: v for k, v in run.record().items() if not k.startswith("seconds")} for run in runs[:2]]
+    assert keep[0] == keep[1]
+
+
+def test_the_record_has_what_a_script_needs():
+    record = train("simulated/lr", SMALL)[1].record()
+    assert {"recipe", "seed", "parameters", "epochs", "seconds", "valid", "test", "best_possible"} <= record.keys()
+    assert (record["recipe"], record["epochs"], record["stopped"]) == ("simulated/lr", 1, "epochs")
+    assert record["model"] == {"name": "lr"}
+    assert record["training"]["epochs"] == 1
+
+
+def test_a_column_of_that_name_that_holds_no_probabilities_is_no_best_possible(tmp_path):
+    frame = simulate(600, users=20, items=15)
+    for column in (pl.lit("x"), pl.lit(1.0), pl.lit(None), pl.lit(7)):
+        recipe = load_recipe("simulated/lr", SMALL)
+        prepared = prepare_recipe(recipe, Path(), frame.with_columns(true_probability=column))
+        assert train_recipe(recipe, prepared).best_possible is None
+
+
+def test_regression_clips_predictions_to_the_labels_range():
+    frame = simulate(600, users=20, items=15).with_columns(liked=pl.col("liked") * 2 - 1)
+    settings = ['schema.label={column="liked", task="regression", range=[-1, 1]}', "training.optimizer='sgd'"]
+    recipe = load_recipe("simulated/lr", [*SMALL, *settings])
+    prepared = prepare_recipe(recipe, Path(), frame)
+    run = train_recipe(recipe, prepared)
+    assert run.best_possible is None
+    p = run.bundle.predict(prepared.test.frame)
+    assert run.test["rmse"] == pytest.approx(float(np.sqrt(np.mean((p - prepared.test.y) ** 2))), rel=1e-5)
+    assert (np.abs(p) <= 1).all()
+
+
+# Where rows come from
+
+
+def test_a_file_or_a_name(tmp_path):
+    pl.DataFrame({"a": [1, 2]}).write_csv(tmp_path / "log.csv", separator=";")
+    assert load_frame(DataSettings(path=str(tmp_path / "log.csv"), separator=";"), Path()).to_dict(as_series=False) == {
+        "a": [1, 2]
+    }
+    simulated = load_frame(DataSettings(name="simulated", rows=50, users=5, items=4, seed=3), Path())
+    assert simulated.equals(simulate(50, users=5, items=4, seed=3))
+    with pytest.raises(ConfigError, match=r"data\.name must be a known data set, found 'adullt': did you mean 'adult'"):
+        load_frame(DataSettings(name="adullt"), Path())
+    with pytest.raises(DataError, match="adult is not complete"):
+        load_frame(DataSettings(name="adult"), tmp_path)
+
+
+def test_metrics_of_the_validation_rows_are_those_of_the_best_epoch():
+    prepared, run = train("simulated/fm", [*SMALL[:-1], "training.epochs=3", "training.learning_rate=0.02"])
+    logit = run.bundle.score(prepared.valid.frame)
+    expected = binary_metrics(prepared.valid.y.astype(np.float64), logit, group=prepared.valid.group)
+    assert dict(run.valid) == pytest.approx(expected, abs=1e-6)
+    assert dict(run.valid) == run.result.best.metrics
+    assert sigmoid(logit) == pytest.approx(run.bundle.predict(prepared.valid.frame))

@@ -1,0 +1,74 @@
+"""What `fieldwise` itself offers, and that importing it loads nothing heavy."""
+
+import subprocess
+import sys
+
+import pytest
+
+import fieldwise
+
+PUBLIC = [
+    "AFM",
+    "FM",
+    "LR",
+    "AutoInt",
+    "AutoIntPlus",
+    "Bag",
+    "Batch",
+    "Bundle",
+    "BundleError",
+    "Catalogue",
+    "Categorical",
+    "ColumnSplit",
+    "ConfigError",
+    "DataError",
+    "Encoder",
+    "FieldwiseError",
+    "IntTower",
+    "Label",
+    "Layout",
+    "LeaveLastOutSplit",
+    "MissingExtraError",
+    "NegativeSampling",
+    "Numeric",
+    "RandomSplit",
+    "Recipe",
+    "Recommender",
+    "Schema",
+    "SchemaError",
+    "Sequence",
+    "TimeSplit",
+    "TrainingError",
+    "TrainingSettings",
+    "__version__",
+    "as_table",
+    "infer_schema",
+    "load_recipe",
+    "prepare_recipe",
+    "recipe_names",
+    "simulate",
+    "train_recipe",
+]
+
+
+def test_the_public_names_are_pinned() -> None:
+    assert sorted(fieldwise.__all__) == sorted(PUBLIC)
+    assert set(PUBLIC) <= set(dir(fieldwise))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_name_is_there_and_called_so(name: str) -> None:
+    value = getattr(fieldwise, name)
+    assert name == "__version__" or value.__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Recomender'"):
+        _ = fieldwise.Recomender  # type: ignore[attr-defined]
+
+
+def test_importing_loads_no_heavy_package() -> None:
+    heavy = "torch", "polars", "sklearn", "numpy", "pandas", "pyarrow", "rich"
+    code = f"import fieldwise, sys; dir(fieldwise); print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

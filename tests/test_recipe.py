@@ -1,0 +1,264 @@
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.public import PUBLIC_SETS
+from fieldwise.data.split_settings import RandomSplit, TimeSplit
+from fieldwise.errors import ConfigError, FieldwiseError, SchemaError
+from fieldwise.models import AFM, FM, MODELS
+from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
+from fieldwise.recipe import RECIPES, Recipe, load_recipe, recipe_names
+
+SMALL = """
+seed = 3
+[data]
+path = "log.csv"
+[schema]
+label = { column = "click" }
+fields = [{ kind = "categorical", name = "user" }, { kind = "categorical", name = "item" }]
+[model]
+name = "afm"
+attention_dim = 4
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL)
+    return path
+
+
+# The package's recipes
+
+
+def test_names_are_sorted_and_shared_parts_are_not_among_them():
+    names = recipe_names()
+    assert names == sorted(names)
+    assert not any("/_" in name for name in names)
+    wanted = {
+        "movielens-1m/autoint", "movielens-1m/autoint-ids", "movielens-1m/inttower", "frappe/afm", "frappe/afm-squared",
+        "adult/afm", "adult/afm-values", "criteo-sample/autoint", "avazu-sample/autoint", "simulated/afm",
+    }  # fmt: skip
+    assert wanted <= set(names)
+    for data in {name.split("/")[0] for name in names}:
+        used = {load_recipe(name).model.__class__ for name in names if name.startswith(f"{data}/")}
+        assert used >= set(MODELS.values()), data
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_of_the_package_is_whole_and_round_trips(name):
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.description
+    assert Recipe.from_dict(recipe.to_dict(), name) == recipe
+    assert recipe.data.name == name.split("/")[0]
+    assert recipe.data.name == "simulated" or recipe.data.name in PUBLIC_SETS
+    columns = {f.column for f in recipe.schema.fields}
+    assert not columns & {"true_probability", "split", "user_order"}
+    assert recipe.schema.with_role("user")
+    assert recipe.schema.with_role("item")
+
+
+def test_squared_targets_of_frappe_and_the_ml1m_paper_rule():
+    squared = load_recipe("frappe/afm-squared").schema.label
+    assert (squared.task, squared.range) == ("regression", (-1.0, 1.0))
+    rating = load_recipe("movielens-1m/autoint").schema.label
+    assert (rating.positive_above, [str(v) for v in rating.drop_values]) == (3.0, ["3"])
+    ids = {f.name for f in load_recipe("movielens-1m/autoint-ids").schema.fields}
+    without = {f.name for f in load_recipe("movielens-1m/autoint").schema.fields}
+    assert ids - without == {"user_id", "movie_id"}
+
+
+@pytest.mark.parametrize("part", sorted(RECIPES.glob("*/_*.toml")), ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_every_shared_part_is_used(part):
+    used = [f for f in part.parent.glob("*.toml") if tomllib.loads(f.read_text("utf-8")).get("extends") == part.stem]
+    assert used
+
+
+# Files of one's own
+
+
+def test_a_file_of_ones_own(file):
+    recipe = load_recipe(file)
+    assert recipe == load_recipe(str(file))
+    assert recipe.name == str(file)
+    assert recipe.model == AFM(attention_dim=4)
+    assert (recipe.split, recipe.negatives, recipe.seed, recipe.data.path) == (RandomSplit(), None, 3, "log.csv")
+
+
+def test_extends_lays_tables_over_tables(file):
+    child = file.parent / "child.toml"
+    child.write_text(
+        'extends = "mine"\ndescription = "c"\n[model]\nattention_dim = 8\n[split]\nkind = "time"\n'
+        '[schema]\nfields = [{ kind = "categorical", name = "item" }]\n[negatives]\nper_positive = 2\n'
+        'user = "user"\nitem = "item"\n[training.l2]\n"attention.W" = 2.0\n'
+    )
+    recipe = load_recipe(child)
+    assert recipe.model == AFM(attention_dim=8)
+    assert recipe.split == TimeSplit()
+    assert [f.name for f in recipe.schema.fields] == ["item"]  # lists are replaced whole
+    assert recipe.schema.label.column == "click"
+    assert isinstance(recipe.negatives, NegativeSampling)
+    assert recipe.training.l2 == {"attention.W": 2.0}
+    assert recipe.seed == 3
+    assert Recipe.from_dict(recipe.to_dict(), recipe.name) == recipe
+
+
+def test_another_model_or_split_starts_from_its_own_defaults(file):
+    child = file.parent / "child.toml"
+    child.write_text('extends = "mine"\n[model]\nname = "fm"\n')
+    assert load_recipe(child).model == FM()
+    child.write_text('extends = "mine"\n[model]\nname = "afm"\nembedding_dim = 2\n')
+    assert load_recipe(child).model == AFM(embedding_dim=2, attention_dim=4)
+
+
+def test_extends_must_not_go_in_a_circle(file):
+    (file.parent / "a.toml").write_text('extends = "b"')
+    (file.parent / "b.toml").write_text('extends = "a"')
+    with pytest.raises(ConfigError, match=r"circle, found a\.toml -> b\.toml -> a\.toml"):
+        load_recipe(file.parent / "a.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "sentence"),
+    [
+        ("[data\n", ConfigError, r"mine\.toml.*must be valid TOML in UTF-8"),
+        ('extends = "gone"\n', ConfigError, r"gone\.toml cannot be read: No such file"),
+        (SMALL + "colour = 1\n", ConfigError, "model has no setting 'colour'"),
+        (SMALL.replace("seed = 3", "sead = 3"), ConfigError, "has no setting 'sead': did you mean 'seed'"),
+        (SMALL.replace("seed = 3", "seed = 'x'"), ConfigError, "seed must be of type int, found 'x'"),
+        (SMALL.replace("[model]", "[modell]"), ConfigError, "no setting 'modell': did you mean 'model'"),
+        (SMALL.replace('"afm"', '"afmm"'), ConfigError, "name must be a known model, found 'afmm': did you mean 'afm'"),
+        (SMALL.replace("attention_dim", "atention_dim"), ConfigError, "did you mean 'attention_dim'"),
+        (SMALL.replace("label =", "labl ="), SchemaError, "did you mean 'label'"),
+        (SMALL.replace('path = "log.csv"', ""), ConfigError, "give either name .* or path"),
+        (SMALL.replace('path = "log.csv"', 'path = "l"\nname = "adult"'), ConfigError, "give either name .* or path"),
+        (SMALL + "[training]\nl2 = 3\n", ConfigError, "training.l2 must be a table"),
+        (SMALL + "[split]\nvalid = 0.1\n", ConfigError, "split needs kind = one of"),
+        (SMALL + "[split]\nkind = 'rand'\n", ConfigError, "kind"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_one_sentence(file, text, error, sentence):
+    file.write_text(text)
+    with pytest.raises(error, match=sentence) as caught:
+        load_recipe(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_utf8(file):
+    file.write_bytes(b"description = '\xff'")
+    with pytest.raises(ConfigError, match="must be valid TOML in UTF-8"):
+        load_recipe(file)
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("simulated/afn", "no recipe is named 'simulated/afn': did you mean 'simulated/afm'"),
+        ("nowhere/none.toml", "a recipe file must exist: nowhere/none.toml does not"),
+        ("simulated/_data", "no recipe is named"),
+        ("", "no recipe is named ''"),
+    ],
+)
+def test_a_recipe_that_is_not_there(source, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        load_recipe(source)
+
+
+# --set
+
+
+@pytest.mark.parametrize(
+    ("override", "read", "expected"),
+    [
+        ("training.epochs=3", lambda r: r.training.epochs, 3),
+        ("training.learning_rate = 1", lambda r: r.training.learning_rate, 1.0),
+        ("training.monitor=logloss", lambda r: r.training.monitor, "logloss"),
+        ('training.monitor="logloss"', lambda r: r.training.monitor, "logloss"),
+        ("training.l2.attention.W=0.5", lambda r: r.training.l2, {"attention.W": 0.5}),
+        ("training.l2.*=0.5", lambda r: r.training.l2, {"*": 0.5}),
+        ('training.l2={"attention.W" = 2}', lambda r: r.training.l2, {"attention.W": 2.0}),
+        ("model.attention_dim=8", lambda r: r.model.attention_dim, 8),
+        ("model.name=fm", lambda r: r.model, FM()),
+        ("seed=7", lambda r: r.seed, 7),
+        ("description=a = b", lambda r: r.description, "a = b"),
+        ("split.kind=time", lambda r: r.split.kind, "time"),
+        ("split={kind = 'random', stratify = true}", lambda r: r.split, RandomSplit(stratify=True)),
+        ("data.rows=5_000", lambda r: r.data.rows, 5000),
+        ("data.path=my log.csv", lambda r: (r.data.name, r.data.path), (None, "my log.csv")),
+        ('schema.keys=["user_id"]', lambda r: r.schema.keys, ("user_id",)),
+        ("schema.label.column=other", lambda r: r.schema.label.column, "other"),
+    ],
+)
+def test_an_override_changes_one_setting(override, read, expected):
+    assert read(load_recipe("simulated/afm", [override])) == expected
+
+
+def test_later_overrides_win_and_add_up():
+    recipe = load_recipe(
+        "simulated/afm", ["training.epochs=3", "training.patience=1", "training.epochs=4", "model.name=fm"]
+    )
+    assert (recipe.training.epochs, recipe.training.patience) == (4, 1)
+    assert recipe.model == FM()
+    files = load_recipe("simulated/afm", ["data.path=a.csv", "data.separator=;", "data.path=b.csv"]).data
+    assert (files.path, files.separator) == ("b.csv", ";")
+    assert load_recipe("simulated/afm", ["data.path=a.csv", "data.name=adult"]).data.path is None
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("training.epochs", "a setting is given as key=value, found 'training.epochs'"),
+        ("=3", "a setting is given as key=value, found '=3'"),
+        ("trainin.epochs=3", "no table 'trainin': did you mean 'training'"),
+        ("training.epoch=3", "training has no setting 'epoch': did you mean 'epochs'"),
+        ("training.epochs=many", "training.epochs must be of type int, found 'many'"),
+        ("training.epochs=2.5", "training.epochs must be of type int"),
+        ("training.epochs=0", "epochs must be at least 1, found 0"),
+        ("training=3", "training must be a table of settings, found 3"),
+        ("model=fm", "model must be a table of settings, found 'fm'"),
+        ("model.attention_dims=8", "did you mean 'attention_dim'"),
+        ("data.nam=x", "did you mean 'name'"),
+        ("seed.x=1", "seed must be of type int"),
+        ("schema.fields=[]", "at least one field"),
+    ],
+)
+def test_a_wrong_override_is_one_sentence(override, sentence):
+    with pytest.raises(FieldwiseError, match=sentence) as caught:
+        load_recipe("simulated/afm", [override])
+    assert "\n" not in str(caught.value)
+
+
+# Models by name
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_by_name(name):
+    settings = model_from_dict({"name": name})
+    assert type(settings) is MODELS[name]
+    assert model_name(settings) == name
+    assert model_from_dict(model_to_dict(settings)) == settings
+
+
+def test_settings_of_another_kind_are_no_model():
+    with pytest.raises(ConfigError, match="RandomSplit is not among fieldwise's models"):
+        model_name(RandomSplit())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"model\.name must be a known model, found None"):
+        model_from_dict({})
+
+
+def test_weights_are_seeded_and_the_global_random_state_is_untouched():
+    import torch
+
+    from fieldwise.layout import Layout
+
+    layout = Layout.of_sizes([3, 4])
+    torch.manual_seed(1)
+    before = torch.get_rng_state().clone()
+    a, b, c = (build_network(AFM(), layout, seed).embedding.weight for seed in (0, 0, 1))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,113 @@
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fieldwise import Bag, Categorical, Label, Schema, Sequence
+from fieldwise.bundle import Bundle
+from fieldwise.data.encoder import Encoder
+from fieldwise.errors import DataError
+from fieldwise.models import AFM
+from fieldwise.models.build import build_network
+from fieldwise.recommend import Catalogue, recommend
+
+SCHEMA = Schema(
+    fields=(
+        Categorical("user", role="user"),
+        Sequence("history", role="user"),
+        Categorical("item", role="item"),
+        Bag("genres", role="item"),
+        Categorical("day"),
+    ),
+    label=Label("liked"),
+    time="time",
+)
+CATALOGUE = Catalogue(user="user", item="item", title="title")
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    item = np.r_[np.arange(12), rng.integers(0, 12, 28)]
+    return pl.DataFrame(
+        {
+            "user": rng.integers(0, 4, 40),
+            "history": [f"{a}|{b}" for a, b in rng.integers(0, 12, (40, 2))],
+            "item": item,
+            "genres": [f"g{k % 3}|g{k % 5}" for k in item],
+            "day": rng.integers(0, 7, 40),
+            "title": [f"Film [red]{k}" for k in item],
+            "time": rng.permutation(40),
+            "liked": rng.integers(0, 2, 40),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def bundle(log) -> Bundle:
+    import torch
+
+    settings = AFM(embedding_dim=4, attention_dim=3)
+    encoder = Encoder.fit(log, SCHEMA)
+    network = build_network(settings, encoder.layout, 0).eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for p in network.parameters():
+            p.normal_()
+    return Bundle(SCHEMA, encoder, settings, network, log.head(3))
+
+
+def by_hand(bundle, log, user, seen):
+    """Each item scored by itself in the user's last row."""
+    own = log.filter(pl.col("user") == user)
+    last = own.row(int(own.get_column("time").arg_max() or 0), named=True)
+    scores = {}
+    for row in log.iter_rows(named=True):
+        if row["item"] in scores or (not seen and row["item"] in own.get_column("item").to_list()):
+            continue
+        cell = {**last, "item": row["item"], "genres": row["genres"]}
+        scores[row["item"]] = float(bundle.predict(pl.DataFrame([cell], schema=log.schema))[0])
+    return sorted(scores.items(), key=lambda pair: -pair[1])
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+def test_the_best_items_in_the_users_last_context(bundle, log, exclude):
+    expected = by_hand(bundle, log, 2, seen=not exclude)[:5]
+    top = recommend(bundle, log, CATALOGUE, "2", n=5, exclude_seen=exclude)
+    assert top.columns == ["item", "title", "score"]
+    assert top.get_column("item").to_list() == [item for item, _ in expected]
+    np.testing.assert_allclose(top.get_column("score"), [s for _, s in expected], rtol=1e-5)
+    assert top.get_column("title").to_list() == [f"Film [red]{item}" for item, _ in expected]
+
+
+def test_titles_may_be_left_out_and_n_may_exceed_the_items(bundle, log):
+    top = recommend(bundle, log, Catalogue(user="user", item="item"), "2", n=99, exclude_seen=False)
+    assert top.columns == ["item", "score"]
+    assert top.height == 12
+
+
+def test_an_absent_item_is_no_candidate(bundle, log):
+    holes = log.with_columns(pl.when(pl.int_range(40) == 20).then(None).otherwise("item").alias("item"))
+    assert recommend(bundle, holes, CATALOGUE, "2", n=99).get_column("item").null_count() == 0
+
+
+def test_a_user_who_has_seen_all_gets_nothing(bundle, log):
+    all_seen = log.with_columns(user=pl.lit(2))
+    assert recommend(bundle, all_seen, CATALOGUE, "2").height == 0
+
+
+@pytest.mark.parametrize("time", [None, "gone"])
+def test_without_time_the_last_row_of_the_log_counts(bundle, log, time):
+    timeless = dataclasses.replace(bundle, schema=dataclasses.replace(SCHEMA, time=time))
+    ordered = log.with_columns(time=pl.int_range(40))
+    expected = by_hand(bundle, ordered, 1, seen=False)[0][0]
+    assert recommend(timeless, log, CATALOGUE, "1", n=1).item(0, "item") == expected
+
+
+def test_an_unknown_user_and_missing_columns_are_named(bundle, log):
+    with pytest.raises(DataError, match="no row of user 'nobody' in column 'user'"):
+        recommend(bundle, log, CATALOGUE, "nobody")
+    for column in ("user", "item", "title", "genres", "day", "history"):
+        with pytest.raises(DataError, match=f"must have the column '{column}'"):
+            recommend(bundle, log.drop(column), CATALOGUE, "1")

@@ -1,0 +1,440 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import log_loss, roc_auc_score
+from torch import nn
+
+from fieldwise.errors import ConfigError, TrainingError
+from fieldwise.evaluation import binary_metrics
+from fieldwise.models import AFM, LR, IntTower
+from fieldwise.models.build import build_network
+from fieldwise.models.scoring import score_batches, sigmoid
+from fieldwise.training import fit as module
+from fieldwise.training.fit import FitResult, Objective, evaluate, fit
+from fieldwise.training.progress import Silent
+from fieldwise.training.settings import TrainingSettings
+
+BINARY = Objective()
+
+
+def run(tables, network=None, *, objective=BINARY, seed=0, progress=None, group=None, **settings):
+    network = network or build_network(LR(), tables.layout, seed)
+    given = TrainingSettings(**{"batch_size": 32, "epochs": 1, "learning_rate": 0.1, **settings})
+    result = fit(
+        network, tables.train, tables.valid, settings=given, objective=objective, seed=seed, valid_group=group,
+        progress=progress,
+    )  # fmt: skip
+    return network, result
+
+
+def weights(network):
+    return {name: p.detach().numpy().copy() for name, p in network.state_dict().items()}
+
+
+def assert_equal_weights(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def design(table):
+    """One-hot rows [N, R] and labels [N]."""
+    x = np.zeros((len(table), table.layout.num_rows))
+    np.put_along_axis(x, table.ids.astype(np.int64), 1.0, axis=1)
+    return x, np.asarray(table.y, dtype=np.float64)
+
+
+def scripted(monkeypatch, network, values, monitor="auc", also=None):
+    """Evaluation gives `values` in turn; returns the list of the weights that each look saw."""
+    seen = []
+
+    def look(net, table, objective, group=None):
+        seen.append(weights(net))
+        if also:
+            also(len(seen))
+        return {monitor: values[len(seen) - 1]}
+
+    monkeypatch.setattr(module, "evaluate", look)
+    return seen
+
+
+# One step against the formula
+
+
+def lr_gradient(tables, l2=0.0):
+    x, y = design(tables.train)
+    error = (0.5 - y) / len(y)  # LR starts at zero: every probability is a half
+    return x.T @ error, error.sum()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
+def test_one_step_is_the_formula(tables, optimizer):
+    network, _ = run(tables, optimizer=optimizer, batch_size=len(tables.train), adagrad_accumulator=0.1)
+    rate = 0.1
+    for g, parameter in zip(
+        lr_gradient(tables), (network.first_order.embedding.weight, network.first_order.bias), strict=True
+    ):
+        g = np.asarray(g)
+        expected = {
+            "sgd": -rate * g,
+            "adagrad": -rate * g / (np.sqrt(0.1 + g**2) + 1e-10),
+            # After the bias corrections of step 1 the moments are g and g squared (Kingma & Ba, 2015, algorithm 1).
+            "adam": -rate * g / (np.sqrt(g**2) + 1e-8),
+        }[optimizer]
+        found = parameter.detach().numpy().ravel()
+        clear = np.abs(g.ravel()) > 1e-6  # below, the sign of g, and with it Adam's step, is a matter of rounding
+        assert clear.any()
+        np.testing.assert_allclose(found[clear], expected.ravel()[clear], rtol=1e-4)
+
+
+def test_momentum_and_l2_over_two_steps(tables):
+    rate, momentum, strength = 0.1, 0.9, 0.5
+    rows = len(tables.train)
+    network, _ = run(
+        tables, optimizer="sgd", momentum=momentum, batch_size=rows, epochs=2, plateau_factor=1.0,
+        l2={"first_order.embedding.*": strength}, min_improvement=0.0, patience=9, monitor="logloss",
+    )  # fmt: skip
+    x, y = design(tables.train)
+    w, w0, v, v0 = np.zeros(x.shape[1]), 0.0, np.zeros(x.shape[1]), 0.0
+    for _ in range(2):
+        error = (1 / (1 + np.exp(-(x @ w + w0))) - y) / rows
+        v, v0 = momentum * v + x.T @ error + strength * w, momentum * v0 + error.sum()
+        w, w0 = w - rate * v, w0 - rate * v0
+    np.testing.assert_allclose(network.first_order.embedding.weight.detach().numpy().ravel(), w, rtol=1e-4, atol=1e-7)
+    assert network.first_order.bias.item() == pytest.approx(w0, rel=1e-4, abs=1e-7)
+
+
+def test_clip_norm_scales_the_whole_gradient(tables):
+    network, _ = run(tables, optimizer="sgd", batch_size=len(tables.train), clip_norm=0.01)
+    g, g0 = lr_gradient(tables)
+    norm = math.sqrt((g**2).sum() + g0**2)
+    assert norm > 0.01
+    found = network.first_order.embedding.weight.detach().numpy().ravel()
+    np.testing.assert_allclose(found, -0.1 * g * 0.01 / norm, rtol=1e-3, atol=1e-9)
+
+
+def test_regression_steps_on_squared_error_and_clips_predictions_in_metrics(tables):
+    network, result = run(
+        tables,
+        optimizer="sgd",
+        batch_size=len(tables.train),
+        objective=Objective(task="regression"),
+        learning_rate=0.01,
+    )
+    x, y = design(tables.train)
+    expected = -0.01 * (x.T @ (2 * (0 - y)) / len(y))
+    np.testing.assert_allclose(network.first_order.embedding.weight.detach().numpy().ravel(), expected, rtol=1e-5)
+    assert result.monitor == "rmse"
+    clipped = Objective(task="regression", prediction_range=(0.0, 1.0))
+    assert clipped.metrics(np.array([1.0, 0.0]), np.array([7.0, -7.0]))["rmse"] == 0.0
+
+
+def test_the_auxiliary_loss_of_inttower_is_trained_on(tables):
+    settings = IntTower(embedding_dim=4, hidden=(6,), user_heads=1, item_heads=1, head_dim=3)
+    network = build_network(settings, tables.layout, 0)
+    batch, y = tables.train.batch(slice(0, len(tables.train)))
+    order = torch.randperm(len(tables.train), generator=torch.Generator().manual_seed(0))
+    batch, y = tables.train.batch(order)
+    before = weights(network)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        logit, auxiliary = network.train().forward_with_auxiliary(batch, y)
+    assert auxiliary.item() != 0
+    loss = nn.functional.binary_cross_entropy_with_logits(logit, y)
+    expected = dict(zip(dict(network.named_parameters()), torch.autograd.grad(
+        loss + auxiliary, list(network.parameters()), allow_unused=True), strict=True))  # fmt: skip
+    network = build_network(settings, tables.layout, 0)
+    _, result = run(tables, network, optimizer="sgd", batch_size=len(tables.train), learning_rate=0.5)
+    for name, p in network.named_parameters():
+        g = expected[name]
+        step = torch.zeros_like(p) if g is None else -0.5 * g
+        np.testing.assert_allclose(p.detach().numpy() - before[name], step.numpy(), rtol=1e-3, atol=1e-6, err_msg=name)
+    assert result.history[0].train_loss == pytest.approx(loss.item(), rel=1e-5)  # the loss shown is that on the data
+
+
+# Evaluations, plateau, early stopping
+
+
+def test_metrics_are_over_the_whole_split_not_averaged_over_batches(tables, monkeypatch):
+    network, result = run(tables)
+    monkeypatch.setattr(module, "SCORING_BATCH", 7)
+    x, y = design(tables.valid)
+    w = network.first_order.embedding.weight.detach().numpy().astype(np.float64).ravel()
+    p = 1 / (1 + np.exp(-(x @ w + network.first_order.bias.item())))
+    found = evaluate(network, tables.valid, BINARY)
+    assert found["auc"] == pytest.approx(roc_auc_score(y, p), abs=1e-9)
+    assert found["logloss"] == pytest.approx(log_loss(y, p), abs=1e-6)
+    assert found == pytest.approx(result.best.metrics, abs=1e-6)
+    assert found["rows"] == len(y)
+
+
+def test_early_stopping_restores_the_weights_of_the_best_look(tables, monkeypatch):
+    network = build_network(LR(), tables.layout, 0)
+    seen = scripted(monkeypatch, network, [0.6, 0.8, 0.7, 0.8, 0.79, 0.9])
+    _, result = run(tables, network, epochs=9, patience=3)
+    assert result.stopped == "patience"
+    assert (result.epochs, result.best.epoch, len(result.history)) == (5, 2.0, 5)
+    assert_equal_weights(weights(network), seen[1])
+    assert not network.training
+    assert any(not np.array_equal(seen[1][n], seen[4][n]) for n in seen[1])
+
+
+def test_a_lower_loss_is_better_and_min_improvement_counts(tables, monkeypatch):
+    network = build_network(LR(), tables.layout, 0)
+    seen = scripted(monkeypatch, network, [0.6, 0.5, 0.495, 0.48], monitor="logloss")
+    _, result = run(tables, network, epochs=4, monitor="logloss", min_improvement=0.01, patience=9)
+    assert result.stopped == "epochs"
+    assert result.best.epoch == 4.0
+    assert_equal_weights(weights(network), seen[3])
+    network = build_network(LR(), tables.layout, 0)
+    seen = scripted(monkeypatch, network, [0.6, 0.5, 0.495, 0.495], monitor="logloss")
+    _, result = run(tables, network, epochs=4, monitor="logloss", min_improvement=0.01, patience=9)
+    assert result.best.epoch == 2.0
+    assert_equal_weights(weights(network), seen[1])
+
+
+def test_the_learning_rate_drops_on_a_plateau(tables, monkeypatch):
+    network = build_network(LR(), tables.layout, 0)
+    scripted(monkeypatch, network, [0.6, 0.5, 0.5, 0.5, 0.5, 0.7, 0.5, 0.5])
+    _, result = run(tables, network, epochs=8, patience=9, plateau_patience=2, plateau_factor=0.5)
+    rates = [look.learning_rate for look in result.history]
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.025])
+
+
+def test_evaluations_are_spaced_evenly_within_an_epoch(tables):
+    _, result = run(tables, epochs=2, batch_size=15, evaluations_per_epoch=4, patience=99)  # 120 rows: 8 steps
+    assert [look.epoch for look in result.history] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
+    _, result = run(tables, batch_size=60, evaluations_per_epoch=5)  # more than there are steps
+    assert [look.epoch for look in result.history] == [0.5, 1.0]
+
+
+def test_the_training_loss_of_a_look_is_that_of_the_steps_since_the_last(tables):
+    class Listening(Silent):
+        def __init__(self):
+            self.losses, self.means = [], []
+
+        def step(self, rows, loss):
+            self.losses.append(loss.item())
+
+        def evaluation(self, look, monitor, better):
+            self.means.append((look.train_loss, float(np.mean(self.losses))))
+            self.losses = []
+
+    progress = Listening()
+    run(tables, batch_size=15, evaluations_per_epoch=2, epochs=2, progress=progress)
+    assert len(progress.means) == 4
+    for found, expected in progress.means:
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_train_mode_in_every_step_and_evaluation_mode_in_every_look(tables):
+    network = build_network(AFM(embedding_dim=4, attention_dim=2, pair_dropout=0.5), tables.layout, 0)
+    modes = []
+    network.register_forward_hook(lambda net, *_: modes.append((net.training, torch.is_grad_enabled())))
+    run(tables, network, epochs=3, batch_size=60, evaluations_per_epoch=2, patience=9)  # 2 steps, a look after each
+    assert modes == [(True, True), (False, False)] * 6
+    assert not network.training
+
+
+def test_dropout_acts_from_the_second_epoch_on_too(tables, monkeypatch):
+    """Without learning, two forwards of one batch differ only by dropout."""
+    network = build_network(
+        AFM(embedding_dim=4, attention_dim=2, pooled_dropout=0.5, embedding_std=1.0), tables.layout, 0
+    )
+    logits = []
+    network.register_forward_hook(
+        lambda net, _, out: logits.append(out.detach().sort().values) if net.training else None
+    )
+    run(tables, network, epochs=3, batch_size=len(tables.train), learning_rate=1e-30, optimizer="sgd", patience=9)
+    assert len(logits) == 3
+    assert not torch.equal(logits[0], logits[1])
+    assert not torch.equal(logits[1], logits[2])
+
+
+# Seeds
+
+
+def test_the_same_seed_gives_equal_weights_to_the_bit_and_another_seed_others(tables):
+    def train(seed):
+        network = build_network(AFM(embedding_dim=4, attention_dim=2, pair_dropout=0.3), tables.layout, seed)
+        return weights(run(tables, network, seed=seed, epochs=2, batch_size=16)[0])
+
+    first = train(1)
+    assert_equal_weights(train(1), first)
+    other = train(2)
+    assert any(not np.array_equal(other[name], value) for name, value in first.items())
+
+
+def test_the_seed_alone_changes_order_and_dropout(tables):
+    def train(seed):
+        network = build_network(LR(), tables.layout, 0)  # equal starting weights
+        return weights(run(tables, network, seed=seed, batch_size=16)[0])
+
+    assert any(not np.array_equal(a, b) for a, b in zip(train(1).values(), train(2).values(), strict=True))
+
+
+def test_the_global_random_state_is_untouched(tables):
+    torch.manual_seed(5)
+    before = torch.get_rng_state().clone()
+    network = build_network(AFM(embedding_dim=4, attention_dim=2, pair_dropout=0.3), tables.layout, 3)
+    run(tables, network, seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_each_epoch_sees_every_row_once_in_another_order(tables, monkeypatch):
+    orders = []
+    real = type(tables.train).batches
+
+    def watched(self, size, *, order=None):
+        if order is not None:
+            orders.append(order.tolist())
+        return real(self, size, order=order)
+
+    monkeypatch.setattr(type(tables.train), "batches", watched)
+    run(tables, epochs=2)
+    assert [sorted(o) for o in orders] == [list(range(len(tables.train)))] * 2
+    assert orders[0] != orders[1]
+
+
+# What can go wrong
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_loss_that_is_not_finite_is_one_sentence(tables):
+    with pytest.raises(
+        TrainingError, match=r"must stay finite, but it is (inf|nan) in epoch \d+: lower learning_rate"
+    ) as e:
+        run(
+            tables, objective=Objective(task="regression"), optimizer="sgd", learning_rate=1e20, epochs=5, batch_size=16
+        )
+    assert "\n" not in str(e.value)
+
+
+class Interrupting(Silent):
+    """Ctrl-C at the given step of the run, or at the given look."""
+
+    def __init__(self, step=None, look=None):
+        self.at_step, self.at_look = step, look
+        self.steps = self.looks = 0
+        self.closed = False
+
+    def step(self, rows, loss):
+        self.steps += 1
+        if self.steps == self.at_step:
+            raise KeyboardInterrupt
+
+    def evaluation(self, look, monitor, better):
+        self.looks += 1
+        if self.looks == self.at_look:
+            raise KeyboardInterrupt
+
+    def close(self):
+        self.closed = True
+
+
+def test_ctrl_c_within_a_later_epoch_keeps_the_best_so_far(tables, monkeypatch):
+    network = build_network(LR(), tables.layout, 0)
+    seen = scripted(monkeypatch, network, [0.6, 0.8, 0.7])
+    progress = Interrupting(step=3 * 4 + 2)  # 4 steps an epoch: in the fourth
+    _, result = run(tables, network, epochs=9, progress=progress, patience=9)
+    assert result.stopped == "interrupted"
+    assert (result.epochs, result.best.epoch) == (4, 2.0)
+    assert_equal_weights(weights(network), seen[1])
+    assert progress.closed
+    assert not network.training
+
+
+def test_ctrl_c_before_the_first_look_evaluates_what_there_is(tables):
+    progress = Interrupting(step=3)
+    network, result = run(tables, progress=progress, epochs=9)
+    assert result.stopped == "interrupted"
+    assert (result.epochs, result.best.epoch) == (1, 0.75)
+    assert result.best.metrics == pytest.approx(evaluate(network, tables.valid, BINARY))
+    assert math.isnan(result.seconds_per_epoch)
+
+
+def test_ctrl_c_during_a_look_counts_that_look(tables):
+    _, result = run(tables, progress=Interrupting(look=1), epochs=9)
+    assert (result.stopped, result.epochs, len(result.history)) == ("interrupted", 1, 1)
+
+
+def test_progress_is_closed_after_an_error_too(tables):
+    class Failing(Interrupting):
+        def step(self, rows, loss):
+            raise RuntimeError("boom")
+
+    progress = Failing()
+    with pytest.raises(RuntimeError, match="boom"):
+        run(tables, progress=progress)
+    assert progress.closed
+
+
+@pytest.mark.parametrize(
+    ("objective", "monitor", "sentence"),
+    [
+        (BINARY, "rmse", "monitor must be one of auc, logloss, gauc for a binary label, found 'rmse'"),
+        (Objective(task="regression"), "auc", "monitor must be one of rmse, mae for a regression label"),
+        (BINARY, "gauc", "needs the schema's group column"),
+    ],
+)
+def test_a_monitor_that_does_not_fit_is_refused(tables, objective, monitor, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        run(tables, objective=objective, monitor=monitor)
+
+
+def test_group_auc_can_decide(tables):
+    group = np.arange(len(tables.valid)) % 3
+    network, result = run(tables, monitor="gauc", group=group)
+    scores = score_batches(network, tables.valid.batches(1000))
+    assert result.monitor == "gauc"
+    assert result.best.metrics["gauc"] == pytest.approx(
+        binary_metrics(tables.valid.y.astype(np.float64), scores, group=group)["gauc"]
+    )
+
+
+def test_rows_without_targets_are_refused(tables):
+    import dataclasses
+
+    with pytest.raises(ConfigError, match="needs targets"):
+        evaluate(build_network(LR(), tables.layout, 0), dataclasses.replace(tables.valid, y=None), BINARY)
+
+
+def test_the_result_counts_time(tables):
+    _, result = run(tables, epochs=3, patience=9)
+    assert isinstance(result, FitResult)
+    assert 0 < result.seconds_per_epoch < result.seconds
+    assert [look.seconds for look in result.history] == sorted(look.seconds for look in result.history)
+
+
+# Scoring
+
+
+def test_scores_come_in_order_and_the_mode_is_left_as_it_was(tables):
+    network = build_network(AFM(embedding_dim=4, attention_dim=2, pair_dropout=0.9), tables.layout, 0).train()
+    scores = score_batches(network, tables.valid.batches(7))
+    assert network.training
+    assert scores.dtype == np.float64
+    network.eval()
+    whole, _ = tables.valid.batch(slice(0, len(tables.valid)))
+    np.testing.assert_allclose(scores, network(whole).detach().numpy(), rtol=1e-5, atol=1e-7)
+    assert score_batches(network, []).shape == (0,)
+
+
+def test_the_mode_is_restored_after_an_error_too():
+    class Failing(nn.Module):
+        def forward(self, batch):
+            raise RuntimeError("boom")
+
+    network = Failing().train()
+    with pytest.raises(RuntimeError, match="boom"):
+        score_batches(network, [(None, None)])
+    assert network.training
+
+
+def test_sigmoid_agrees_with_scipy_without_overflow():
+    from scipy.special import expit
+
+    z = np.array([-1e4, -30.0, -1.0, 0.0, 1.0, 30.0, 1e4])
+    np.testing.assert_allclose(sigmoid(z), expit(z), rtol=1e-12)

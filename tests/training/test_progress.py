@@ -1,0 +1,81 @@
+import io
+import sys
+
+import pytest
+import torch
+from rich.console import Console
+
+from fieldwise.training import progress as module
+from fieldwise.training.fit import Evaluation
+from fieldwise.training.progress import Bar, Lines, Silent, progress_for
+
+LOOK = Evaluation(
+    epoch=1.5, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75, "logloss": 0.6, "rows": 5}
+)
+
+
+def drive(progress):
+    progress.epoch(1, 4, 100)
+    for rows, loss in ((60, 0.7), (40, 0.3)):
+        progress.step(rows, torch.tensor(loss))
+        if isinstance(progress, Bar):
+            progress._bar.refresh()  # as the clock does ten times a second
+    progress.evaluation(LOOK, "auc", True)
+    progress.epoch(2, 4, 100)
+    progress.close()
+
+
+def test_plain_lines_where_standard_error_is_no_terminal(capsys):
+    drive(progress_for("simulated/lr"))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("simulated/lr epoch 1.5/4: train loss 0.5000, valid auc 0.7500 logloss 0.6000, ")
+    assert err.endswith(" rows/s, 3 s *\n")
+    assert err.count("\n") == 1
+    assert "\x1b" not in err
+
+
+def test_quiet_says_nothing(capsys):
+    progress = progress_for("x", quiet=True)
+    assert isinstance(progress, Silent)
+    drive(progress)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_on_a_terminal_shows_rate_loss_and_time_left(monkeypatch):
+    monkeypatch.setattr(module, "SHOWN_EVERY", -1.0)
+    screen = io.StringIO()
+    drive(Bar("simulated/lr", Console(file=screen, force_terminal=True, width=120)))
+    shown = screen.getvalue()
+    assert "simulated/lr epoch 1/4" in shown
+    assert "rows/s loss 0.3000" in shown
+    assert "100%" in shown
+    assert "0:00:" in shown
+    assert "simulated/lr epoch 1.5/4: train loss 0.5000, valid auc 0.7500 logloss 0.6000" in shown
+
+
+def test_the_bar_is_chosen_by_standard_error_alone(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    progress = progress_for("x")
+    progress.close()
+    assert isinstance(progress, Bar)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    assert isinstance(progress_for("x"), Lines)
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_a_star_marks_the_best_so_far_and_another_monitor_comes_first(capsys, better):
+    lines = Lines("run")
+    lines.epoch(1, 1, 10)
+    lines.evaluation(LOOK, "logloss", better)
+    err = capsys.readouterr().err
+    assert "valid logloss 0.6000 auc 0.7500," in err
+    assert err.endswith("*\n") == better
+
+
+def test_a_look_before_any_step_has_no_loss_to_show(capsys):
+    Lines("run").evaluation(
+        Evaluation(epoch=0, train_loss=float("nan"), learning_rate=1, seconds=0, metrics={"auc": 0.5}), "auc", True
+    )
+    assert "train loss -, valid auc" in capsys.readouterr().err

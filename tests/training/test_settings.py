@@ -1,0 +1,50 @@
+import pytest
+
+from fieldwise.config import parse, to_plain
+from fieldwise.errors import ConfigError
+from fieldwise.training.settings import TrainingSettings
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"evaluations_per_epoch": 0}, "evaluations_per_epoch must be at least 1"),
+        ({"patience": 0}, "patience must be at least 1"),
+        ({"plateau_patience": 0}, "plateau_patience must be at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"learning_rate": float("nan")}, "learning_rate must be positive"),
+        ({"clip_norm": 0.0}, "clip_norm must be positive"),
+        ({"plateau_factor": 0.0}, r"plateau_factor must be in \(0, 1\]"),
+        ({"plateau_factor": 1.5}, r"plateau_factor must be in \(0, 1\]"),
+        ({"momentum": -0.1}, "momentum must not be negative"),
+        ({"adagrad_accumulator": -1.0}, "adagrad_accumulator must not be negative"),
+        ({"min_improvement": -1.0}, "min_improvement must not be negative"),
+        ({"l2": {"p": -1.0}}, "l2 strength of 'p' must not be negative"),
+        ({"l2": {"p": float("nan")}}, "l2 strength of 'p' must not be negative"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(settings, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        TrainingSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"optimizer": "adm"}, "training.optimizer must be one of 'adam', 'adagrad', 'sgd', found 'adm'"),
+        ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
+        ({"epochs": 2.5}, "training.epochs must be of type int"),
+        ({"l2_rows": "some"}, "training.l2_rows must be one of 'all', 'touched'"),
+        ({"monitor": "f1"}, "training.monitor"),
+    ],
+)
+def test_a_mapping_that_is_wrong_is_one_sentence(settings, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        parse(TrainingSettings, settings, "training")
+
+
+def test_settings_survive_plain_values():
+    settings = TrainingSettings(optimizer="sgd", momentum=0.9, l2={"attention.W": 2.0}, clip_norm=1, monitor="logloss")
+    assert parse(TrainingSettings, to_plain(settings), "training") == settings
