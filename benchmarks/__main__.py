@@ -69,7 +69,11 @@ def main() -> None:
             if repeat:  # the first pass warms up
                 measured[name].append(run.seconds_per_epoch)
     report = {
-        "machine": {"cpu": platform.processor() or platform.machine(), "threads": torch.get_num_threads(), **machine(7)},
+        "machine": {
+            "cpu": platform.processor() or platform.machine(),
+            "threads": torch.get_num_threads(),
+            **machine(7),
+        },
         "torch": torch.__version__,
         "train_rows": len(table),
         "prepare_seconds": preparing,

@@ -67,9 +67,11 @@ SMOKE = ["adult/afm", "criteo-sample/autoint", "avazu-sample/autoint"]
 
 @pytest.mark.parametrize("name", SMOKE)
 def test_real_recipes_in_one_epoch(name, tmp_path, real_data):
-    prepared, run = train(name, ["training.epochs=1", "training.batch_size=256", "training.learning_rate=0.01"], real_data)
+    prepared, run = train(
+        name, ["training.epochs=1", "training.batch_size=256", "training.learning_rate=0.01"], real_data
+    )
     assert_whole(prepared, run, tmp_path)
-    assert run.test["auc"] > (0.85 if name.startswith("adult") else 0.55)
+    assert run.test["auc"] > (0.8 if name == "adult/afm" else 0.5)
     assert run.best_possible is None
 
 

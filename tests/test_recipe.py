@@ -188,13 +188,20 @@ def test_a_recipe_that_is_not_there(source, sentence):
         ("split.kind=time", lambda r: r.split.kind, "time"),
         ("split={kind = 'random', stratify = true}", lambda r: r.split, RandomSplit(stratify=True)),
         ("data.rows=5_000", lambda r: r.data.rows, 5000),
-        ("data.path=my log.csv", lambda r: (r.data.name, r.data.path), (None, "my log.csv")),
+        ("data.path=my log.csv", lambda r: r.data.path, "my log.csv"),
         ('schema.keys=["user_id"]', lambda r: r.schema.keys, ("user_id",)),
         ("schema.label.column=other", lambda r: r.schema.label.column, "other"),
     ],
 )
-def test_an_override_changes_one_setting(override, read, expected):
-    assert read(load_recipe("simulated/afm", [override])) == expected
+def test_an_override_changes_one_setting(file, override, read, expected):
+    changed, plain = load_recipe(file, [override]), load_recipe(file)
+    assert read(changed) == expected
+    assert changed != plain or read(plain) == expected
+
+
+def test_a_file_takes_the_place_of_a_named_set():
+    data = load_recipe("simulated/afm", ["data.path=my log.csv"]).data
+    assert (data.name, data.path) == (None, "my log.csv")
 
 
 def test_later_overrides_win_and_add_up():

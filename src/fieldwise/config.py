@@ -104,14 +104,14 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     options = [a for a in args if a is not type(None)]
     if len(options) == 1:
         return _convert(value, options[0], path, error)
-    classes = {_kind_of(a): a for a in options if dataclasses.is_dataclass(a)}
+    classes: dict[str, type[Any]] = {_kind_of(a): a for a in options if dataclasses.is_dataclass(a)}
     if classes and isinstance(value, Mapping):
         kind = value.get("kind")
         if not isinstance(kind, str) or kind not in classes:
             found = "none" if kind is None else repr(kind)
             raise error(f"{path} needs kind = one of {', '.join(sorted(classes))}, found {found}")
         return parse(classes[kind], value, path, error)
-    if any(isinstance(value, c) for c in classes.values()):
+    if isinstance(value, tuple(classes.values())):
         return value
     if len(classes) == len(options):
         raise error(f"{path} must be a table of settings with a kind ({', '.join(sorted(classes))}), found {value!r}")

@@ -134,17 +134,13 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """
         check_params(self.get_params(deep=False))
         rows = labelled(X, y, self.schema)
-        if valid is None:
-            frames = self._hold_out(rows)
-        else:
-            frames = {"train": rows.frame, "valid": labelled(valid, None, self.schema).frame}
-        encoded = encode_parts(frames, self.schema, seed=self.seed, negatives=self.negatives)
-        train, held = encoded.parts["train"], encoded.parts["valid"]
+        given = None if valid is None else {"train": rows.frame, "valid": labelled(valid, None, self.schema).frame}
+        encoded = encode_parts(given or self._hold_out(rows), self.schema, seed=self.seed, negatives=self.negatives)
         network, result = train_network(
             self.model,
             encoded.encoder.layout,
-            train,
-            held,
+            encoded.parts["train"],
+            encoded.parts["valid"],
             label=self.schema.label,
             settings=self.training,
             seed=self.seed,
@@ -155,7 +151,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             "result": result_to_plain(result),
             "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
         }
-        samples = sample_rows(self.schema, held.frame)
+        samples = sample_rows(self.schema, encoded.parts["valid"].frame)
         self._set_fitted(Bundle(self.schema, encoded.encoder, self.model, network, samples, about))
         self.result_ = result
         if result.stopped == "interrupted":

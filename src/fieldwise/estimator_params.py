@@ -43,9 +43,7 @@ def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
     Errors:
         ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
 
-    >>> from fieldwise.models.build import model_name
-    from fieldwise.schema import Schema
-    from fieldwise.training.settings import TrainingSettings
+    >>> from fieldwise.training.settings import TrainingSettings
     >>> changed_params({"training": TrainingSettings()}, {"training__epochs": 3})["training"].epochs
     3
     """

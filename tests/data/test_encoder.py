@@ -102,13 +102,7 @@ def plain_numeric(f: Numeric, numbers: list[float]) -> Callable[[object], Local]
             x = (x - mean) / (deviation if low < high else 1.0)
         return [1], x
 
-    def bin_of(cell: object) -> Local:
-        if cell is None:
-            return [0], None
-        edges = sorted({low + (high - low) * k / f.bins for k in range(1, f.bins)})
-        return [1 + sum(logged(float(str(cell))) >= e for e in edges)], None
-
-    return value if f.encoding == "value" else bin_of
+    return value
 
 
 TEXT = st.sampled_from(["a", "b", "c", "é", "A", "12", "", " x"])
@@ -328,6 +322,12 @@ def test_uniform_bins_equal_numpys_histogram() -> None:
     found = encode(encoder, TRAIN).ids[:, 0]
     assert np.bincount(found, minlength=8).tolist() == [0, *counts.tolist()]
     assert encode(encoder, [TRAIN.min() - 1e9, TRAIN.max() + 1e9, None]).ids.ravel().tolist() == [1, 7, 0]
+
+
+def test_a_number_on_an_edge_falls_in_the_upper_bin() -> None:
+    for encoding in ("uniform", "quantile"):
+        encoder = fitted(Numeric("x", encoding=encoding, bins=4), [0, 1, 2, 3, 4])
+        assert encode(encoder, [0.0, 0.99, 1.0, 2.0, 3.0, 4.0]).ids.ravel().tolist() == [1, 1, 2, 3, 4, 4]
 
 
 def test_quantile_bins_equal_numpys_quantiles() -> None:

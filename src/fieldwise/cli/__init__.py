@@ -44,7 +44,8 @@ def run(arguments: Sequence[str]) -> int:
             raise
         show()
         return int(getattr(e, "exit_code", USER_FAULT))
-    return code if isinstance(code, int) else 0
+    # The parser turns Ctrl-C within a command into this code.
+    return _fail("interrupted", INTERRUPTED) if code == INTERRUPTED else code or 0
 
 
 def _fail(sentence: str, code: int) -> int:

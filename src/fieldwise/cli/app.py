@@ -65,11 +65,11 @@ def train(
     json: AsJson = False,
     quiet: Quiet = False,
     threads: Threads = None,
-) -> int:
+) -> None:
     """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best so far."""
     from fieldwise.cli.train import run_train
 
-    return run_train(recipe, settings or [], seed, out, data_dir, json, quiet, threads)
+    run_train(recipe, settings or [], seed, out, data_dir, json, quiet, threads)
 
 
 @app.command()

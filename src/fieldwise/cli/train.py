@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-
 from fieldwise.bundle import check_folder
 from fieldwise.cli.options import resolve_data_dir, set_threads
 from fieldwise.cli.show import console, metrics_table, row_counts, say
@@ -15,8 +14,6 @@ from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
 
 __all__ = ["run_train"]
-
-INTERRUPTED = 130
 
 
 def run_train(
@@ -28,8 +25,12 @@ def run_train(
     as_json: bool,
     quiet: bool,
     threads: int | None,
-) -> int:
-    """Train, save, print; 130 where Ctrl-C ended training early."""
+) -> None:
+    """Train, save, print.
+
+    Errors:
+        KeyboardInterrupt: Ctrl-C ended training early; the best so far is saved and shown by then.
+    """
     set_threads(threads)
     recipe = load_recipe(name, settings)
     if seed is not None:
@@ -46,7 +47,8 @@ def run_train(
         best = f"the best so far (after epoch {run.result.best.epoch:.4g})"
         say(f"interrupted in epoch {run.result.epochs}: {best} is in {folder}")
     _show(run, folder, as_json)
-    return INTERRUPTED if run.result.stopped == "interrupted" else 0
+    if run.result.stopped == "interrupted":
+        raise KeyboardInterrupt
 
 
 def _show(run: Run, folder: Path, as_json: bool) -> None:

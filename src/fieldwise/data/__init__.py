@@ -1,0 +1,1 @@
+"""From files and frames to encoded rows: sources, splits, negatives, encoder, batches."""

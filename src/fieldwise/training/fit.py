@@ -222,7 +222,6 @@ class _Run:
                 spent += time.perf_counter() - begin
                 if self._look(self.position):
                     return True
-                self.network.train()
                 begin = time.perf_counter()
         self.step_seconds.append(spent)
         return False

@@ -1,0 +1,308 @@
+"""Every kind of bad input: one clear sentence, exit code 2, nothing half-written."""
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fieldwise.bundle import Bundle
+
+
+def refused(outcome, *parts: str, code: int = 2) -> None:
+    found, out, err = outcome
+    assert (found, out) == (code, "")
+    sentence = [line for line in err.splitlines() if line.startswith("fieldwise: ")]
+    assert len(sentence) == 1, err
+    assert err.splitlines()[-1] == sentence[0]
+    for part in parts:
+        assert part in sentence[0]
+
+
+def with_cell(log: pl.DataFrame, column: str, row: int, value: str) -> pl.DataFrame:
+    texts = log.get_column(column).cast(pl.String).to_list()
+    texts[row] = value
+    return log.with_columns(pl.Series(column, texts))
+
+
+TABLES = {
+    "missing column": (lambda log: log.drop("item"), ("'item'", "missing")),
+    "missing label": (lambda log: log.drop("click"), ("'click'",)),
+    "null column": (lambda log: log.with_columns(user=pl.lit(None, pl.String)), ("'user'", "in all 240 training rows")),
+    "text in a number": (lambda log: with_cell(log, "price", 7, "cheap"), ("'price'", "'cheap'", "row 7")),
+    "infinity": (lambda log: with_cell(log, "price", 5, "inf"), ("'price'", "finite", "row 5")),
+    "label outside its rule": (lambda log: with_cell(log, "click", 9, "2"), ("'click'", "0 or 1", "row 9")),
+    "label absent": (lambda log: with_cell(log, "click", 3, ""), ("'click'", "row 3")),
+    "one class": (lambda log: log.with_columns(click=pl.lit(1)), ("both classes", "positive")),
+    "too few rows to split": (lambda log: log.head(2), ("rows",)),
+    "no rows": (lambda log: log.clear(), ()),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_table_that_does_not_fit(fieldwise, recipe, log, tmp_path, case):
+    change, parts = TABLES[case]
+    change(log).write_csv(tmp_path / "log.csv")
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--json"), *parts)
+    refused(fieldwise("describe", recipe), *parts)
+    assert not Path("b").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
+
+
+def test_nan_is_missing_not_an_error(fieldwise, recipe, log, tmp_path):
+    with_cell(log, "price", 5, "NaN").write_csv(tmp_path / "log.csv")
+    assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] == 0
+
+
+TEXTS = {
+    "duplicate columns": (lambda t: t.replace(b"price", b"user", 1), ("log.csv", "'user'")),
+    "a field too many": (lambda t: t.replace(b"\n", b",x\n", 3).replace(b",x\n", b"\n", 2), ("log.csv", "line 3")),
+    "open quote": (lambda t: t[:-1] + b'\nr,"u1,i1,t1,0.5,1\n', ("log.csv",)),
+    "wrong encoding": (lambda t: t.replace(b"u1", b"\xff\xfe", 1), ("log.csv", "utf-8")),
+    "empty file": (lambda _: b"", ("log.csv", "empty")),
+    "header alone": (lambda t: t.splitlines()[0] + b"\n", ()),
+    "another separator": (lambda t: t.replace(b",", b";"), ("';'",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_malformed_file(fieldwise, recipe, tmp_path, case):
+    change, parts = TEXTS[case]
+    file = tmp_path / "log.csv"
+    file.write_bytes(change(file.read_bytes()))
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet"), *parts)
+    assert not Path("b").exists()
+
+
+def test_a_malformed_libfm_line(fieldwise, tmp_path):
+    (tmp_path / "log.libfm").write_text("1 3:1 5:1\n0 3:x 5:1\n")
+    refused(fieldwise("data", "infer", "log.libfm"), "log.libfm", "2")
+
+
+def test_duplicate_columns_in_the_table_to_score(fieldwise, bundle, tmp_path):
+    (tmp_path / "new.csv").write_text("user,item,tags,price,user\nu1,i1,t1,0.5,u2\n")
+    refused(fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.csv"), "'user'")
+    assert not Path("scores.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("train", "simulated/afn"), ("no recipe is named 'simulated/afn'", "did you mean 'simulated/afm'")),
+        (("train", "gone.toml"), ("gone.toml does not",)),
+        (("train", "simulated/afm", "--set", "training.epoch=1"), ("'epoch'", "did you mean 'epochs'")),
+        (("train", "simulated/afm", "--set", "nonsense"), ("key=value",)),
+        (("train", "adult/afm", "--data-dir", "gone"), ("data folder must exist: gone",)),
+        (("train", "adult/afm"), ("adult is not complete", "fieldwise data fetch adult")),
+        (("describe", "criteo-sample/lr"), ("criteo-sample is not complete",)),
+        (("evaluate", "gone"), ("gone is no bundle",)),
+        (("predict", "gone", "--data", "x.csv", "--out", "y.csv"), ("gone is no bundle",)),
+        (("demo", "--data", "movielens"), ("did you mean 'movielens-1m'",)),
+        (("data", "fetch", "adlt"), ("did you mean 'adult'",)),
+        (("data", "infer", "gone.csv"), ("gone.csv",)),
+        (("data", "simulate", "--out", "log.xlsx", "--rows", "5"), ("log.xlsx", "suffix")),
+        (("train", "simulated/afm", "--set", "data.path=gone.csv"), ("gone.csv",)),
+        (("train", "simulated/afm", "--set", "model.name=gpt"), ("'gpt'",)),
+        (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.l2.p=1"), ("'p'", "model has not")),
+        (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.monitor=rmse"), ("monitor must be",)),
+    ],
+)  # fmt: skip
+def test_a_wrong_word_on_the_command_line(fieldwise, tmp_path, arguments, parts):
+    extra = ("--out", "b", "--quiet") if arguments[0] == "train" else ()
+    refused(fieldwise(*arguments, *extra), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("trian",), ("train",), ("train", "x", "--wrong"), ("train", "x", "--seed", "many"),
+        ("data", "simulate", "--out", "x.csv", "--rows", "0"),
+    ],
+)  # fmt: skip
+def test_what_the_parser_refuses_exits_with_2_too(fieldwise, arguments):
+    code, out, err = fieldwise(*arguments)
+    assert (code, out) == (2, "")
+    assert err
+
+
+def test_a_loss_that_is_not_finite(fieldwise, recipe):
+    settings = ("--set", "training.learning_rate=1e30", "--set", "training.optimizer=sgd")
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet", *settings), "must stay finite", "learning_rate")
+    assert not Path("b").exists()
+
+
+# Bundles
+
+
+def test_a_bundle_from_a_newer_version(fieldwise, bundle, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    manifest = json.loads((copy / "bundle.json").read_text())
+    manifest["format"] = 2
+    rest = {k: v for k, v in manifest.items() if k != "sha256"}
+    manifest["sha256"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    (copy / "bundle.json").write_text(json.dumps(manifest))
+    refused(fieldwise("evaluate", copy), "install a newer fieldwise")
+
+
+def test_a_damaged_bundle(fieldwise, bundle, tmp_path):
+    import shutil
+
+    shutil.copytree(bundle, tmp_path / "copy")
+    weights = next((tmp_path / "copy").glob("weights.*"))
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    refused(fieldwise("predict", "copy", "--data", "x.csv", "--out", "y.csv"), "damaged", weights.name)
+
+
+def test_evaluate_wants_labels_of_both_classes(fieldwise, bundle, log, tmp_path):
+    log.drop("click").write_csv(tmp_path / "new.csv")
+    refused(fieldwise("evaluate", bundle, "--data", "new.csv"), "'click'")
+    log.with_columns(click=pl.lit(0)).write_csv(tmp_path / "new.csv")
+    refused(fieldwise("evaluate", bundle, "--data", "new.csv"), "both classes")
+
+
+def test_a_bundle_without_a_recipe_names_no_test_rows(fieldwise, bundle, tmp_path):
+    import dataclasses
+
+    dataclasses.replace(Bundle.load(bundle), about={}).save(tmp_path / "bare")
+    refused(fieldwise("evaluate", "bare"), "was not made by a recipe", "--data")
+
+
+def test_predict_to_a_name_of_unknown_kind(fieldwise, bundle, log, tmp_path):
+    log.write_csv(tmp_path / "new.csv")
+    refused(fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.xlsx"), "scores.xlsx")
+    log.drop("price").write_csv(tmp_path / "new.csv")
+    refused(fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.csv"), "'price'", "missing")
+    assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
+
+
+def test_a_folder_that_is_taken_is_told_before_training(fieldwise, recipe, tmp_path, monkeypatch):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "notes.txt").write_text("mine")
+    monkeypatch.setattr("fieldwise.cli.train.prepare_recipe", lambda *_: pytest.fail("work was begun"))
+    refused(fieldwise("train", recipe, "--out", "taken"), "a folder of its own", "notes.txt")
+    refused(fieldwise("train", recipe, "--out", "taken/notes.txt"), "is a file")
+
+
+# A full disk
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill():
+        monkeypatch.setattr(os, "fsync", full)
+
+    return fill
+
+
+def test_a_full_disk_while_predicting(fieldwise, bundle, log, tmp_path, full_disk):
+    log.write_csv(tmp_path / "new.csv")
+    (tmp_path / "scores.csv").write_text("old")
+    full_disk()
+    refused(fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.csv"), "the disk is full", "scores.csv")
+    assert (tmp_path / "scores.csv").read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["new.csv", "scores.csv"]
+
+
+def test_a_full_disk_while_training(fieldwise, recipe, tmp_path, full_disk):
+    full_disk()
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet"), "No space left")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
+
+
+def test_a_full_disk_while_saving_leaves_the_old_bundle(fieldwise, recipe, monkeypatch, full_disk):
+    assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] == 0
+    before = Bundle.load(Path("b")).about["run"]
+    save = Bundle.save
+
+    def save_when_full(self, folder):
+        full_disk()
+        save(self, folder)
+
+    monkeypatch.setattr(Bundle, "save", save_when_full)
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--seed", 5), "the disk is full")
+    assert Bundle.load(Path("b")).about["run"] == before
+
+
+def test_a_full_disk_anywhere_else_is_a_sentence_too(fieldwise, recipe, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
+
+    monkeypatch.setattr("fieldwise.cli.train.train_recipe", full)
+    refused(fieldwise("train", recipe, "--quiet"), "the disk is full at /tmp/x", code=1)
+
+
+def test_full_memory_is_a_sentence(fieldwise, recipe, monkeypatch):
+    def full(*args):
+        raise MemoryError
+
+    monkeypatch.setattr("fieldwise.cli.train.train_recipe", full)
+    refused(fieldwise("train", recipe, "--quiet"), "the memory is full", code=1)
+
+
+def test_a_bug_is_not_hidden(recipe, monkeypatch):
+    from fieldwise.cli import run
+
+    def bug(*args):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("fieldwise.cli.train.train_recipe", bug)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run(["train", str(recipe), "--quiet"])
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, tmp_path):
+    settings = [
+        "--set",
+        "training.epochs=100000",
+        "--set",
+        "training.patience=100000",
+        "--set",
+        "training.plateau_factor=1",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fieldwise", "train", str(recipe), "--out", "b", "--json", "--threads", "1", *settings],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if " epoch 3/" in line:
+            break
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    record = json.loads(out)
+    assert record["stopped"] == "interrupted"
+    assert record["epochs"] >= 3
+    assert "Traceback" not in err
+    assert "the best so far" in err
+    assert err.endswith("fieldwise: interrupted\n")
+    assert Bundle.load(tmp_path / "b").score(log).shape == (400,)
+
+
+def test_ctrl_c_before_training_leaves_nothing(fieldwise, recipe, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fieldwise.cli.train.prepare_recipe", interrupt)
+    code, out, err = fieldwise("train", recipe, "--out", "b")
+    assert (code, out) == (130, "")
+    assert err == "fieldwise: interrupted\n"
+    assert not Path("b").exists()

@@ -1,0 +1,316 @@
+"""What the commands print and write when all is well."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import typer.main
+
+import fieldwise as package
+from fieldwise.bundle import Bundle
+from fieldwise.cli import demo as demo_module
+from fieldwise.cli.app import app
+from fieldwise.recipe import recipe_names
+
+COMMON = {"--help"}
+OPTIONS = {
+    (): {"--version"},
+    ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
+    ("train",): {"--set", "--seed", "--out", "--data-dir", "--json", "--quiet", "--threads"},
+    ("evaluate",): {"--data", "--data-dir", "--json", "--threads"},
+    ("predict",): {"--data", "--out", "--threads"},
+    ("describe",): {"--set", "--data-dir", "--json"},
+    ("recipes",): set(),
+    ("doctor",): {"--data-dir", "--json"},
+    ("data",): set(),
+    ("data", "list"): {"--data-dir"},
+    ("data", "fetch"): {"--data-dir"},
+    ("data", "simulate"): {"--out", "--rows", "--users", "--items", "--seed"},
+    ("data", "infer"): {"--label"},
+}
+
+
+def commands(command, path=()):
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, (*path, name))
+
+
+def test_the_commands_and_their_options_are_these():
+    found = {
+        path: {o for p in command.params for o in p.opts if o.startswith("--")} - COMMON
+        for path, command in commands(typer.main.get_command(app))
+    }
+    assert found == OPTIONS
+
+
+@pytest.mark.parametrize("path", OPTIONS, ids=" ".join)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_of_every_command(fieldwise, path, option):
+    code, out, err = fieldwise(*path, option)
+    assert (code, err) == (0, "")
+    for name in OPTIONS[path]:
+        assert name in out
+
+
+@pytest.mark.parametrize("path", [(), ("data",)])
+def test_without_a_command_comes_the_help(fieldwise, path):
+    code, out, err = fieldwise(*path)
+    assert code in (0, 2)
+    assert "Commands" in out + err
+
+
+def test_version_and_recipes(fieldwise):
+    assert fieldwise("--version") == (0, f"fieldwise {package.__version__}\n", "")
+    assert fieldwise("recipes") == (0, "".join(f"{name}\n" for name in recipe_names()), "")
+
+
+def test_python_m_is_the_same_command():
+    done = subprocess.run([sys.executable, "-m", "fieldwise", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"fieldwise {package.__version__}\n", "")
+
+
+# train
+
+
+def test_train_prints_one_json_object_and_saves_a_bundle(fieldwise, recipe, log):
+    code, out, err = fieldwise("train", recipe, "--out", "b", "--seed", 4, "--json", "--set", "training.epochs=3")
+    assert code == 0
+    record = json.loads(out)
+    assert (record["seed"], record["bundle"], record["training"]["epochs"]) == (4, "b", 3)
+    assert record["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
+    lines = err.splitlines()
+    assert lines[0] == f"{recipe}: 240 train, 80 valid, 80 test rows"
+    assert all(re.match(rf"{re.escape(str(recipe))} epoch \d/3: train loss ", line) for line in lines[1:])
+    assert len(lines) == 1 + record["epochs"]
+    loaded = Bundle.load(Path("b"))
+    assert loaded.about["run"]["test"] == record["test"]
+    assert loaded.score(log).shape == (400,)
+
+
+def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe):
+    code, out, err = fieldwise("train", recipe, "--quiet")
+    assert (code, err) == (0, "")
+    assert re.search(r"^ auc +0\.\d{4} +0\.\d{4}", out, re.M)
+    assert "Bundle: runs/mine-seed0" in out
+    Bundle.load(Path("runs/mine-seed0"))
+
+
+def test_train_of_a_packaged_recipe_on_a_users_file(fieldwise):
+    assert fieldwise("data", "simulate", "--out", "log.parquet", "--rows", 500, "--users", 20, "--items", 15)[0] == 0
+    code, out, err = fieldwise(
+        "train", "simulated/lr", "--set", "data.path=log.parquet", "--set", "training.epochs=1", "--json", "--quiet"
+    )
+    assert (code, err) == (0, "")
+    assert json.loads(out)["bundle"] == "runs/simulated-lr-seed0"
+    assert "best_possible" in json.loads(out)
+
+
+def test_the_same_seed_gives_the_same_numbers(fieldwise, recipe):
+    def test_metrics(seed):
+        return json.loads(fieldwise("train", recipe, "--out", "b", "--json", "--quiet", "--seed", seed)[1])["test"]
+
+    assert test_metrics(1) == test_metrics(1) != test_metrics(2)
+
+
+# evaluate, predict
+
+
+def test_evaluate_repeats_the_recipes_test_metrics(fieldwise, bundle):
+    code, out, err = fieldwise("evaluate", bundle, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["data"] == "the recipe's test rows"
+    assert found["metrics"] == pytest.approx(Bundle.load(bundle).about["run"]["test"], abs=1e-6)
+
+
+def test_evaluate_on_a_table_of_ones_own(fieldwise, bundle, log, tmp_path):
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    log.head(50).write_parquet(tmp_path / "new.parquet")
+    code, out, _ = fieldwise("evaluate", bundle, "--data", "new.parquet", "--json")
+    metrics = json.loads(out)["metrics"]
+    p, y = Bundle.load(bundle).predict(log.head(50)), log.head(50).get_column("click").to_numpy()
+    assert code == 0
+    assert metrics["auc"] == pytest.approx(roc_auc_score(y, p))
+    assert metrics["logloss"] == pytest.approx(log_loss(y, p))
+    code, out, _ = fieldwise("evaluate", bundle, "--data", "new.parquet")
+    assert code == 0
+    assert f"{metrics['auc']:.4f}" in out
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "parquet", "arrow"])
+def test_predict_keeps_order_and_keys(fieldwise, bundle, log, tmp_path, suffix):
+    shuffled = log.sample(fraction=1.0, shuffle=True, seed=3).drop("click")
+    shuffled.write_csv(tmp_path / "new.csv")
+    code, out, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", f"deep/scores.{suffix}")
+    assert (code, out) == (0, "")
+    assert f"400 rows scored, written to deep/scores.{suffix} (row_id, user, score)" in err
+    from fieldwise.data.tables import as_table
+
+    found = as_table(tmp_path / f"deep/scores.{suffix}")
+    assert found.columns == ["row_id", "user", "score"]
+    assert found.select("row_id", "user").equals(shuffled.select("row_id", "user"))
+    np.testing.assert_allclose(found.get_column("score"), Bundle.load(bundle).predict(shuffled), rtol=1e-6)
+
+
+def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(fieldwise, bundle, log, tmp_path):
+    strange = log.head(4).drop("row_id").with_columns(user=pl.Series(["u1", "new", "", "newer"]))
+    strange.select("item", "tags", "price").with_columns(strange["user"].alias("who")).rename(
+        {"who": "user"}
+    ).write_csv(tmp_path / "new.csv")
+    bare = Bundle.load(bundle)
+    assert bare.schema.keys == ("row_id", "user")
+    code, _, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.csv")
+    assert code == 0
+    assert "unknown row: user 50.0%" in err
+    assert pl.read_csv(tmp_path / "scores.csv").columns == ["user", "score"]
+
+
+# describe
+
+
+def test_describe_counts_what_can_be_counted_by_hand(fieldwise, recipe):
+    code, out, err = fieldwise("describe", recipe, "--json", "--set", "training.batch_size=32")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    rows = {f["name"]: f["rows"] for f in facts["fields"]}
+    # 9 users, 7 items and 3 tags, each with a missing and an unknown row; a number has a missing row and its vector.
+    assert rows == {"user": 11, "item": 9, "tags": 5, "price": 2}
+    assert [f["kind"] for f in facts["fields"]] == ["id", "id", "bag", "value"]
+    table = sum(rows.values())
+    shapes = {p["name"]: p["shape"] for p in facts["parameters"]}
+    assert shapes == {
+        "embedding.weight": [table, 4], "first_order.embedding.weight": [table, 1], "first_order.bias": [],
+    }  # fmt: skip
+    assert facts["parameter_count"] == table * 5 + 1
+    memory = facts["memory_mib"]
+    # Weights, gradients and Adam's two moments, 4 bytes each.
+    assert memory["parameters_gradients_and_optimizer"] * 2**20 == 16 * (table * 5 + 1)
+    # Three single fields (int32), one number (float32), labels (float32), tags (int32) and where they begin (int64).
+    values = 400 * (3 * 4 + 4 + 4 + 8) + 3 * 8
+    tags = sum(len({f"t{k % 3}", f"t{k % 2}"}) * 0 + 2 for k in range(400))
+    assert memory["encoded_rows"] * 2**20 == values + tags * 4
+    assert memory["sum"] == pytest.approx(sum(v for k, v in memory.items() if k != "sum"))
+    assert facts["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
+    assert not Path("runs").exists()
+
+
+def test_describe_reads_well(fieldwise, recipe):
+    code, out, _ = fieldwise("describe", recipe)
+    assert code == 0
+    assert re.search(r"^ tags +item +bag +5 +0\.0%", out, re.M)
+    assert "136 parameters; 0 dropped by label, 240 train rows, 80 valid rows, 80 test rows" in out
+    assert "memory estimate in MiB: " in out
+
+
+def test_brackets_in_names_are_no_markup(fieldwise, recipe, log, tmp_path):
+    log.rename({"price": "price [usd]"}).write_csv(tmp_path / "log.csv")
+    recipe.write_text(recipe.read_text().replace('name = "price"', 'name = "price [usd]"'))
+    assert "price [usd]" in fieldwise("describe", recipe)[1]
+
+
+# doctor, data
+
+
+def test_doctor(fieldwise, tmp_path):
+    code, out, err = fieldwise("doctor", "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert facts["fieldwise"] == package.__version__
+    assert facts["packages"]["torch"].startswith("2.")
+    assert facts["data_sets"] == []
+    assert any("no public data set" in line for line in facts["attention"])
+    code, out, _ = fieldwise("doctor")
+    assert code == 0
+    assert "threads" in out
+
+
+def test_doctor_and_list_see_the_data_at_hand(fieldwise, real_data):
+    facts = json.loads(fieldwise("doctor", "--json", "--data-dir", real_data)[1])
+    assert {"movielens-1m", "adult", "frappe"} <= set(facts["data_sets"])
+    out = fieldwise("data", "list", "--data-dir", real_data)[1]
+    assert re.search(r"^ adult +48,842 +yes", out, re.M)
+
+
+def test_the_data_folder_comes_from_the_environment(fieldwise, monkeypatch, tmp_path):
+    (tmp_path / "sets" / "adult").mkdir(parents=True)
+    monkeypatch.setenv("FIELDWISE_DATA", str(tmp_path / "sets"))
+    assert json.loads(fieldwise("doctor", "--json")[1])["data_dir"] == str(tmp_path / "sets")
+    monkeypatch.setenv("FIELDWISE_DATA", str(tmp_path / "gone"))
+    code, out, err = fieldwise("doctor")
+    assert (code, out) == (2, "")
+    assert "the data folder must exist" in err
+
+
+def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, tmp_path):
+    code, out, err = fieldwise("data", "simulate", "--out", "log.csv", "--rows", 300, "--users", 9, "--items", 8)
+    assert (code, out) == (0, "")
+    assert "300 rows written to log.csv (user_id, " in err
+    code, out, err = fieldwise("data", "infer", "log.csv", "--label", "liked")
+    assert (code, err) == (0, "")
+    schema = package.Schema.from_toml(out)
+    assert schema.label.column == "liked"
+    assert {"user_id", "item_id"} <= {f.name for f in schema.fields}
+
+
+def test_data_simulate_is_the_recipes_log(fieldwise, tmp_path):
+    from fieldwise.pipeline import load_frame
+    from fieldwise.recipe import DataSettings
+
+    fieldwise("data", "simulate", "--out", "log.parquet", "--rows", 200)
+    assert pl.read_parquet(tmp_path / "log.parquet").equals(
+        load_frame(DataSettings(name="simulated", rows=200), tmp_path)
+    )
+
+
+# demo
+
+
+@pytest.fixture
+def small_demo(monkeypatch):
+    import dataclasses
+
+    settings = ("data.rows=600", "data.users=20", "data.items=90", "training.epochs=1", "training.batch_size=256")
+    small = dataclasses.replace(demo_module.DEMOS["simulated"], settings=settings)
+    monkeypatch.setitem(demo_module.DEMOS, "simulated", small)
+
+
+def test_demo_compares_saves_and_recommends(fieldwise, small_demo):
+    code, out, err = fieldwise("demo", "--out", "d", "--quiet")
+    assert code == 0
+    assert err == "simulated: 480 train, 60 valid, 60 test rows\n"
+    for model in demo_module.MODELS:
+        assert re.search(rf"^ simulated/{re.escape(model)} +0\.\d{{4}} ", out, re.M)
+        Bundle.load(Path("d") / model)
+    assert re.search(r"^ best possible \(true probability\) +0\.\d{4} +0\.\d{4}", out, re.M)
+    assert re.search(r"ten films for user u\d{4} by simulated/", out)
+    listed = out[out.index("ten films") :].splitlines()[2:12]
+    scores = [float(line.split()[-1]) for line in listed]
+    assert all(re.match(r" m\d{4} ", line) for line in listed)
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch):
+    from fieldwise.training.progress import Silent
+
+    class Interrupting(Silent):
+        def step(self, rows, loss):
+            raise KeyboardInterrupt
+
+    real = demo_module.progress_for
+    monkeypatch.setattr(
+        demo_module,
+        "progress_for",
+        lambda name, quiet: Interrupting() if name.endswith("/fm") else real(name, quiet=quiet),
+    )
+    code, out, err = fieldwise("demo", "--out", "d", "--quiet")
+    assert code == 130
+    assert "interrupted: this and the models before it are saved" in err
+    assert "simulated/fm" in out
+    assert sorted(p.name for p in Path("d").iterdir()) == ["fm", "lr"]
