@@ -89,15 +89,15 @@ def main() -> None:
     facts = report["machine"]
     assert isinstance(facts, dict)
     print(
-        f"{facts['threads']} threads, {facts['gflops_float32']:.0f} GFLOP/s float32, copy {facts['copy_gb_per_s']:.1f} GB/s; "
+        f"{facts['threads']} threads, {facts['gflops_float32']:.0f} GFLOP/s float32, "
+        f"copy {facts['copy_gb_per_s']:.1f} GB/s; "
         f"{len(table):,} training rows, prepared in {preparing:.2f} s"
     )
     print(f"{'model':14} {'parameters':>10} {'s/epoch':>8} {'least':>7} {'most':>7} {'rows/s':>10}")
     for name, times in measured.items():
         middle = statistics.median(times)
-        print(
-            f"{name:14} {sizes[name]:>10,} {middle:8.2f} {min(times):7.2f} {max(times):7.2f} {len(table) / middle:>10,.0f}"
-        )
+        spread = f"{min(times):7.2f} {max(times):7.2f}"
+        print(f"{name:14} {sizes[name]:>10,} {middle:8.2f} {spread} {len(table) / middle:>10,.0f}")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
             other dataclasses, and unions of dataclasses told apart by a `kind` field.
         data: the mapping, as read from TOML or JSON.
         where: the path that errors name, such as `training.l2`.
+        error: the class of errors raised.
     """
     if not isinstance(data, Mapping):
         raise error(f"{where} must be a table of settings, found {data!r}")
@@ -104,7 +105,8 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     options = [a for a in args if a is not type(None)]
     if len(options) == 1:
         return _convert(value, options[0], path, error)
-    classes: dict[str, type[Any]] = {_kind_of(a): a for a in options if dataclasses.is_dataclass(a)}
+    dataclass_options: list[Any] = [a for a in options if dataclasses.is_dataclass(a)]
+    classes = {_kind_of(a): a for a in dataclass_options}
     if classes and isinstance(value, Mapping):
         kind = value.get("kind")
         if not isinstance(kind, str) or kind not in classes:

@@ -56,6 +56,7 @@ class Layout:
 
     @property
     def num_fields(self) -> int:
+        """F."""
         return len(self.fields)
 
     @property
