@@ -20,7 +20,8 @@ from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network
 from fieldwise.pipeline import prepare_recipe
 from fieldwise.recipe import load_recipe
-from fieldwise.training.fit import Objective, fit
+from fieldwise.training.fit import fit
+from fieldwise.training.objective import Objective
 
 MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
 
@@ -66,7 +67,7 @@ def main() -> None:
             settings = dataclasses.replace(recipe.training, epochs=1)
             valid = prepared.valid.table
             run = fit(networks[name], table, valid, settings=settings, objective=Objective(), seed=repeat)
-            if repeat:  # the first pass warms up
+            if repeat and run.seconds_per_epoch is not None:  # the first pass warms up
                 measured[name].append(run.seconds_per_epoch)
     report = {
         "machine": {

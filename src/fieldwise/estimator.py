@@ -29,7 +29,7 @@ from fieldwise.models import AFM, ModelSettings
 from fieldwise.models.scoring import sigmoid
 from fieldwise.recommend import Catalogue, recommend
 from fieldwise.schema import Schema
-from fieldwise.training.fit import Objective
+from fieldwise.training.objective import Objective
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.train import result_from_plain, result_to_plain, train_network

@@ -21,7 +21,8 @@ from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
 from fieldwise.models.build import model_to_dict
 from fieldwise.recipe import DataSettings, Recipe
-from fieldwise.training.fit import FitResult, Objective, evaluate
+from fieldwise.training.fit import FitResult
+from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Progress
 from fieldwise.training.train import result_to_plain, train_network
 
@@ -60,7 +61,7 @@ class Run:
             "best_epoch": self.result.best.epoch,
             "stopped": self.result.stopped,
             "seconds": round(self.seconds, 3),
-            "seconds_per_epoch": _or_none(self.result.seconds_per_epoch),
+            "seconds_per_epoch": self.result.seconds_per_epoch,
             "counts": dict(self.counts),
             "valid": dict(self.valid),
             "test": dict(self.test),
@@ -138,7 +139,3 @@ def _best_possible(part: Part) -> dict[str, float] | None:
         return None
     p = column.to_numpy()
     return binary_metrics(part.y.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)
-
-
-def _or_none(value: float) -> float | None:
-    return round(value, 4) if np.isfinite(value) else None

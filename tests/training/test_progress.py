@@ -76,6 +76,6 @@ def test_a_star_marks_the_best_so_far_and_another_monitor_comes_first(capsys, be
 
 def test_a_look_before_any_step_has_no_loss_to_show(capsys):
     Lines("run").evaluation(
-        Evaluation(epoch=0, train_loss=float("nan"), learning_rate=1, seconds=0, metrics={"auc": 0.5}), "auc", True
+        Evaluation(epoch=0, train_loss=None, learning_rate=1, seconds=0, metrics={"auc": 0.5}), "auc", True
     )
     assert "train loss -, valid auc" in capsys.readouterr().err

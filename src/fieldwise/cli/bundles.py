@@ -16,7 +16,7 @@ from fieldwise.data.tables import as_table, write_table
 from fieldwise.errors import BundleError, DataError
 from fieldwise.pipeline import prepare_recipe
 from fieldwise.recipe import Recipe
-from fieldwise.training.fit import Objective
+from fieldwise.training.objective import Objective
 
 __all__ = ["run_evaluate", "run_predict"]
 

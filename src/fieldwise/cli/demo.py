@@ -1,7 +1,6 @@
 """`fieldwise demo`: six models side by side on one log, a leaderboard, and ten recommendations by name."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +94,7 @@ def leaderboard(runs: Sequence[Run]) -> Table:
             f"{run.test['auc']:.4f}",
             f"{run.test['logloss']:.4f}",
             f"{run.parameters:,}",
-            "-" if math.isnan(run.result.seconds_per_epoch) else f"{run.result.seconds_per_epoch:.1f}",
+            "-" if run.result.seconds_per_epoch is None else f"{run.result.seconds_per_epoch:.1f}",
             f"{run.result.epochs}",
             f"{run.seconds:.0f}",
         )

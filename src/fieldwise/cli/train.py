@@ -61,7 +61,7 @@ def _show(run: Run, folder: Path, as_json: bool) -> None:
     if run.best_possible is not None:
         columns["best possible on test"] = run.best_possible
     out.print(metrics_table(columns))
-    epoch = f"{run.result.seconds_per_epoch:.1f} s an epoch, " if run.result.seconds_per_epoch > 0 else ""
+    epoch = f"{run.result.seconds_per_epoch:.1f} s an epoch, " if run.result.seconds_per_epoch else ""
     out.print(
         f"{run.parameters:,} parameters, best after epoch {run.result.best.epoch:.4g} of {run.result.epochs} "
         f"(stopped by {run.result.stopped}), {epoch}{run.seconds:.0f} s in all. Bundle: {folder}",

@@ -13,7 +13,7 @@ from fieldwise.evaluation.binary import (
     sigmoid,
 )
 from fieldwise.evaluation.checks import labelled_column, require_both_classes
-from fieldwise.evaluation.ranking import auc, group_auc
+from fieldwise.evaluation.ranking import auc, group_auc, mixed_groups
 from fieldwise.evaluation.regression import mae, rmse
 
 __all__ = ["binary_metrics", "regression_metrics"]
@@ -30,10 +30,11 @@ def binary_metrics(y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = 
     Returns:
         auc, logloss (nats), normalized_entropy, and at probability .5 accuracy, precision, recall and f1 (each 0 where
         it would divide by zero), positive_rate, mean_prediction (equal to positive_rate where calibrated), rows;
-        with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows.
+        with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or gauc_groups = 0 alone where
+        every group is of one class.
 
     Errors:
-        DataError: one class only, in the split or in every group; no row; lengths that differ; NaN or infinity.
+        DataError: one class only; no row; lengths that differ; NaN or infinity.
 
     >>> metrics = binary_metrics([0, 0, 1, 1], [-2.0, 0.5, 0.1, 3.0])
     >>> metrics["auc"], metrics["precision"], metrics["rows"]
@@ -54,15 +55,17 @@ def binary_metrics(y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = 
         "mean_prediction": float(p.mean()),
         "rows": len(positive),
     }
-    if group is not None:
-        within = group_auc(positive, z, group)
-        metrics |= {
-            "gauc": within.value,
-            "gauc_groups": within.groups,
-            "gauc_skipped_groups": within.skipped_groups,
-            "gauc_skipped_rows": within.skipped_rows,
-        }
-    return metrics
+    if group is None:
+        return metrics
+    if not mixed_groups(positive, group):
+        return metrics | {"gauc_groups": 0}
+    within = group_auc(positive, z, group)
+    return metrics | {
+        "gauc": within.value,
+        "gauc_groups": within.groups,
+        "gauc_skipped_groups": within.skipped_groups,
+        "gauc_skipped_rows": within.skipped_rows,
+    }
 
 
 def regression_metrics(y: ArrayLike, prediction: ArrayLike) -> dict[str, float]:

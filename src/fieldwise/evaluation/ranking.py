@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldwise.errors import DataError
 from fieldwise.evaluation.checks import labelled_column, require_both_classes
 
-__all__ = ["GroupAUC", "auc", "group_auc"]
+__all__ = ["GroupAUC", "auc", "group_auc", "mixed_groups"]
 
 
 def auc(y: ArrayLike, score: ArrayLike) -> float:
@@ -52,6 +52,18 @@ class GroupAUC:
     groups: int
     skipped_groups: int
     skipped_rows: int
+
+
+def mixed_groups(y: ArrayLike, group: ArrayLike) -> int:
+    """How many groups hold both classes.
+
+    >>> mixed_groups([0, 1, 1, 1], ["a", "a", "b", "b"])
+    1
+    """
+    positive = np.asarray(y, dtype=bool)
+    _, code = _group_codes(group, len(positive))
+    positives = np.bincount(code[positive], minlength=int(code.max(initial=-1)) + 1)
+    return int(((positives > 0) & (positives < np.bincount(code))).sum())
 
 
 def group_auc(

@@ -8,21 +8,17 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, TrainingError
-from fieldwise.evaluation import binary_metrics, regression_metrics
 from fieldwise.layout import Batch
-from fieldwise.models.scoring import score_batches
-from fieldwise.schema import Label
+from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.progress import Progress, Silent
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Evaluation", "FitResult", "HasAuxiliaryLoss", "Objective", "evaluate", "fit"]
+__all__ = ["Evaluation", "FitResult", "HasAuxiliaryLoss", "fit"]
 
-SCORING_BATCH = 4096
 HIGHER_IS_BETTER = {"auc": True, "gauc": True, "logloss": False, "rmse": False, "mae": False}
 
 
@@ -36,50 +32,21 @@ class HasAuxiliaryLoss(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
-    """What the scores mean.
-
-    Args:
-        task: `binary` trains with cross-entropy on the logit, `regression` with squared error.
-        prediction_range: predictions of a regression are clipped to it in metrics.
-    """
-
-    task: Literal["binary", "regression"] = "binary"
-    prediction_range: tuple[float, float] | None = None
-
-    @classmethod
-    def of(cls, label: Label) -> "Objective":
-        """What a label asks for."""
-        return cls(task=label.task, prediction_range=label.range)
-
-    def loss(self, logit: Tensor, y: Tensor) -> Tensor:
-        """Mean loss over the batch, a scalar."""
-        if self.task == "binary":
-            return F.binary_cross_entropy_with_logits(logit, y)
-        return F.mse_loss(logit, y)
-
-    def metrics(self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None = None) -> dict[str, float]:
-        """All metrics of the task over whole splits."""
-        if self.task == "binary":
-            return binary_metrics(y, score, group=group)
-        if self.prediction_range is not None:
-            score = np.clip(score, *self.prediction_range)
-        return regression_metrics(y, score)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """One look at the validation rows, after `epoch` epochs (with a fraction).
 
     Args:
-        train_loss: mean over the steps since the last look, penalty and auxiliary losses left out; NaN without a step.
+        learning_rate: of the steps before it.
+        seconds: since the run began.
+        metrics: of the validation rows.
+        train_loss: mean over the steps since the last look, penalty and auxiliary losses left out; None without a step.
     """
 
     epoch: float
-    train_loss: float
     learning_rate: float
     seconds: float
     metrics: dict[str, float]
+    train_loss: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,26 +56,22 @@ class FitResult:
     Args:
         epochs: epochs begun.
         seconds: of the whole run, evaluations included.
-        seconds_per_epoch: median over whole epochs of the time spent in training steps, evaluations left out.
+        best: the evaluation whose weights were kept.
+        history: all evaluations, in order.
+        seconds: of the whole run, evaluations included.
+        monitor: the metric that decided.
+        stopped: what ended the run.
+        seconds_per_epoch: median over whole epochs of the time spent in training steps, evaluations left out; None
+            without a whole epoch.
     """
 
     epochs: int
     best: Evaluation
     history: tuple[Evaluation, ...]
     seconds: float
-    seconds_per_epoch: float
     monitor: str
     stopped: Literal["patience", "epochs", "interrupted"]
-
-
-def evaluate(
-    network: nn.Module, table: EncodedTable, objective: Objective, group: np.ndarray | None = None
-) -> dict[str, float]:
-    """Metrics of a network over all rows of a table with targets."""
-    if table.y is None:
-        raise ConfigError("evaluation needs targets, but the encoded table has none")
-    scores = score_batches(network, table.batches(SCORING_BATCH))
-    return objective.metrics(np.asarray(table.y, dtype=np.float64), scores, group)
+    seconds_per_epoch: float | None = None
 
 
 def fit(
@@ -198,7 +161,7 @@ class _Run:
             best=self.best,
             history=tuple(self.history),
             seconds=time.perf_counter() - self.started,
-            seconds_per_epoch=float(np.median(self.step_seconds)) if self.step_seconds else float("nan"),
+            seconds_per_epoch=float(np.median(self.step_seconds)) if self.step_seconds else None,
             monitor=self.monitor,
             stopped=stopped,
         )
@@ -245,14 +208,18 @@ class _Run:
 
     def _look(self, epoch: float) -> bool:
         """Evaluate, keep the best weights, drop the learning rate; true where patience is at its end."""
-        train_loss = float(torch.stack(self.losses).mean()) if self.losses else float("nan")
-        if self.losses and not np.isfinite(train_loss):
+        train_loss = float(torch.stack(self.losses).mean()) if self.losses else None
+        if train_loss is not None and not np.isfinite(train_loss):
             raise TrainingError(
                 f"the training loss must stay finite, but it is {train_loss} in epoch {self.epoch}: lower "
                 f"learning_rate (now {self._rate():g}) or set clip_norm"
             )
         self.losses = []
         metrics = evaluate(self.network, self.valid, self.objective, self.valid_group)
+        if self.monitor not in metrics:
+            raise ConfigError(
+                f"monitor = {self.monitor!r} needs a group of both classes among the validation rows, found none"
+            )
         seconds = time.perf_counter() - self.started
         look = Evaluation(
             epoch=epoch, train_loss=train_loss, learning_rate=self._rate(), seconds=seconds, metrics=metrics

@@ -1,6 +1,5 @@
 """What a person sees of a training run, on standard error: a live bar on a terminal, plain lines elsewhere."""
 
-import math
 import sys
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -128,7 +127,7 @@ def _sentence(title: str, look: "Evaluation", of: int, monitor: str, better: boo
     shown = [monitor, *[name for name in ("auc", "logloss", "rmse") if name in look.metrics and name != monitor]]
     metrics = " ".join(f"{name} {look.metrics[name]:.4f}" for name in shown)
     mark = " *" if better else ""
-    loss = "-" if math.isnan(look.train_loss) else f"{look.train_loss:.4f}"
+    loss = "-" if look.train_loss is None else f"{look.train_loss:.4f}"
     return (
         f"{title} epoch {look.epoch:.4g}/{of}: train loss {loss}, valid {metrics}, "
         f"{rate:,.0f} rows/s, {look.seconds:.0f} s{mark}"

@@ -1,15 +1,13 @@
 """From encoded parts to a trained network, and what a run did as plain values."""
 
-import dataclasses
-import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from fieldwise.config import parse
+from fieldwise.config import parse, to_plain
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Part
 from fieldwise.errors import BundleError
@@ -17,7 +15,8 @@ from fieldwise.layout import Layout
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network
 from fieldwise.schema import Label
-from fieldwise.training.fit import FitResult, Objective, fit
+from fieldwise.training.fit import FitResult, fit
+from fieldwise.training.objective import Objective
 from fieldwise.training.progress import Progress
 from fieldwise.training.settings import TrainingSettings
 
@@ -57,8 +56,8 @@ def train_network(
 
 
 def result_to_plain(result: FitResult) -> dict[str, Any]:
-    """Plain values for JSON, which has no NaN: what is not known is None."""
-    plain: dict[str, Any] = _map_numbers(dataclasses.asdict(result), lambda x: x if math.isfinite(x) else None)
+    """Plain values for JSON; what is not known is left out."""
+    plain: dict[str, Any] = to_plain(result)
     return plain
 
 
@@ -68,13 +67,4 @@ def result_from_plain(data: Mapping[str, Any], where: str = "the bundle's result
     Errors:
         BundleError: not such values; says what, below `where`.
     """
-    seconds = data.get("seconds_per_epoch")
-    return parse(FitResult, {**data, "seconds_per_epoch": math.nan if seconds is None else seconds}, where, BundleError)
-
-
-def _map_numbers(value: Any, change: Callable[[float], Any]) -> Any:
-    if isinstance(value, dict):
-        return {k: _map_numbers(v, change) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_map_numbers(v, change) for v in value]
-    return change(value) if isinstance(value, float) else value
+    return parse(FitResult, data, where, BundleError)
