@@ -11,9 +11,8 @@ from sklearn.metrics import roc_auc_score
 from fieldwise.bundle import Bundle
 from fieldwise.data.simulated import simulate
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation import binary_metrics
-from fieldwise.models.scoring import sigmoid
-from fieldwise.pipeline import load_frame, prepare_recipe, train_recipe
+from fieldwise.evaluation import binary_metrics, sigmoid
+from fieldwise.pipeline import load_frame, prepare_recipe, rows_digest, train_recipe
 from fieldwise.recipe import DataSettings, load_recipe, recipe_names
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]
@@ -146,3 +145,22 @@ def test_metrics_of_the_validation_rows_are_those_of_the_best_epoch():
     assert dict(run.valid) == pytest.approx(expected, abs=1e-6)
     assert dict(run.valid) == run.result.best.metrics
     assert sigmoid(logit) == pytest.approx(run.bundle.predict(prepared.valid.frame))
+
+
+def test_encoded_columns_are_mapped_from_disk():
+    prepared = prepare_recipe(load_recipe("simulated/afm", ["data.rows=3000"]), Path())
+    for part in (prepared.train, prepared.valid, prepared.test):
+        for array in (part.table.ids, part.table.bag_ids, part.table.bag_offsets, part.table.y):
+            base = array
+            while not isinstance(base, np.memmap):
+                base = base.base
+            assert base.filename is not None
+
+
+def test_the_digest_tells_other_rows_and_another_order():
+    prepared = prepare_recipe(load_recipe("simulated/afm", ["data.rows=3000"]), Path())
+    schema, frame = load_recipe("simulated/afm").schema, prepared.test.frame
+    digest = rows_digest(frame, schema)
+    assert digest == rows_digest(frame.clone(), schema)
+    assert digest != rows_digest(frame[::-1], schema)
+    assert digest != rows_digest(frame.with_columns(1 - frame["liked"]), schema)

@@ -86,7 +86,38 @@ def test_a_file_of_ones_own(file):
     assert recipe == load_recipe(str(file))
     assert recipe.name == str(file)
     assert recipe.model == AFM(attention_dim=4)
-    assert (recipe.split, recipe.negatives, recipe.seed, recipe.data.path) == (RandomSplit(), None, 3, "log.csv")
+    assert (recipe.split, recipe.negatives, recipe.seed, recipe.data.path) == (
+        RandomSplit(),
+        None,
+        3,
+        str(file.parent / "log.csv"),
+    )
+
+
+def test_a_byte_order_mark_is_no_fault(file):
+    plain = load_recipe(file)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert load_recipe(file) == plain
+
+
+def test_extends_finds_recipes_of_the_package(file):
+    file.write_text('extends = "simulated/afm"\n[model]\nattention_dim = 5\n')
+    packaged, own = load_recipe("simulated/afm"), load_recipe(file)
+    assert own.schema == packaged.schema
+    assert own.model.attention_dim == 5
+    assert own.model.embedding_dim == packaged.model.embedding_dim
+
+
+@pytest.mark.parametrize("override", ["seed=-1", "data.seed=-1", f"seed={2**32}"])
+def test_a_seed_must_be_one_that_every_library_takes(override):
+    with pytest.raises(ConfigError, match="seed must lie between 0 and 4294967295"):
+        load_recipe("simulated/afm", [override])
+
+
+@pytest.mark.parametrize("override", ["training.clip_norm=inf", "training.l2.p=nan", "model.embedding_std=inf"])
+def test_a_number_must_be_finite(override):
+    with pytest.raises(ConfigError, match="must be finite, found"):
+        load_recipe("simulated/afm", [override])
 
 
 def test_extends_lays_tables_over_tables(file):
@@ -188,7 +219,7 @@ def test_a_recipe_that_is_not_there(source, sentence):
         ("split.kind=time", lambda r: r.split.kind, "time"),
         ("split={kind = 'random', stratify = true}", lambda r: r.split, RandomSplit(stratify=True)),
         ("data.rows=5_000", lambda r: r.data.rows, 5000),
-        ("data.path=my log.csv", lambda r: r.data.path, "my log.csv"),
+        ("data.path=my log.csv", lambda r: r.data.path, str(Path("my log.csv").resolve())),
         ('schema.keys=["user_id"]', lambda r: r.schema.keys, ("user_id",)),
         ("schema.label.column=other", lambda r: r.schema.label.column, "other"),
     ],
@@ -201,7 +232,7 @@ def test_an_override_changes_one_setting(file, override, read, expected):
 
 def test_a_file_takes_the_place_of_a_named_set():
     data = load_recipe("simulated/afm", ["data.path=my log.csv"]).data
-    assert (data.name, data.path) == (None, "my log.csv")
+    assert (data.name, data.path) == (None, str(Path("my log.csv").resolve()))
 
 
 def test_later_overrides_win_and_add_up():
@@ -211,7 +242,7 @@ def test_later_overrides_win_and_add_up():
     assert (recipe.training.epochs, recipe.training.patience) == (4, 1)
     assert recipe.model == FM()
     files = load_recipe("simulated/afm", ["data.path=a.csv", "data.separator=;", "data.path=b.csv"]).data
-    assert (files.path, files.separator) == ("b.csv", ";")
+    assert (files.path, files.separator) == (str(Path("b.csv").resolve()), ";")
     assert load_recipe("simulated/afm", ["data.path=a.csv", "data.name=adult"]).data.path is None
 
 

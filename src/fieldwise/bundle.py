@@ -37,10 +37,11 @@ import fieldwise
 from fieldwise.config import to_plain
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, FieldwiseError
+from fieldwise.evaluation import sigmoid
 from fieldwise.files import write_atomically
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network, model_from_dict, model_to_dict
-from fieldwise.models.scoring import score_batches, sigmoid
+from fieldwise.models.scoring import SCORING_BATCH, score_batches
 from fieldwise.schema import Schema
 
 __all__ = ["Bundle", "check_folder", "sample_rows"]
@@ -50,7 +51,6 @@ MANIFEST = "bundle.json"
 PARTS = ("schema", "encoder", "weights", "samples")
 PART_NAME = re.compile(rf"({'|'.join(PARTS)})\.[0-9a-f]{{12}}\.(toml|json|safetensors|arrow)")
 SAMPLE_ROWS = 32
-SCORING_BATCH = 4096
 SCORE_TOLERANCE = 1e-4  # of a logit, relative above 1: other processors and thread counts add in another order
 
 
@@ -104,9 +104,7 @@ class Bundle:
         files = {}
         for part, (suffix, content) in contents.items():
             digest = hashlib.sha256(content).hexdigest()
-            name = f"{part}.{digest[:12]}{suffix}"
-            write_atomically(folder / name, content)
-            files[part] = {"name": name, "bytes": len(content), "sha256": digest}
+            files[part] = {"name": f"{part}.{digest[:12]}{suffix}", "bytes": len(content), "sha256": digest}
         manifest = {
             "format": FORMAT,
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -117,7 +115,10 @@ class Bundle:
             "about": to_plain(self.about),
         }
         manifest["sha256"] = _manifest_digest(manifest)
-        write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, allow_nan=False).encode())
+        text = json.dumps(manifest, indent=1, allow_nan=False)
+        for part, (_, content) in contents.items():
+            write_atomically(folder / str(files[part]["name"]), content)
+        write_atomically(folder / MANIFEST, text.encode())
         for stale in _parts_in(folder) - {f["name"] for f in files.values()}:
             (folder / stale).unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -92,6 +93,8 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
             return float(value)
         except OverflowError:
             raise error(f"{path} must be a number below 1e308, found {str(value)[:8]}…") from None
+    if hint is float and isinstance(value, float) and not math.isfinite(value):
+        raise error(f"{path} must be finite, found {value}")
     if isinstance(value, bool) and hint is not bool:
         raise error(f"{path} must be of type {hint.__name__}, found {value!r}")
     if not isinstance(value, hint):

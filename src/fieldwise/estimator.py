@@ -25,8 +25,8 @@ from fieldwise.estimator_params import (
     params_from_plain,
     params_to_plain,
 )
+from fieldwise.evaluation import sigmoid
 from fieldwise.models import AFM, ModelSettings
-from fieldwise.models.scoring import sigmoid
 from fieldwise.recommend import Catalogue, recommend
 from fieldwise.schema import Schema
 from fieldwise.training.objective import Objective

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fieldwise.errors import DataError
 
-__all__ = ["write_atomically"]
+__all__ = ["sync_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -26,6 +26,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
+        sync_folder(path.parent)
     except OSError as e:
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"the disk is full: {path} ({len(content)} bytes) was not written; free space there") from e
@@ -34,3 +35,17 @@ def write_atomically(path: Path, content: bytes) -> None:
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a rename; some file systems refuse to open folders, and then there is nothing to do."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,6 +1,8 @@
 """A recipe from data to bundle: load, prepare, train, evaluate. What the command line and the demo call."""
 
 import dataclasses
+import hashlib
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ import polars as pl
 
 from fieldwise.bundle import Bundle, sample_rows
 from fieldwise.config import nearest, to_plain
+from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Part, Prepared, prepare
 from fieldwise.data.public import PUBLIC_SETS
 from fieldwise.data.simulated import simulate
@@ -21,12 +24,13 @@ from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
 from fieldwise.models.build import model_to_dict
 from fieldwise.recipe import DataSettings, Recipe
+from fieldwise.schema import Schema
 from fieldwise.training.fit import FitResult
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Progress
 from fieldwise.training.train import result_to_plain, train_network
 
-__all__ = ["Run", "load_frame", "prepare_recipe", "train_recipe"]
+__all__ = ["Run", "load_frame", "prepare_recipe", "rows_digest", "train_recipe"]
 
 PROBABILITY = "true_probability"
 
@@ -78,7 +82,7 @@ def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
         ConfigError: an unknown name. DataError: absent or damaged files.
     """
     if data.path is not None:
-        return as_table(Path(data.path), separator=data.separator)
+        return as_table(Path(data.path), separator=data.separator, encoding=data.encoding)
     if data.name == "simulated":
         return simulate(data.rows, users=data.users, items=data.items, seed=data.seed)
     if data.name not in PUBLIC_SETS:
@@ -88,16 +92,21 @@ def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
 
 
 def prepare_recipe(recipe: Recipe, data_dir: Path, frame: pl.DataFrame | None = None) -> Prepared:
-    """Load (unless `frame` is given), split and encode a recipe's data."""
+    """Load (unless `frame` is given), split and encode a recipe's data; the encoded columns are mapped from disk."""
     frame = load_frame(recipe.data, data_dir) if frame is None else frame
-    return prepare(frame, recipe.schema, split=recipe.split, seed=recipe.seed, negatives=recipe.negatives)
+    prepared = prepare(frame, recipe.schema, split=recipe.split, seed=recipe.seed, negatives=recipe.negatives)
+    # A mapping outlives the name of its file; where a system holds on to mapped files, its own cleaning finds them.
+    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
+        return dataclasses.replace(
+            prepared,
+            train=_mapped(prepared.train, Path(folder) / "train"),
+            valid=_mapped(prepared.valid, Path(folder) / "valid"),
+            test=_mapped(prepared.test, Path(folder) / "test"),
+        )
 
 
 def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
-    """Train, restore the best weights, evaluate validation and, once, test rows.
-
-    The encoded training rows are written to a temporary folder and mapped from there while training runs.
-    """
+    """Train, restore the best weights, evaluate validation and, once, test rows."""
     began = time.perf_counter()
     network, result = train_network(
         recipe.model,
@@ -125,10 +134,22 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
     )
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
-        "run": run.record(),
+        "run": {**run.record(), "test_digest": rows_digest(prepared.test.frame, recipe.schema)},
         "history": result_to_plain(result)["history"],
     }
     return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
+
+
+def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
+    """SHA-256 over what a schema reads of a table's rows, in their order: are they those of a former run?"""
+    columns = dict.fromkeys([*schema.keys, *schema.columns, schema.label.column])
+    text = frame.select([c for c in columns if c in frame.columns]).write_ndjson()
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _mapped(part: Part, folder: Path) -> Part:
+    part.table.save(folder)
+    return dataclasses.replace(part, table=EncodedTable.open(folder))
 
 
 def _best_possible(part: Part) -> dict[str, float] | None:

@@ -15,7 +15,7 @@ from fieldwise.models.build import model_from_dict, model_to_dict
 from fieldwise.schema import Schema
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["DataSettings", "Recipe", "load_recipe", "recipe_names"]
+__all__ = ["DataSettings", "Recipe", "check_seed", "load_recipe", "recipe_names"]
 
 RECIPES = Path(__file__).parent / "recipes"
 CHOICES = ("kind", "name", "task")
@@ -29,7 +29,9 @@ class DataSettings:
     Args:
         name: a public set (`fieldwise data list`) or `simulated`.
         path: a file of one's own (CSV, TSV, Parquet, Arrow), instead of `name`.
+            A relative path in a recipe file counts from that file's folder.
         separator: of a text file, where it is not the usual one.
+        encoding: of a text file, where it is not UTF-8.
         rows: of the simulated log.
         users: of the simulated log.
         items: of the simulated log.
@@ -39,6 +41,7 @@ class DataSettings:
     name: str | None = None
     path: str | None = None
     separator: str | None = None
+    encoding: str = "utf-8"
     rows: int = 120_000
     users: int = 1_000
     items: int = 400
@@ -47,6 +50,7 @@ class DataSettings:
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
             raise ConfigError("give either name (a known data set) or path (a file), not both and not neither")
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,9 @@ class Recipe:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     description: str = ""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that `from_dict` reads back."""
@@ -106,6 +113,12 @@ class _Top:
     seed: int = 0
 
 
+def check_seed(seed: int) -> None:
+    """A seed must be one that NumPy and PyTorch both take: 0 to 2**32 - 1, or ConfigError."""
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"seed must lie between 0 and {2**32 - 1}, found {seed}")
+
+
 def recipe_names() -> list[str]:
     """Names of the recipes in the package, sorted. Files that begin with `_` are shared parts."""
     files = (f for f in RECIPES.glob("*/*.toml") if not f.name.startswith("_"))
@@ -115,9 +128,9 @@ def recipe_names() -> list[str]:
 def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe by its name in the package or by the path of a TOML file.
 
-    A file may say `extends = "OTHER"` (a file beside it, without `.toml`): its settings are laid over those of
-    OTHER, table by table. Lists are replaced whole, and so is a table whose `kind`, `name` or `task` differs, and
-    data by `name` where data by `path` are given.
+    A file may say `extends = "OTHER"` (a file beside it, without `.toml`, or a recipe of the package): its settings
+    are laid over those of OTHER, table by table. Lists are replaced whole, and so is a table whose `kind`, `name` or
+    `task` differs, and data by `name` where data by `path` are given.
 
     Args:
         source: a name that `recipe_names` gives, or the path of a TOML file.
@@ -148,19 +161,30 @@ def _find(source: str | Path) -> tuple[str, Path]:
     return str(source), RECIPES / f"{source}.toml"
 
 
-def _read(file: Path, name: str, seen: tuple[str, ...]) -> dict[str, Any]:
-    if file.name in seen:
-        raise ConfigError(f"recipe {name}: extends must not go in a circle, found {' -> '.join((*seen, file.name))}")
+def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if file.resolve() in seen:
+        names = " -> ".join(f.name for f in (*seen, file))
+        raise ConfigError(f"recipe {name}: extends must not go in a circle, found {names}")
     try:
-        settings = tomllib.loads(file.read_text("utf-8"))
+        settings = tomllib.loads(file.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise ConfigError(f"recipe {name} ({file.name}) must be valid TOML in UTF-8: {e}") from None
     except OSError as e:
         raise ConfigError(f"recipe {name}: {file.name} cannot be read: {e.strerror or e}") from None
+    _anchor(settings, file.parent)
     base = settings.pop("extends", None)
     if base is None:
         return settings
-    return _merge(_read(file.parent / f"{base}.toml", name, (*seen, file.name)), settings)
+    beside = file.parent / f"{base}.toml"
+    other = beside if beside.exists() else RECIPES / f"{base}.toml"
+    return _merge(_read(other, name, (*seen, file.resolve())), settings)
+
+
+def _anchor(settings: Mapping[str, Any], folder: Path) -> None:
+    """A relative `data.path` counts from `folder`, wherever the run is started and the bundle evaluated."""
+    data = settings.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        data["path"] = str((folder / data["path"]).resolve())
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,4 +217,5 @@ def _parse_override(override: str) -> dict[str, Any]:
     for part in reversed(path):
         value = {part: value}
     result: dict[str, Any] = value
+    _anchor(result, Path())
     return result

@@ -7,10 +7,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 
 from fieldwise.errors import ConfigError, TrainingError
-from fieldwise.evaluation import binary_metrics
+from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.models import AFM, LR, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.models.scoring import score_batches, sigmoid
+from fieldwise.models.scoring import score_batches
 from fieldwise.training import fit as module
 from fieldwise.training import objective as objective_module
 from fieldwise.training.fit import FitResult, fit
@@ -446,3 +446,38 @@ def test_sigmoid_agrees_with_scipy_without_overflow():
 
     z = np.array([-1e4, -30.0, -1.0, 0.0, 1.0, 30.0, 1e4])
     np.testing.assert_allclose(sigmoid(z), expit(z), rtol=1e-12)
+
+
+def test_ctrl_c_while_weights_are_copied_keeps_look_and_weights_together(tables, monkeypatch):
+    network = build_network(LR(), tables.layout, 0)
+    seen = scripted(monkeypatch, network, [0.6, 0.9])
+    copies = []
+    state_dict = network.state_dict
+
+    def interrupted():
+        copies.append(1)
+        if len(copies) == 4:  # the scripted look reads the state, then `fit` copies it: twice each
+            raise KeyboardInterrupt
+        return state_dict()
+
+    monkeypatch.setattr(network, "state_dict", interrupted)
+    _, result = run(tables, network, epochs=3)
+    monkeypatch.undo()
+    assert (result.stopped, result.best.metrics["auc"]) == ("interrupted", 0.6)
+    assert_equal_weights(weights(network), seen[0])
+
+
+def test_scores_that_diverged_are_one_sentence(tables):
+    with pytest.raises(TrainingError, match=r"(scores|loss) must stay finite.*lower learning_rate"):
+        run(tables, learning_rate=1e38, batch_size=len(tables.train), epochs=3, optimizer="sgd")
+
+
+@pytest.mark.parametrize("batch_size", [1])
+def test_batch_normalization_refuses_batches_of_one_row(tables, batch_size):
+    with pytest.raises(ConfigError, match="batch normalization needs batches of at least 2 rows, found batch_size 1"):
+        run(tables, build_network(IntTower(), tables.layout, 0), batch_size=batch_size)
+
+
+def test_more_evaluations_than_steps_are_one_a_step(tables):
+    _, result = run(tables, batch_size=60, evaluations_per_epoch=10**9)
+    assert [look.epoch for look in result.history] == [0.5, 1.0]

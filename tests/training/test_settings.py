@@ -14,7 +14,8 @@ from fieldwise.training.settings import TrainingSettings
         ({"patience": 0}, "patience must be at least 1"),
         ({"plateau_patience": 0}, "plateau_patience must be at least 1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
-        ({"learning_rate": float("nan")}, "learning_rate must be positive"),
+        ({"learning_rate": float("nan")}, "learning_rate must be finite"),
+        ({"clip_norm": float("inf")}, "clip_norm must be finite"),
         ({"clip_norm": 0.0}, "clip_norm must be positive"),
         ({"plateau_factor": 0.0}, r"plateau_factor must be in \(0, 1\]"),
         ({"plateau_factor": 1.5}, r"plateau_factor must be in \(0, 1\]"),
@@ -22,7 +23,7 @@ from fieldwise.training.settings import TrainingSettings
         ({"adagrad_accumulator": -1.0}, "adagrad_accumulator must not be negative"),
         ({"min_improvement": -1.0}, "min_improvement must not be negative"),
         ({"l2": {"p": -1.0}}, "l2 strength of 'p' must not be negative"),
-        ({"l2": {"p": float("nan")}}, "l2 strength of 'p' must not be negative"),
+        ({"l2": {"p": float("nan")}}, "l2 of 'p' must be finite"),
     ],
 )
 def test_a_setting_out_of_range_is_named(settings, sentence):

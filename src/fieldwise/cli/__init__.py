@@ -11,8 +11,10 @@ from fieldwise.errors import FieldwiseError
 
 __all__ = ["main", "run"]
 
-USER_FAULT = 2
+MACHINE_FAULT = 1
+USER_FAULT = 2  # a full disk and a full memory too: who asked for less, or freed some, would get it
 INTERRUPTED = 130
+NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")  # PyTorch's words
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,9 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; errors of the user become one sentence without a traceback."""
-    from fieldwise.cli.app import app
-
     try:
+        from fieldwise.cli.app import app
+
         code = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False)
     except FieldwiseError as e:
         return _fail(str(e), USER_FAULT)
@@ -32,12 +34,18 @@ def run(arguments: Sequence[str]) -> int:
         return _fail("interrupted", INTERRUPTED)
     except OSError as e:
         if e.errno == errno.ENOSPC:
-            return _fail(f"the disk is full{f' at {e.filename}' if e.filename else ''}: free space and run it again", 1)
-        return _fail(f"the machine refused: {e}", 1)
-    except MemoryError:
-        hint = "use a smaller batch_size or fewer rows (`fieldwise describe` estimates both)"
-        return _fail(f"the memory is full: {hint}", 1)
+            place = f" at {e.filename}" if e.filename else ""
+            return _fail(f"the disk is full{place}: free space and run it again", USER_FAULT)
+        return _fail(f"the machine refused: {e}", MACHINE_FAULT)
+    except ModuleNotFoundError as e:
+        missing = (e.name or "").partition(".")[0]
+        if missing in ("", "fieldwise"):
+            raise
+        return _fail(f"the package {missing!r} is not installed: `fieldwise doctor` says what to install", USER_FAULT)
     except Exception as e:
+        if isinstance(e, MemoryError) or (isinstance(e, RuntimeError) and any(words in str(e) for words in NO_MEMORY)):
+            hint = "use a smaller batch_size, smaller layers or fewer rows (`fieldwise describe` estimates their needs)"
+            return _fail(f"the memory is full: {hint}", USER_FAULT)
         # The parser's own errors (unknown option, bad value) know how to show themselves; anything else is a bug.
         show = getattr(e, "show", None)
         if show is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fieldwise.cli import data as data_commands
-from fieldwise.cli.options import DataDir, Quiet, Threads, version_option
+from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Quiet, Separator, Threads, version_option
 
 __all__ = ["app"]
 
@@ -28,7 +28,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=3. May be repeated."),
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of split, negatives, weights and row order.")]
+Seed = Annotated[int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of split, negatives, weights and row order.")]
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
@@ -40,11 +40,9 @@ def _root(version: Annotated[bool, version_option()] = False) -> None:
 
 @app.command()
 def demo(
-    data: Annotated[
-        str, typer.Option(help="simulated, or a public set with recipes, such as movielens-1m.")
-    ] = "simulated",
+    data: Annotated[str, typer.Option(help="simulated or movielens-1m.")] = "simulated",
     out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything.")] = 0,
     data_dir: DataDir = None,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -78,6 +76,8 @@ def evaluate(
     data: Annotated[
         Path | None, typer.Option(help="A table with labels; the recipe's test rows where left out.")
     ] = None,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
     data_dir: DataDir = None,
     json: AsJson = False,
     threads: Threads = None,
@@ -85,7 +85,7 @@ def evaluate(
     """Measure a saved bundle on its recipe's test rows, or on a table of one's own."""
     from fieldwise.cli.bundles import run_evaluate
 
-    run_evaluate(bundle, data, data_dir, json, threads)
+    run_evaluate(bundle, data, separator, encoding, data_dir, json, threads)
 
 
 @app.command()
@@ -93,12 +93,15 @@ def predict(
     bundle: BundleFolder,
     data: Annotated[Path, typer.Option(help="Rows to score: CSV, TSV, Parquet, Arrow or libFM.")],
     out: Annotated[Path, typer.Option(help="Where to write keys and scores: .csv, .tsv, .parquet or .arrow.")],
+    score_column: Annotated[str, typer.Option(help="Name of the column of scores.")] = "score",
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
     threads: Threads = None,
 ) -> None:
-    """Score the rows of a file; the output has the rows' own keys and a column `score`, in the file's order."""
+    """Score the rows of a file; the output has the rows' own keys and a column of scores, in the file's order."""
     from fieldwise.cli.bundles import run_predict
 
-    run_predict(bundle, data, out, threads)
+    run_predict(bundle, data, out, score_column, separator, encoding, threads)
 
 
 @app.command()

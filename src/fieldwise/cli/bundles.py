@@ -8,28 +8,37 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle import Bundle
-from fieldwise.cli.options import resolve_data_dir, set_threads
+from fieldwise.cli.options import existing_data_dir, set_threads
 from fieldwise.cli.show import console, metrics_table, say
 from fieldwise.data.labels import read_label
 from fieldwise.data.prepare import group_codes
 from fieldwise.data.tables import as_table, write_table
-from fieldwise.errors import BundleError, DataError
-from fieldwise.pipeline import prepare_recipe
+from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.pipeline import prepare_recipe, rows_digest
 from fieldwise.recipe import Recipe
 from fieldwise.training.objective import Objective
 
 __all__ = ["run_evaluate", "run_predict"]
 
 ROW = "row"
-SCORE = "score"
 
 
-def run_evaluate(folder: Path, data: Path | None, data_dir: Path | None, as_json: bool, threads: int | None) -> None:
+def run_evaluate(
+    folder: Path,
+    data: Path | None,
+    separator: str | None,
+    encoding: str,
+    data_dir: Path | None,
+    as_json: bool,
+    threads: int | None,
+) -> None:
     """Measure a bundle on a table with labels, or on the test rows of the recipe that made it."""
+    if data is None and (separator is not None or encoding != "utf-8"):
+        raise ConfigError("--separator and --encoding say how to read the file of --data, which is not given")
     set_threads(threads)
     bundle = Bundle.load(folder)
     if data is not None:
-        frame, where = as_table(data), str(data)
+        frame, where = as_table(data, separator=separator, encoding=encoding), str(data)
     else:
         frame, where = _test_rows(bundle, folder, data_dir), "the recipe's test rows"
     label = bundle.schema.label
@@ -46,18 +55,31 @@ def run_evaluate(folder: Path, data: Path | None, data_dir: Path | None, as_json
         console().print(metrics_table({where: metrics}))
 
 
-def run_predict(folder: Path, data: Path, out: Path, threads: int | None) -> None:
+def run_predict(
+    folder: Path,
+    data: Path,
+    out: Path,
+    score_column: str,
+    separator: str | None,
+    encoding: str,
+    threads: int | None,
+) -> None:
     """Write keys and scores of a file's rows, in its order; a score is a probability or, for regression, a number."""
+    if out.resolve() == data.resolve():
+        raise ConfigError(f"--out must not be the file that --data reads, found {out} for both: choose another name")
     set_threads(threads)
     bundle = Bundle.load(folder)
-    frame = as_table(data)
-    scores = pl.Series(SCORE, bundle.predict(frame))
-    keys = [k for k in bundle.schema.keys if k in frame.columns and k != SCORE]
+    frame = as_table(data, separator=separator, encoding=encoding)
+    keys = [k for k in bundle.schema.keys if k in frame.columns]
     named = frame.select(keys) if keys else pl.DataFrame({ROW: np.arange(frame.height)})
-    write_table(named.with_columns(scores), out)
+    if score_column in named.columns:
+        raise ConfigError(
+            f"the scores need a column of their own, but {score_column!r} names the rows: give another --score-column"
+        )
+    write_table(named.with_columns(pl.Series(score_column, bundle.predict(frame))), out)
     shares = bundle.encoder.unseen(frame)
     unseen = [f"{name} {share:.1%}" for name, share in shares.items() if share > 0]
-    say(f"{frame.height:,} rows scored, written to {out} ({', '.join([*named.columns, SCORE])})")
+    say(f"{frame.height:,} rows scored, written to {out} ({', '.join([*named.columns, score_column])})")
     if unseen:
         say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
 
@@ -67,7 +89,15 @@ def _test_rows(bundle: Bundle, folder: Path, data_dir: Path | None) -> pl.DataFr
     if not isinstance(saved, dict):
         raise BundleError(f"the bundle {folder} was not made by a recipe, so it names no test rows: give --data FILE")
     recipe = Recipe.from_dict(saved["settings"], saved["name"])
-    frame = prepare_recipe(recipe, resolve_data_dir(data_dir)).test.frame
+    frame = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name)).test.frame
     if frame.height == 0:
         raise DataError(f"the recipe {recipe.name} gives no test rows")
+    digest = bundle.about.get("run", {}).get("test_digest")
+    if digest is None:
+        say("not checked: whether these are the test rows of the training run, of which the bundle keeps no digest")
+    elif digest != rows_digest(frame, recipe.schema):
+        raise DataError(
+            f"the recipe's test rows must be those of the training run, but the data of {recipe.name} have changed "
+            "since: restore them, or give --data FILE"
+        )
     return frame

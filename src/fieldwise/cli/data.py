@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fieldwise.cli.options import DataDir
+from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Separator
 
 __all__ = ["app"]
 
@@ -31,7 +31,7 @@ def list_sets(data_dir: DataDir = None) -> None:
     table.add_row("simulated", "any", "yes", "fieldwise data simulate", "none: it is made up")
     out = console()
     out.print(table)
-    out.print(f"data folder: {folder}")
+    out.print(f"data folder: {folder}" + ("" if folder.is_dir() else " (does not exist yet)"))
 
 
 @app.command()
@@ -76,7 +76,7 @@ def simulate(
     rows: Annotated[int, typer.Option(min=1, help="Rows of the log.")] = 120_000,
     users: Annotated[int, typer.Option(min=1, help="Users of the service.")] = 1_000,
     items: Annotated[int, typer.Option(min=1, help="Films of the service.")] = 400,
-    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything.")] = 0,
 ) -> None:
     """Write the simulated log of a film service, with the true probability of every row."""
     from fieldwise.cli.show import say
@@ -92,9 +92,11 @@ def simulate(
 def infer(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")],
     label: Annotated[str | None, typer.Option(help="The label's column; guessed by name where left out.")] = None,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
 ) -> None:
     """Print the schema that a table seems to have, as TOML with a comment a column, to be corrected by hand."""
     from fieldwise.data.infer import infer_schema
     from fieldwise.data.tables import as_table
 
-    print(infer_schema(as_table(table), label=label).to_toml())
+    print(infer_schema(as_table(table, separator=separator, encoding=encoding), label=label).to_toml())

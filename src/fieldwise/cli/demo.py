@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fieldwise.bundle import check_folder
-from fieldwise.cli.options import resolve_data_dir, set_threads
+from fieldwise.cli.options import existing_data_dir, set_threads
 from fieldwise.cli.show import console, row_counts, say
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
@@ -57,7 +57,7 @@ def run_demo(data: str, out: Path, seed: int, data_dir: Path | None, quiet: bool
     recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=seed) for name in demo.recipes]
     for recipe in recipes:
         check_folder(_folder(out, recipe))
-    frame = load_frame(recipes[0].data, resolve_data_dir(data_dir))
+    frame = load_frame(recipes[0].data, existing_data_dir(data_dir, recipes[0].data.name))
     prepared = prepare_recipe(recipes[0], Path(), frame)
     say(f"{data}: {row_counts(prepared.counts)}")
     runs = []

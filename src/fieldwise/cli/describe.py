@@ -10,7 +10,7 @@ import torch
 from rich.table import Table
 from torch import nn
 
-from fieldwise.cli.options import resolve_data_dir
+from fieldwise.cli.options import existing_data_dir
 from fieldwise.cli.show import console
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Prepared
@@ -29,7 +29,7 @@ MIB = 2**20
 def run_describe(name: str, settings: Sequence[str], data_dir: Path | None, as_json: bool) -> None:
     """Print fields, sizes, parameters and the memory that training would take."""
     recipe = load_recipe(name, settings)
-    prepared = prepare_recipe(recipe, resolve_data_dir(data_dir))
+    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name))
     facts = describe(recipe, prepared)
     if as_json:
         json_module.dump(facts, sys.stdout, indent=1)

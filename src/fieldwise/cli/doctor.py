@@ -1,6 +1,9 @@
-"""`fieldwise doctor`: is this machine ready, and what is missing?"""
+"""`fieldwise doctor`: is this machine ready, and what is missing?
 
-import importlib.util
+Nothing but the standard library, Typer and Rich is taken for granted: a package that is absent or broken is reported.
+"""
+
+import importlib
 import json as json_module
 import os
 import platform
@@ -10,16 +13,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import fieldwise
 from fieldwise.cli.options import resolve_data_dir
 from fieldwise.cli.show import console
-from fieldwise.data.public import PUBLIC_SETS
 
-__all__ = ["run_doctor"]
+__all__ = ["examine", "run_doctor"]
 
-CORE = ("torch", "polars", "numpy", "scikit-learn", "safetensors", "tomli-w", "typer", "rich")
+# Packages and the modules that they are imported as.
+CORE = {
+    "torch": "torch",
+    "polars": "polars",
+    "numpy": "numpy",
+    "scikit-learn": "sklearn",
+    "safetensors": "safetensors",
+    "tomli-w": "tomli_w",
+    "typer": "typer",
+    "rich": "rich",
+}
+# Packages of extras, the extra, and what is not read without them.
 EXTRAS = {"pandas": ("pandas", "pandas frames"), "pyarrow": ("pandas", "pyarrow tables and pandas frames")}
 TESTED_TORCH = "2.13."
 
@@ -36,8 +47,9 @@ def run_doctor(data_dir: Path | None, as_json: bool) -> None:
     out.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
     out.print("extras: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["extras"].items()))
     out.print(
-        f"{facts['cores']} cores, {facts['threads']} threads, vector instructions {facts['cpu_capability']}, "
-        f"GPU {facts['gpu'] or 'none'}, {facts['free_disk_gib']:.1f} GiB free on disk"
+        f"{facts['cores']} cores, {facts['threads'] or 'unknown'} threads, "
+        f"vector instructions {facts['cpu_capability'] or 'unknown'}, GPU {facts['gpu'] or 'none'}, "
+        f"{facts['free_disk_gib']:.1f} GiB free on disk"
     )
     out.print("operations: plain PyTorch for all of them (this version has no native ones)")
     at_hand = ", ".join(facts["data_sets"]) or "none"
@@ -49,19 +61,17 @@ def run_doctor(data_dir: Path | None, as_json: bool) -> None:
 
 
 def examine(data_dir: Path | None) -> dict[str, Any]:
-    """The facts as plain values."""
+    """The facts as plain values; what cannot be told without an absent package is None."""
     folder = resolve_data_dir(data_dir)
-    packages = {name: _version(name) for name in CORE}
-    extras = {name: _version(name) for name in EXTRAS}
-    data_sets = [name for name, public in PUBLIC_SETS.items() if public.present(folder)]
-    disk = shutil.disk_usage(next(p for p in (Path.cwd(), *Path.cwd().parents) if p.exists()))
-    attention = [f"{name} is not installed: pip install {name}" for name, v in packages.items() if v is None]
-    if not torch.__version__.startswith(TESTED_TORCH):
-        attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {torch.__version__}")
+    attention: list[str] = []
+    packages = {name: _version(name, module, attention) for name, module in CORE.items()}
+    extras = {}
     for name, (extra, what) in EXTRAS.items():
-        if importlib.util.find_spec(name) is None:
+        extras[name] = _version(name, name, [])
+        if extras[name] is None:
             attention.append(f"{name} is absent, so {what} are not read: pip install 'fieldwise[{extra}]'")
-    if not data_sets:
+    data_sets = _data_sets(folder)
+    if data_sets == []:
         attention.append(f"no public data set in {folder}: `fieldwise data fetch NAME`, or name a folder by --data-dir")
     return {
         "fieldwise": fieldwise.__version__,
@@ -70,18 +80,46 @@ def examine(data_dir: Path | None) -> dict[str, Any]:
         "packages": packages,
         "extras": extras,
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
-        "free_disk_gib": disk.free / 2**30,
+        **_torch_facts(packages["torch"], attention),
+        "free_disk_gib": shutil.disk_usage(Path.cwd()).free / 2**30,
         "data_dir": str(folder),
-        "data_sets": data_sets,
+        "data_sets": data_sets or [],
         "attention": attention,
     }
 
 
-def _version(package: str) -> str | None:
+def _version(package: str, module: str, attention: list[str]) -> str | None:
+    """A package's version, or None and a sentence where it is absent or cannot be imported."""
     try:
+        importlib.import_module(module)
         return metadata.version(package)
     except metadata.PackageNotFoundError:
+        attention.append(f"{package} is not installed as a package: pip install {package}")
+    except (ImportError, OSError) as e:  # OSError: a shared library that it needs
+        absent = isinstance(e, ModuleNotFoundError) and e.name == module
+        why = "is not installed" if absent else f"cannot be imported ({str(e).splitlines()[0]})"
+        attention.append(f"{package} {why}: pip install {'' if absent else '--force-reinstall '}{package}")
+    return None
+
+
+def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
+    if version is None:
+        return {"threads": None, "cpu_capability": None, "gpu": None}
+    import torch
+
+    if not version.startswith(TESTED_TORCH):
+        attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")
+    return {
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
+    }
+
+
+def _data_sets(folder: Path) -> list[str] | None:
+    """Names of the public sets at hand, or None where a package that reads them is absent (which is told already)."""
+    try:
+        from fieldwise.data.public import PUBLIC_SETS
+    except ImportError:
         return None
+    return [name for name, public in PUBLIC_SETS.items() if public.present(folder)]

@@ -9,7 +9,20 @@ import typer
 import fieldwise
 from fieldwise.errors import ConfigError
 
-__all__ = ["DataDir", "Quiet", "Threads", "resolve_data_dir", "set_threads", "version_option"]
+__all__ = [
+    "MAX_SEED",
+    "DataDir",
+    "Encoding",
+    "Quiet",
+    "Separator",
+    "Threads",
+    "existing_data_dir",
+    "resolve_data_dir",
+    "set_threads",
+    "version_option",
+]
+
+MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 DataDir = Annotated[
     Path | None,
@@ -21,21 +34,32 @@ DataDir = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Separator = Annotated[
+    str | None, typer.Option(help="What stands between the cells of a text file, where its suffix does not tell.")
+]
+Encoding = Annotated[str, typer.Option(help="Encoding of a text file.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads to compute with; PyTorch's choice where left out.")]
 
 
 def resolve_data_dir(given: Path | None) -> Path:
-    """The folder of public data sets: as given, or the cache below the user's home.
-
-    Errors:
-        ConfigError: the folder given does not exist.
-    """
+    """The folder of public data sets, there or not: as given, or the cache below the user's home."""
     if given is None:
         cache = os.environ.get("XDG_CACHE_HOME")
         return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
-    if not given.is_dir():
-        raise ConfigError(f"the data folder must exist: {given} does not; check --data-dir or FIELDWISE_DATA")
     return given
+
+
+def existing_data_dir(given: Path | None, name: str | None) -> Path:
+    """`resolve_data_dir` for reading the data set `name`.
+
+    Errors:
+        ConfigError: `name` is a public set and the folder given does not exist.
+    """
+    from fieldwise.data.public import PUBLIC_SETS
+
+    if name in PUBLIC_SETS and given is not None and not given.is_dir():
+        raise ConfigError(f"the data folder must exist: {given} does not; check --data-dir or FIELDWISE_DATA")
+    return resolve_data_dir(given)
 
 
 def set_threads(threads: int | None) -> None:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 __all__ = ["console", "format_metric", "metrics_table", "row_counts", "say"]
 
-COUNTS = ("rows", "groups", "skipped_groups", "skipped_rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
+COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
 
 def console() -> Console:

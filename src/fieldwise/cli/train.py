@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fieldwise.bundle import check_folder
-from fieldwise.cli.options import resolve_data_dir, set_threads
+from fieldwise.cli.options import existing_data_dir, set_threads
 from fieldwise.cli.show import console, metrics_table, row_counts, say
 from fieldwise.pipeline import Run, prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
@@ -38,7 +38,7 @@ def run_train(
     short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
     folder = out or Path("runs") / f"{short}-seed{recipe.seed}"
     check_folder(folder)
-    prepared = prepare_recipe(recipe, resolve_data_dir(data_dir))
+    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name))
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
     run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))

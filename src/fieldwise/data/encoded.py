@@ -180,7 +180,10 @@ def _starts(rows: int, batch_size: int) -> list[int]:
 
 
 def _replace(new: Path, folder: Path, aside: Path) -> None:
-    """Rename `new` to `folder`; what stood there goes aside, and comes back where that fails."""
+    """Rename `new` to `folder`; what stood there goes aside, and comes back where that fails.
+
+    A kill between the two renames leaves no table at `folder`: encode again, a table can always be made anew.
+    """
     if not folder.exists():
         new.rename(folder)
         return

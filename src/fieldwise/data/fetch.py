@@ -14,6 +14,7 @@ from typing import Any
 from fieldwise.data.checksums import Checksum
 from fieldwise.data.public.sets import Member, PublicSet, RemoteFile
 from fieldwise.errors import DataError
+from fieldwise.files import sync_folder
 
 __all__ = ["Progress", "fetch"]
 
@@ -91,7 +92,7 @@ def _get(file: RemoteFile, folder: Path, present: list[Path | None], progress: P
         return made
     final = folder / file.name
     os.replace(part, final)
-    _sync_folder(final.parent)
+    sync_folder(final.parent)
     return [final]
 
 
@@ -196,19 +197,5 @@ def _unpack(archive: Path, member: Member, folder: Path, url: str) -> Path:
         raise DataError(f"{url} is not a zip archive with {member.path} ({e}); fetch again") from e
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(final.parent)
+    sync_folder(final.parent)
     return final
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush a rename; some file systems refuse to open folders, and then there is nothing to do."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 from fieldwise.layout import Batch
 
-__all__ = ["score_batches", "sigmoid"]
+__all__ = ["SCORING_BATCH", "score_batches"]
+
+SCORING_BATCH = 1024
+"""Rows scored at once: small enough for an AFM over 39 fields to keep its pairs' products below 1 GB at D = 64."""
 
 
 def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | None]]) -> np.ndarray:
@@ -25,14 +28,3 @@ def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | No
     finally:
         network.train(was_training)
     return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def sigmoid(logit: np.ndarray) -> np.ndarray:
-    """Probabilities of logits, without overflow.
-
-    >>> sigmoid(np.array([0.0, -1000.0])).tolist()
-    [0.5, 0.0]
-    """
-    small = np.exp(-np.abs(logit))
-    probability: np.ndarray = np.where(logit >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
-    return probability

@@ -55,7 +55,6 @@ class FitResult:
 
     Args:
         epochs: epochs begun.
-        seconds: of the whole run, evaluations included.
         best: the evaluation whose weights were kept.
         history: all evaluations, in order.
         seconds: of the whole run, evaluations included.
@@ -127,12 +126,12 @@ class _Run:
         self.settings, self.objective, self.progress = settings, objective, progress
         self.valid_group = valid_group
         self.monitor = _monitor(settings, objective, valid_group is not None)
-        self.penalty = L2Penalty(network, settings.l2, settings.l2_rows, train.layout.num_rows)
+        _check_batch_norm(network, len(train), settings.batch_size)
+        self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
         self.optimizer = _optimizer(network, settings)
         self.order = torch.Generator().manual_seed(seed)
         self.history: list[Evaluation] = []
-        self.best: Evaluation | None = None
-        self.best_weights: dict[str, Tensor] = {}
+        self.best: tuple[Evaluation, dict[str, Tensor]] | None = None
         self.without_gain = 0
         self.step_seconds: list[float] = []
         self.losses: list[Tensor] = []
@@ -154,11 +153,12 @@ class _Run:
         finally:
             self.progress.close()
         assert self.best is not None, "at least one evaluation precedes the end of a run"
-        self.network.load_state_dict(self.best_weights)
+        best, weights = self.best
+        self.network.load_state_dict(weights)
         self.network.eval()
         return FitResult(
             epochs=self.epoch,
-            best=self.best,
+            best=best,
             history=tuple(self.history),
             seconds=time.perf_counter() - self.started,
             seconds_per_epoch=float(np.median(self.step_seconds)) if self.step_seconds else None,
@@ -171,7 +171,7 @@ class _Run:
         rows, size = len(self.train), self.settings.batch_size
         permutation = torch.randperm(rows, generator=self.order)
         steps = self.train.num_batches(size)
-        looks_wanted = self.settings.evaluations_per_epoch
+        looks_wanted = min(self.settings.evaluations_per_epoch, steps)
         looks = {round(steps * (k + 1) / looks_wanted) for k in range(looks_wanted)}
         self.progress.epoch(self.epoch, self.settings.epochs, rows)
         self.network.train()
@@ -225,10 +225,11 @@ class _Run:
             epoch=epoch, train_loss=train_loss, learning_rate=self._rate(), seconds=seconds, metrics=metrics
         )
         self.history.append(look)
-        better = self.best is None or self._gain(metrics, self.best.metrics) > self.settings.min_improvement
+        better = self.best is None or self._gain(metrics, self.best[0].metrics) > self.settings.min_improvement
         if better:
-            self.best, self.without_gain = look, 0
-            self.best_weights = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+            # One assignment: Ctrl-C finds a look and its weights together, or neither.
+            self.best = look, {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+            self.without_gain = 0
         else:
             self.without_gain += 1
             if self.without_gain % self.settings.plateau_patience == 0:
@@ -253,6 +254,14 @@ def _monitor(settings: TrainingSettings, objective: Objective, grouped: bool) ->
     if monitor == "gauc" and not grouped:
         raise ConfigError("monitor = 'gauc' needs the schema's group column, which is not set")
     return monitor
+
+
+def _check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
+    if min(rows, batch_size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in network.modules()):
+        raise ConfigError(
+            f"batch normalization needs batches of at least 2 rows, found batch_size {batch_size} for {rows} training "
+            "rows: raise batch_size, or set the model's batch_norm = false"
+        )
 
 
 def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -8,14 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.data.encoded import EncodedTable
-from fieldwise.errors import ConfigError
+from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation import binary_metrics, regression_metrics
-from fieldwise.models.scoring import score_batches
+from fieldwise.models.scoring import SCORING_BATCH, score_batches
 from fieldwise.schema import Label
 
 __all__ = ["Objective", "evaluate"]
-
-SCORING_BATCH = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +51,18 @@ class Objective:
 def evaluate(
     network: nn.Module, table: EncodedTable, objective: Objective, group: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Metrics of a network over all rows of a table with targets."""
+    """Metrics of a network over all rows of a table with targets.
+
+    Errors:
+        TrainingError: a score is not finite, since training diverged.
+    """
     if table.y is None:
         raise ConfigError("evaluation needs targets, but the encoded table has none")
     scores = score_batches(network, table.batches(SCORING_BATCH))
+    if not np.isfinite(scores).all():
+        wrong = int((~np.isfinite(scores)).sum())
+        raise TrainingError(
+            f"the model's scores must stay finite, but those of {wrong} of {len(scores)} rows are not: training "
+            "diverged, lower learning_rate or set clip_norm"
+        )
     return objective.metrics(np.asarray(table.y, dtype=np.float64), scores, group)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
+from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
 
 __all__ = ["L2Penalty"]
@@ -20,17 +21,14 @@ class L2Penalty:
     Args:
         network: whose parameters the names mean.
         strengths: by parameter name or shell pattern; where several fit, the first counts.
-        rows: parameters with one row for each of `table_rows` ids count `all` rows, or only the distinct ones
-            `touched` by the batch.
-        table_rows: rows of the shared embedding table.
+        rows: embedding tables count `all` rows, or only the distinct ones `touched` by the batch.
 
     Errors:
         ConfigError: a pattern that fits no parameter.
     """
 
-    def __init__(
-        self, network: nn.Module, strengths: Mapping[str, float], rows: Literal["all", "touched"], table_rows: int
-    ) -> None:
+    def __init__(self, network: nn.Module, strengths: Mapping[str, float], rows: Literal["all", "touched"]) -> None:
+        tables = {id(module.weight) for module in network.modules() if isinstance(module, FieldEmbedding)}
         parameters = dict(network.named_parameters())
         for pattern in strengths:
             if not any(fnmatchcase(name, pattern) for name in parameters):
@@ -42,7 +40,7 @@ class L2Penalty:
             strength = next((s for pattern, s in strengths.items() if fnmatchcase(name, pattern)), 0.0)
             if strength == 0.0:
                 continue
-            by_row = rows == "touched" and parameter.dim() == 2 and parameter.shape[0] == table_rows
+            by_row = rows == "touched" and id(parameter) in tables
             (self._touched if by_row else self._whole).append((parameter, strength))
 
     def __bool__(self) -> bool:

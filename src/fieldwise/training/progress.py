@@ -86,12 +86,13 @@ class Bar:
             TimeRemainingColumn(),
             console=console,
             transient=True,
-        )
-        self._bar.start()
+        )  # started by the first epoch: a live display hides the cursor, also where an error comes before any epoch
 
     def epoch(self, number: int, of: int, rows: int) -> None:
         """A pass begins."""
-        if self._task is not None:
+        if self._task is None:
+            self._bar.start()
+        else:
             self._bar.remove_task(self._task)
         self._of, self._began, self._done = of, time.perf_counter(), 0
         self._task = self._bar.add_task(f"{self._title} epoch {number}/{of}", total=rows, rate="", loss="-")

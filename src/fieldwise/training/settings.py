@@ -1,5 +1,7 @@
 """How a network is trained, as one frozen dataclass."""
 
+import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -55,6 +57,10 @@ class TrainingSettings:
         for name in at_least_one:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, found {getattr(self, name)}")
+        floats = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.type in (float, float | None)}
+        for name, value in (floats | {f"l2 of {name!r}": strength for name, strength in self.l2.items()}).items():
+            if value is not None and not math.isfinite(value):
+                raise ConfigError(f"{name} must be finite, found {value}")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate must be positive, found {self.learning_rate}")
         if self.clip_norm is not None and not self.clip_norm > 0:

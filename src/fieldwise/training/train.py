@@ -1,14 +1,11 @@
 """From encoded parts to a trained network, and what a run did as plain values."""
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from fieldwise.config import parse, to_plain
-from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Part
 from fieldwise.errors import BundleError
 from fieldwise.layout import Layout
@@ -36,22 +33,19 @@ def train_network(
 ) -> tuple[nn.Module, FitResult]:
     """Build a network and train it; it holds the weights of its best evaluation on the validation rows.
 
-    The encoded training rows are written to a temporary folder and mapped from there while training runs. Ctrl-C ends
-    training early, as in `fieldwise.training.fit.fit`.
+    Ctrl-C ends training early, as in `fieldwise.training.fit.fit`.
     """
     network = build_network(model, layout, seed)
-    with tempfile.TemporaryDirectory(prefix="fieldwise-") as folder:
-        train.table.save(Path(folder) / "train")
-        result = fit(
-            network,
-            EncodedTable.open(Path(folder) / "train"),
-            valid.table,
-            settings=settings,
-            objective=Objective.of(label),
-            seed=seed,
-            valid_group=valid.group,
-            progress=progress,
-        )
+    result = fit(
+        network,
+        train.table,
+        valid.table,
+        settings=settings,
+        objective=Objective.of(label),
+        seed=seed,
+        valid_group=valid.group,
+        progress=progress,
+    )
     return network, result
 
 
