@@ -23,11 +23,12 @@ def main() -> None:
 def cells(record: dict[str, Any], shown: list[str]) -> list[str]:
     """The cells of one run."""
     metrics = [f"{record['test'][name]:.4f}" if name in record["test"] else "" for name in shown]
+    seconds = record["seconds_per_epoch"]  # unknown of a run without a whole epoch
     return [
         f"`{record['recipe']}`",
         *metrics,
         f"{record['parameters']:,}",
-        f"{record['seconds_per_epoch']:.1f}",
+        "-" if seconds is None else f"{seconds:.1f}",
         f"{record['epochs']}",
     ]
 

@@ -1,5 +1,6 @@
 """scikit-learn's conventions, checked with scikit-learn's own tools on a small simulated log."""
 
+import dataclasses
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ from fieldwise import (
     Numeric,
     Recommender,
     Schema,
+    SchemaError,
     TrainingError,
     TrainingSettings,
     load_recipe,
@@ -93,8 +95,9 @@ def test_nested_settings_are_shown_and_set() -> None:
     recommender = Recommender(SCHEMA, AFM(), training=QUICK)
     assert recommender.get_params()["model__attention_dim"] == 16
     assert recommender.get_params()["training__epochs"] == 2
-    assert recommender.set_params(model__attention_dim=8, training__epochs=np.int64(3), seed=1) is recommender
+    assert recommender.set_params(model__attention_dim=8, training__epochs=np.int64(3), seed=np.int64(1)) is recommender
     assert (recommender.model, recommender.training.epochs, recommender.seed) == (AFM(attention_dim=8), 3, 1)
+    assert type(recommender.seed) is int
     assert QUICK.epochs == 2
     # Whole settings come first, and those of one model change together: neither step alone would be valid.
     recommender.set_params(model__heads=5, model__attention_dim=25, model=AutoInt())
@@ -127,6 +130,10 @@ def test_a_wrong_parameter_is_named_and_changes_nothing(change: dict[str, Any], 
     ("params", "message"),
     [
         ({"valid_share": 1.0}, "valid_share must lie between"),
+        ({"seed": -1}, "seed must lie between 0 and 4294967295, found -1"),
+        ({"seed": 2**32}, "seed must lie between"),
+        ({"seed": 1.5}, "seed must be a whole number, found 1.5"),
+        ({"seed": None}, "seed must be a whole number"),
         ({"valid_by": "luck"}, "valid_by must be"),
         ({"model": "afm"}, "not among fieldwise's models"),
         ({"training": None}, "training must be TrainingSettings"),
@@ -396,3 +403,9 @@ def test_the_quickstart_runs(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "on the future: AUC 0." in shown
     assert "as saved: True" in shown
+
+
+def test_columns_that_the_schema_names_must_be_in_the_table_to_fit() -> None:
+    schema = dataclasses.replace(SCHEMA, group="user")
+    with pytest.raises(SchemaError, match="schema's group must be in the table: 'user' is not; did you mean 'user_id'"):
+        Recommender(schema, MODEL, training=QUICK).fit(PAST)

@@ -105,6 +105,25 @@ def test_without_time_the_last_row_of_the_log_counts(bundle, log, time):
     assert recommend(timeless, log, CATALOGUE, "1", n=1).item(0, "item") == expected
 
 
+@pytest.mark.parametrize("clock", [lambda t: str(t), lambda t: f"2026-01-{t % 28 + 1:02} {t // 28}:00:00"])
+def test_time_in_text_is_ordered_as_splits_order_it(bundle, log, clock):
+    """As text, '9' is later than '10'."""
+    moments = [clock(t) for t in log["time"].to_list()]
+    ordered = log.with_columns(time=pl.Series(moments).rank("dense") if "-" in moments[0] else log["time"])
+    texts = log.with_columns(time=pl.Series(moments))
+    for user in range(4):
+        expected = by_hand(bundle, ordered, user, seen=True)[0]
+        top = recommend(bundle, texts, CATALOGUE, str(user), n=1, exclude_seen=False)
+        assert top.item(0, "score") == pytest.approx(expected[1], rel=1e-5)
+
+
+def test_among_equal_times_the_later_row_counts(bundle, log):
+    same = log.with_columns(time=pl.lit(7))
+    ordered = log.with_columns(time=pl.int_range(40))
+    expected = by_hand(bundle, ordered, 1, seen=False)[0]
+    assert recommend(bundle, same, CATALOGUE, "1", n=1).item(0, "score") == pytest.approx(expected[1], rel=1e-5)
+
+
 def test_an_unknown_user_and_missing_columns_are_named(bundle, log):
     with pytest.raises(DataError, match="no row of user 'nobody' in column 'user'"):
         recommend(bundle, log, CATALOGUE, "nobody")

@@ -66,7 +66,7 @@ def test_toml_as_a_person_writes_it(tmp_path):
 names = st.text(min_size=1, max_size=12)
 roles = st.sampled_from(["user", "item", "context"])
 poolings = st.sampled_from(["mean", "sum", "max"])
-scalars = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6)
+scalars = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6)
 counts = st.integers(1, 10**6)
 vocabulary = {"min_count": counts, "hash_buckets": st.none() | counts}
 columns = st.text(max_size=12)
@@ -209,6 +209,7 @@ def test_faults_in_a_file_name_the_file_and_the_setting(tmp_path, text, sentence
         pytest.param(lambda: Label("y", task="ranking"), id="unknown task in Python"),
         pytest.param(lambda: Label(""), id="empty label column"),
         pytest.param(lambda: Label("y", positive_above=math.nan), id="nothing is above nan"),
+        pytest.param(lambda: Label("y", drop_values=(math.inf,)), id="no row holds infinity"),
         pytest.param(lambda: Label("y", positive_values=()), id="no value is positive"),
         pytest.param(lambda: schema_of(keys="user"), id="one text as keys falls apart into letters"),
         pytest.param(lambda: schema_of(group="click"), id="groups of the label are of one class"),

@@ -126,6 +126,9 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
             return _convert(value, option, path, error)
         except FieldwiseError as e:
             failures.append(str(e))
+    if all(option in (bool, int, float, str) for option in options):
+        names = ", ".join(option.__name__ for option in options)
+        raise error(f"{path} must be finite and of one of the types {names}, found {value!r}")
     raise error(failures[0] if len(failures) == 1 else f"{path}: {value!r} fits none of: " + "; ".join(failures))
 
 

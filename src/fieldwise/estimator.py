@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from fieldwise.bundle import Bundle, sample_rows
 from fieldwise.data.labels import LabelledRows
 from fieldwise.data.negatives import NegativeSampling
-from fieldwise.data.prepare import encode_parts, group_codes
+from fieldwise.data.prepare import check_columns, encode_parts, group_codes
 from fieldwise.data.splits import hold_out
 from fieldwise.data.tables import as_table
 from fieldwise.estimator_params import (
@@ -129,12 +129,13 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             valid: a table with the label's column, to choose the epoch by, instead of rows held out of X.
 
         Errors:
-            DataError, ConfigError: the table, the schema and the settings do not go together.
+            SchemaError, DataError, ConfigError: the table, the schema and the settings do not go together.
             TrainingError: the loss is not finite.
         """
         check_params(self.get_params(deep=False))
         rows = labelled(X, y, self.schema)
-        given = None if valid is None else {"train": rows.frame, "valid": labelled(valid, None, self.schema).frame}
+        check_columns(rows.frame.columns, self.schema)
+        given = None if valid is None else {"train": rows, "valid": labelled(valid, None, self.schema)}
         encoded = encode_parts(given or self._hold_out(rows), self.schema, seed=self.seed, negatives=self.negatives)
         network, result = train_network(
             self.model,
@@ -250,8 +251,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if _is_binary(self):
             self.classes_ = np.array([0, 1])
 
-    def _hold_out(self, rows: LabelledRows) -> dict[str, pl.DataFrame]:
+    def _hold_out(self, rows: LabelledRows) -> dict[str, LabelledRows]:
         y = rows.y if _is_binary(self) else None
         time = self.schema.time if self.valid_by == "time" else None
         stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time)
-        return {"train": rows.frame[stay], "valid": rows.frame[held]}
+        return {"train": rows.take(stay), "valid": rows.take(held)}

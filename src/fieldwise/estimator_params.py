@@ -18,6 +18,7 @@ from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.tables import as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.models.build import model_name
+from fieldwise.recipe import check_seed
 from fieldwise.schema import Schema
 from fieldwise.training.settings import TrainingSettings
 
@@ -53,11 +54,12 @@ def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
         name, nested, setting = key.partition("__")
         if name not in params or (nested and name not in NESTED):
             raise ConfigError(f"a Recommender has no parameter {key!r}: {nearest(key, nested_params(params))}")
+        # Searches draw NumPy's numbers, settings hold Python's.
+        plain = value.item() if isinstance(value, np.generic) else value
         if nested:
-            # Searches draw NumPy's numbers, settings hold Python's.
-            settings.setdefault(name, {})[setting] = value.item() if isinstance(value, np.generic) else value
+            settings.setdefault(name, {})[setting] = plain
         else:
-            changed[name] = value
+            changed[name] = plain
     for name, values in settings.items():
         old = changed[name]
         if not dataclasses.is_dataclass(old) or isinstance(old, type):
@@ -75,7 +77,7 @@ def check_params(params: Mapping[str, Any]) -> None:
     Errors:
         ConfigError: a parameter of the wrong kind or out of range.
     """
-    schema, share, by = params["schema"], params["valid_share"], params["valid_by"]
+    schema, share, by, seed = params["schema"], params["valid_share"], params["valid_by"], params["seed"]
     if not isinstance(schema, Schema):
         raise ConfigError(f"schema must be a fieldwise Schema, found {schema!r}")
     if not isinstance(params["training"], TrainingSettings):
@@ -87,6 +89,9 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"valid_by must be 'random' or 'time', found {by!r}")
     if by == "time" and schema.time is None:
         raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ConfigError(f"seed must be a whole number, found {seed!r}")
+    check_seed(seed)
 
 
 @dataclass(frozen=True, kw_only=True)

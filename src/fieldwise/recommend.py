@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from fieldwise.bundle import Bundle
 from fieldwise.data.columns import as_text
+from fieldwise.data.ordering import order_values
 from fieldwise.errors import DataError
 
 __all__ = ["Catalogue", "recommend"]
@@ -45,17 +47,16 @@ def recommend(
         Item, title (where there is one) and score, best first; ties in the order of the items' ids.
 
     Errors:
-        DataError: a column is missing, or the log does not know the user.
+        DataError: a column is missing, the log does not know the user, or a row of the log has no time.
     """
     shown = [catalogue.item, *([catalogue.title] if catalogue.title else [])]
     for column in (catalogue.user, *shown, *bundle.schema.columns):
         if column not in log.columns:
             raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
-    own = log.filter(as_text(log.get_column(catalogue.user)) == user)
-    if own.height == 0:
+    rows_of_user = (as_text(log.get_column(catalogue.user)) == user).arg_true().to_numpy()
+    if not len(rows_of_user):
         raise DataError(f"the log has no row of user {user!r} in column {catalogue.user!r}; choose a user of the log")
-    time = bundle.schema.time
-    last = (own.sort(time, maintain_order=True) if time in own.columns else own).tail(1)
+    own, last = log[rows_of_user], log[[_last(log, rows_of_user, bundle.schema.time)]]
     items = log.drop_nulls(catalogue.item).unique(catalogue.item, keep="first", maintain_order=True)
     if exclude_seen:
         items = items.join(own.select(catalogue.item).unique(), on=catalogue.item, how="anti")
@@ -64,3 +65,11 @@ def recommend(
     rows = items.select([c for c in items.columns if c in taken]).join(last.select(others), how="cross")
     scored = rows.select(shown).with_columns(pl.Series(SCORE, bundle.predict(rows)))
     return scored.sort([SCORE, catalogue.item], descending=[True, False]).head(n)
+
+
+def _last(log: pl.DataFrame, rows: np.ndarray, time: str | None) -> int:
+    """Which of the rows is the latest: by time where the log has it, else the last one; so too among equal times."""
+    if time is None or time not in log.columns:
+        return int(rows[-1])
+    moments = order_values(log, time, "time")[rows]
+    return int(rows[len(rows) - 1 - np.argmax(moments[::-1])])

@@ -9,8 +9,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import tomli_w
-
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import SchemaError
 
@@ -173,6 +171,9 @@ class Label:
                 raise SchemaError("a label's positive_values must name at least one value, found none")
         if self.range is not None:
             object.__setattr__(self, "range", tuple(self.range))
+        for value in (*self.drop_values, *(self.positive_values or ())):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise SchemaError(f"a label's positive_values and drop_values must be finite, found {value}")
         if self.positive_above is not None and not math.isfinite(self.positive_above):
             raise SchemaError(f"a label's positive_above must be finite, found {self.positive_above}")
         if self.positive_above is not None and self.positive_values is not None:
@@ -253,6 +254,8 @@ class Schema:
 
     def to_toml(self) -> str:
         """TOML text that `from_toml` reads back."""
+        import tomli_w  # here, so that `doctor` can still say that it is absent
+
         return tomli_w.dumps(self.to_dict())
 
     @classmethod

@@ -42,6 +42,7 @@ TABLES = {
     "label absent": (lambda log: with_cell(log, "click", 3, ""), ("'click'", "row 3")),
     "one class": (lambda log: log.with_columns(click=pl.lit(1)), ("both classes", "positive")),
     "too few rows to split": (lambda log: log.head(2), ("rows",)),
+    "missing key": (lambda log: log.rename({"row_id": "rowid"}), ("keys", "'row_id'", "did you mean 'rowid'")),
     "no rows": (lambda log: log.clear(), ()),
 }
 
@@ -124,7 +125,9 @@ def test_a_wrong_word_on_the_command_line(fieldwise, tmp_path, arguments, parts)
     "arguments",
     [
         ("trian",), ("train",), ("train", "x", "--wrong"), ("train", "x", "--seed", "many"),
-        ("data", "simulate", "--out", "x.csv", "--rows", "0"),
+        ("data", "simulate", "--out", "x.csv", "--rows", "0"), ("train", "simulated/lr", "--seed", "-1"),
+        ("train", "simulated/lr", "--seed", str(2**32)), ("demo", "--seed", "-1"), ("demo", "--seed", str(10**30)),
+        ("data", "simulate", "--out", "x.csv", "--seed", "-1"),
     ],
 )  # fmt: skip
 def test_what_the_parser_refuses_exits_with_2_too(fieldwise, arguments):
@@ -176,6 +179,45 @@ def test_a_bundle_without_a_recipe_names_no_test_rows(fieldwise, bundle, tmp_pat
 
     dataclasses.replace(Bundle.load(bundle), about={}).save(tmp_path / "bare")
     refused(fieldwise("evaluate", "bare"), "was not made by a recipe", "--data")
+
+
+def test_predict_does_not_write_over_its_input(fieldwise, bundle, log, tmp_path):
+    log.write_csv(tmp_path / "new.csv")
+    before = (tmp_path / "new.csv").read_bytes()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
+    for out in ("new.csv", tmp_path / "new.csv", "link.csv", "../" + tmp_path.name + "/new.csv"):
+        refused(fieldwise("predict", bundle, "--data", "new.csv", "--out", out), "--out must not be", str(out))
+    assert (tmp_path / "new.csv").read_bytes() == before
+
+
+def test_how_to_read_a_file_that_is_not_given(fieldwise, bundle):
+    for option in (("--separator", ";"), ("--encoding", "cp1252")):
+        refused(fieldwise("evaluate", bundle, *option), "--data, which is not given")
+
+
+def test_unfit_separators_and_encodings(fieldwise, bundle, log, tmp_path):
+    log.write_csv(tmp_path / "new.csv")
+    for option in (("--separator", "||"), ("--separator", "ä"), ("--encoding", "utf-99")):
+        refused(fieldwise("evaluate", bundle, "--data", "new.csv", *option), repr(option[1]))
+    log.write_csv(tmp_path / "new.csv", separator=";")
+    refused(fieldwise("evaluate", bundle, "--data", "new.csv"), "--separator ';'")
+    (tmp_path / "new.csv").write_bytes("user,click\nü,1\n".encode("cp1252"))
+    refused(fieldwise("evaluate", bundle, "--data", "new.csv"), "--encoding iso-8859-1")
+
+
+def test_evaluate_notices_that_the_test_rows_have_changed(fieldwise, recipe, log, tmp_path):
+    assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] == 0
+    assert fieldwise("evaluate", "b")[0] == 0
+    log.with_columns(click=1 - pl.col("click")).write_csv(tmp_path / "log.csv")
+    refused(fieldwise("evaluate", "b"), "must be those of the training run", "--data FILE")
+    log.reverse().write_csv(tmp_path / "log.csv")
+    refused(fieldwise("evaluate", "b"), "have changed")
+    assert fieldwise("evaluate", "b", "--data", "log.csv")[0] == 0
+
+
+def test_libfm_values_that_no_schema_can_read(fieldwise, tmp_path):
+    (tmp_path / "log.libfm").write_text("1 3:1 5:1\n0 3:1 5:0.5\n")
+    refused(fieldwise("data", "infer", "log.libfm"), "values other than 1", "line 2", "convert the file")
 
 
 def test_predict_to_a_name_of_unknown_kind(fieldwise, bundle, log, tmp_path):
@@ -242,7 +284,7 @@ def test_a_full_disk_anywhere_else_is_a_sentence_too(fieldwise, recipe, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
 
     monkeypatch.setattr("fieldwise.cli.train.train_recipe", full)
-    refused(fieldwise("train", recipe, "--quiet"), "the disk is full at /tmp/x", code=1)
+    refused(fieldwise("train", recipe, "--quiet"), "the disk is full at /tmp/x")
 
 
 def test_full_memory_is_a_sentence(fieldwise, recipe, monkeypatch):
@@ -250,7 +292,15 @@ def test_full_memory_is_a_sentence(fieldwise, recipe, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("fieldwise.cli.train.train_recipe", full)
-    refused(fieldwise("train", recipe, "--quiet"), "the memory is full", code=1)
+    refused(fieldwise("train", recipe, "--quiet"), "the memory is full")
+
+
+@pytest.mark.parametrize("size", [2 * 10**9, 2 * 10**17, 10**21])
+def test_a_model_that_no_memory_holds(fieldwise, recipe, tmp_path, size):
+    setting = ("--set", f"model.embedding_dim={size}")
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet", *setting), "the memory is full", "smaller layers")
+    refused(fieldwise("describe", recipe, *setting), "the memory is full")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
 
 
 def test_a_bug_is_not_hidden(recipe, monkeypatch):

@@ -1,5 +1,6 @@
 """What the commands print and write when all is well."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -22,8 +23,8 @@ OPTIONS = {
     (): {"--version"},
     ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
     ("train",): {"--set", "--seed", "--out", "--data-dir", "--json", "--quiet", "--threads"},
-    ("evaluate",): {"--data", "--data-dir", "--json", "--threads"},
-    ("predict",): {"--data", "--out", "--threads"},
+    ("evaluate",): {"--data", "--separator", "--encoding", "--data-dir", "--json", "--threads"},
+    ("predict",): {"--data", "--out", "--score-column", "--separator", "--encoding", "--threads"},
     ("describe",): {"--set", "--data-dir", "--json"},
     ("recipes",): set(),
     ("doctor",): {"--data-dir", "--json"},
@@ -31,7 +32,7 @@ OPTIONS = {
     ("data", "list"): {"--data-dir"},
     ("data", "fetch"): {"--data-dir"},
     ("data", "simulate"): {"--out", "--rows", "--users", "--items", "--seed"},
-    ("data", "infer"): {"--label"},
+    ("data", "infer"): {"--label", "--separator", "--encoding"},
 }
 
 
@@ -172,6 +173,44 @@ def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(fieldw
     assert pl.read_csv(tmp_path / "scores.csv").columns == ["user", "score"]
 
 
+def test_predict_writes_scores_under_a_name_of_ones_own(fieldwise, bundle, log, tmp_path):
+    log.rename({"row_id": "score"}).write_csv(tmp_path / "new.csv")
+    keyed = dataclasses.replace(Bundle.load(bundle).schema, keys=("score",))
+    dataclasses.replace(Bundle.load(bundle), schema=keyed).save(tmp_path / "keyed")
+    ask = ("predict", "keyed", "--data", "new.csv", "--out", "out.csv")
+    code, _, err = fieldwise(*ask)
+    assert code == 2
+    assert "'score' names the rows: give another --score-column" in err
+    assert not Path("out.csv").exists()
+    assert fieldwise(*ask, "--score-column", "p")[0] == 0
+    found = pl.read_csv(tmp_path / "out.csv")
+    assert found.columns == ["score", "p"]
+    assert found["score"].to_list() == log["row_id"].to_list()
+    assert fieldwise("predict", bundle, "--data", "new.csv", "--out", "out.csv", "--score-column", "user")[0] == 2
+
+
+def test_text_of_another_separator_and_encoding(fieldwise, bundle, log, tmp_path):
+    text = log.with_columns(user=pl.lit("ü")).write_csv(separator=";")
+    (tmp_path / "new.csv").write_bytes(text.encode("cp1252"))
+    how = ("--separator", ";", "--encoding", "cp1252")
+    assert fieldwise("predict", bundle, "--data", "new.csv", "--out", "out.csv", *how)[0] == 0
+    assert pl.read_csv(tmp_path / "out.csv")["user"].unique().to_list() == ["ü"]
+    code, out, _ = fieldwise("evaluate", bundle, "--data", "new.csv", "--json", *how)
+    assert code == 0
+    assert json.loads(out)["metrics"]["rows"] == 400
+    assert fieldwise("data", "infer", "new.csv", *how)[0] == 0
+
+
+def test_evaluate_tells_what_it_cannot_check(fieldwise, bundle, tmp_path):
+    old = Bundle.load(bundle)
+    run = {k: v for k, v in old.about["run"].items() if k != "test_digest"}
+    dataclasses.replace(old, about={**old.about, "run": run}).save(tmp_path / "old")
+    code, out, err = fieldwise("evaluate", "old", "--json")
+    assert code == 0
+    assert err.startswith("not checked: ")
+    assert json.loads(out)["metrics"] == json.loads(fieldwise("evaluate", bundle, "--json")[1])["metrics"]
+
+
 # describe
 
 
@@ -191,7 +230,7 @@ def test_describe_counts_what_can_be_counted_by_hand(fieldwise, recipe):
     assert facts["parameter_count"] == table * 5 + 1
     memory = facts["memory_mib"]
     # Weights, gradients and Adam's two moments, 4 bytes each.
-    assert memory["parameters_gradients_and_optimizer"] * 2**20 == 16 * (table * 5 + 1)
+    assert memory["parameters_gradients_and_optimizer"] * 2**20 == 20 * (table * 5 + 1)
     # Three single fields (int32), one number (float32), labels (float32), tags (int32) and where they begin (int64).
     values = 400 * (3 * 4 + 4 + 4 + 8) + 3 * 8
     tags = sum(len({f"t{k % 3}", f"t{k % 2}"}) * 0 + 2 for k in range(400))
@@ -242,10 +281,72 @@ def test_the_data_folder_comes_from_the_environment(fieldwise, monkeypatch, tmp_
     (tmp_path / "sets" / "adult").mkdir(parents=True)
     monkeypatch.setenv("FIELDWISE_DATA", str(tmp_path / "sets"))
     assert json.loads(fieldwise("doctor", "--json")[1])["data_dir"] == str(tmp_path / "sets")
-    monkeypatch.setenv("FIELDWISE_DATA", str(tmp_path / "gone"))
-    code, out, err = fieldwise("doctor")
-    assert (code, out) == (2, "")
-    assert "the data folder must exist" in err
+
+
+def test_a_data_folder_that_does_not_exist_stops_only_what_reads_it(fieldwise, recipe, bundle, monkeypatch):
+    monkeypatch.setenv("FIELDWISE_DATA", "gone")
+    for arguments in (("train", recipe, "--out", "b", "--quiet"), ("describe", recipe), ("evaluate", bundle)):
+        assert fieldwise(*arguments)[0] == 0
+    assert "gone (does not exist yet)" in fieldwise("data", "list")[1]
+    assert "no public data set in gone" in fieldwise("doctor")[1]
+    for arguments in (("train", "adult/afm"), ("describe", "adult/afm"), ("demo", "--data", "movielens-1m")):
+        code, out, err = fieldwise(*arguments)
+        assert (code, out) == (2, "")
+        assert "the data folder must exist: gone does not" in err
+
+
+def test_fetch_makes_its_folder(fieldwise, monkeypatch, tmp_path):
+    def fetched(public, folder, *, progress):
+        folder.mkdir(parents=True)
+        progress(1, 2)
+        return [folder / "file"]
+
+    monkeypatch.setattr("fieldwise.data.fetch.fetch", fetched)
+    code, out, _ = fieldwise("data", "fetch", "adult", "--data-dir", "new/sets")
+    assert (code, out) == (0, "new/sets/file\n")
+
+
+BLOCKER = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from fieldwise.cli import main
+main(sys.argv[2:])
+"""
+
+
+def without(packages, *arguments):
+    command = [sys.executable, "-c", BLOCKER, packages, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_doctor_reports_what_is_missing():
+    done = without("polars,pyarrow", "doctor", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    facts = json.loads(done.stdout)
+    assert facts["packages"]["polars"] is None
+    assert facts["packages"]["torch"].startswith("2.")
+    assert facts["extras"]["pyarrow"] is None
+    assert "polars is not installed: pip install polars" in facts["attention"]
+    assert any("pip install 'fieldwise[pandas]'" in line for line in facts["attention"])
+    done = without("torch", "doctor")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "torch absent" in done.stdout
+    assert "- torch is not installed: pip install torch" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "package"), [("polars", "polars"), ("safetensors", "safetensors"), ("typer", "typer")]
+)
+def test_any_command_names_the_package_that_it_misses(module, package):
+    done = without(module, "describe", "simulated/fm")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"fieldwise: a package is absent: pip install {package}\n"
 
 
 def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, tmp_path):
@@ -274,8 +375,6 @@ def test_data_simulate_is_the_recipes_log(fieldwise, tmp_path):
 
 @pytest.fixture
 def small_demo(monkeypatch):
-    import dataclasses
-
     settings = ("data.rows=600", "data.users=20", "data.items=90", "training.epochs=1", "training.batch_size=256")
     small = dataclasses.replace(demo_module.DEMOS["simulated"], settings=settings)
     monkeypatch.setitem(demo_module.DEMOS, "simulated", small)

@@ -1,10 +1,13 @@
 """Inferred schemas against what a person would write for known tables."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 
 from fieldwise.data.infer import infer_schema
+from fieldwise.data.libfm import read_libfm
 from fieldwise.data.simulated import simulate
 from fieldwise.errors import SchemaError
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -159,3 +162,15 @@ def test_label_rules_follow_the_values(values: list[object], label: Label) -> No
 def test_what_cannot_be_guessed_is_told(frame: dict[str, list[object]], label: str | None, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         infer_schema(pl.DataFrame(frame), label=label)
+
+
+def test_of_libfm_the_values_are_no_field(tmp_path: Path) -> None:
+    file = tmp_path / "rows.libfm"
+    file.write_text("1 3:1 7:1.0\n-1 3:1\n1\n")
+    guess = infer_schema(read_libfm(file))
+    assert guess.schema.fields == (Bag("ids"),)
+    assert guess.notes["values"] == "left out: every libFM value is 1, so that the ids say it all"
+    assert Schema.from_toml(guess.to_toml()) == guess.schema
+    file.write_text("1 3:1 7:1\n-1 3:1\n1 3:2\n")
+    with pytest.raises(SchemaError, match=r"values other than 1 .* line 3 holds one; convert the file"):
+        infer_schema(read_libfm(file))

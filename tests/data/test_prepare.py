@@ -1,5 +1,6 @@
 """From a raw table to three encoded parts: what is counted, what may see what, and that a seed fixes everything."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fieldwise.data import prepare as module
+from fieldwise.data.labels import read_label
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import Part, Prepared, encode_parts, group_codes, prepare
 from fieldwise.data.split_settings import ColumnSplit, RandomSplit, TimeSplit
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, SchemaError
+from fieldwise.evaluation import binary_metrics
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 
 PARTS = ("train", "valid", "test")
@@ -217,8 +221,8 @@ def test_the_seed_fixes_everything(negatives: NegativeSampling | None) -> None:
 
 def test_parts_of_ones_own() -> None:
     frame = ratings()
-    train, valid = frame.filter(part="train"), frame.filter(part="valid")
-    encoded = encode_parts({"train": train, "valid": valid}, SCHEMA, seed=0)
+    parts = {name: read_label(frame.filter(part=name), SCHEMA.label) for name in ("train", "valid")}
+    encoded = encode_parts(parts, SCHEMA, seed=0)
     whole = prepare(frame, SCHEMA, split=BY_PART, seed=0)
     assert set(encoded.parts) == {"train", "valid"}
     assert encoded.encoder == whole.encoder
@@ -229,9 +233,9 @@ def test_parts_of_ones_own() -> None:
 
 def test_parts_without_a_test_get_negatives_too() -> None:
     frame = implicit()
-    parts = {"train": frame.filter(part="train"), "valid": frame.filter(part="valid")}
+    parts = {name: read_label(frame.filter(part=name), CLICKS.label) for name in ("train", "valid")}
     encoded = encode_parts(parts, CLICKS, seed=0, negatives=ask(*PARTS))
-    assert encoded.counts["negatives_drawn"] == 2 * (parts["train"].height + parts["valid"].height)
+    assert encoded.counts["negatives_drawn"] == 2 * sum(part.frame.height for part in parts.values())
 
 
 def test_groups_are_equal_where_their_text_is() -> None:
@@ -239,10 +243,35 @@ def test_groups_are_equal_where_their_text_is() -> None:
     codes = group_codes(frame, SCHEMA)
     assert codes is not None
     assert codes[0] == codes[3]
-    assert codes[1] == codes[4] == 0
-    assert len(set(codes.tolist())) == 3
+    assert len(set(codes.tolist())) == 4  # a row without a group is a group by itself
     assert group_codes(frame.drop("user"), SCHEMA) is None
     assert group_codes(frame, CLICKS) is None
+
+
+def test_group_auc_skips_and_counts_rows_without_a_group() -> None:
+    frame = pl.DataFrame({"user": ["a", "a", None, None, ""], "rating": [1] * 5})
+    codes = group_codes(frame, SCHEMA)
+    assert codes is not None
+    found = binary_metrics(np.array([1.0, 0, 1, 0, 1]), np.array([2.0, 1, 0, 3, 4]), group=codes)
+    assert (found["gauc"], found["gauc_groups"], found["gauc_skipped_groups"]) == (1.0, 1, 3)
+    assert found["gauc_skipped_rows"] == 3
+
+
+@pytest.mark.parametrize("setting", [{"time": "tiem"}, {"group": "usr"}, {"keys": ("user", "itm")}])
+def test_columns_that_the_schema_names_must_be_there(setting: dict[str, str]) -> None:
+    what, named = next(iter(setting.items()))
+    column, near = {"time": ("tiem", "time"), "group": ("usr", "user"), "keys": ("itm", "item")}[what]
+    assert column in named
+    frame = ratings().with_columns(time=pl.int_range(400))
+    with pytest.raises(SchemaError, match=f"schema's {what} must be in the table: '{column}' .*mean '{near}'"):
+        prepare(frame, dataclasses.replace(SCHEMA, **setting), split=BY_PART, seed=0)
+
+
+def test_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(module, "read_label", lambda *a: calls.append(a) or read_label(*a))
+    prepare(ratings(), SCHEMA, split=BY_PART, seed=0)
+    assert len(calls) == 1
 
 
 def test_a_part_of_one_class_is_named() -> None:

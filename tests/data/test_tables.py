@@ -3,6 +3,8 @@
 import gzip
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -258,3 +260,27 @@ def test_any_broken_line_is_named(
     line = before.count("\n") + 1
     with pytest.raises(DataError, match=re.escape(f"{path} line {line} has {bad.count(',') + 1};")):
         as_table(path)
+
+
+def test_pandas_frames_without_pyarrow_name_the_extra() -> None:
+    pytest.importorskip("pandas")
+    script = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyarrow":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import pandas
+from fieldwise.data.tables import as_table
+from fieldwise.errors import MissingExtraError
+try:
+    as_table(pandas.DataFrame({"a": ["x", "y"]}))
+except MissingExtraError as e:
+    print(e)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("pandas frames are read through pyarrow, which is not installed")
+    assert done.stdout.endswith("pip install 'fieldwise[pandas]'\n")

@@ -48,12 +48,33 @@ def test_small_batches(lab, layout, settings, rows):
     assert torch.isfinite(logit).all()
 
 
+def without_gradient(network, layout):
+    """Names of the parameters that cannot change the output in training, by the model's own mathematics."""
+    names = set()
+    for name, module in network.named_modules():
+        if isinstance(module, torch.nn.Sequential):
+            names |= {
+                f"{name}.{at}.bias"  # batch normalization takes any constant away
+                for at, (layer, after) in enumerate(zip(module, list(module)[1:], strict=False))
+                if isinstance(layer, torch.nn.Linear) and isinstance(after, torch.nn.BatchNorm1d)
+            }
+    items = len(layout.positions(role="item"))
+    for tower, fields in (("item_tower", items), ("user_tower", layout.num_fields - items)):
+        if fields == 1:  # Light-SE weighs the fields by a softmax, and of one field that is 1
+            names |= {n for n, _ in network.named_parameters() if n.startswith(f"{tower}.light_se.")}
+    return names
+
+
 def test_gradients_reach_every_parameter_and_are_finite(lab, layout, settings):
-    network, batch = settings.build(layout).train(), lab.batch(layout, 16)
-    F.binary_cross_entropy_with_logits(network(batch), (torch.arange(16) % 2).float()).backward()
+    network, batch = lab.randomized(settings.build(layout), seed=1).train(), lab.batch(layout, 16)
+    label = (torch.arange(16) % 3 == 0).double()
+    F.binary_cross_entropy_with_logits(network(batch), label).backward()
+    largest = {}
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name
+        largest[name] = float(parameter.grad.abs().max())
+    assert {name for name, size in largest.items() if size < 1e-12} == without_gradient(network, layout)
 
 
 def test_overfits_a_few_rows(lab, settings):

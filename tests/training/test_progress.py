@@ -54,6 +54,21 @@ def test_a_bar_on_a_terminal_shows_rate_loss_and_time_left(monkeypatch):
     assert "simulated/lr epoch 1.5/4: train loss 0.5000, valid auc 0.7500 logloss 0.6000" in shown
 
 
+def test_a_bar_that_never_runs_leaves_the_terminal_alone():
+    screen = io.StringIO()
+    bar = Bar("x", Console(file=screen, force_terminal=True, width=120))
+    assert screen.getvalue() == ""
+    bar.close()
+    hidden = "\x1b[?25l"
+    assert hidden not in screen.getvalue()
+    bar = Bar("x", Console(file=screen, force_terminal=True, width=120))
+    bar.epoch(1, 2, 10)
+    assert hidden in screen.getvalue()
+    bar.epoch(2, 2, 10)
+    bar.close()
+    assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex(hidden)
+
+
 def test_the_bar_is_chosen_by_standard_error_alone(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -14,7 +14,13 @@ __all__ = ["main", "run"]
 MACHINE_FAULT = 1
 USER_FAULT = 2  # a full disk and a full memory too: who asked for less, or freed some, would get it
 INTERRUPTED = 130
-NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")  # PyTorch's words
+PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w"}  # where they are not named as their modules
+NO_MEMORY = (  # PyTorch's words for tensors that no memory holds
+    "can't allocate memory",
+    "not enough memory",
+    "Storage size calculation overflowed",
+    "Overflow when unpacking long",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -33,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except OSError as e:
-        if e.errno == errno.ENOSPC:
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
             place = f" at {e.filename}" if e.filename else ""
             return _fail(f"the disk is full{place}: free space and run it again", USER_FAULT)
         return _fail(f"the machine refused: {e}", MACHINE_FAULT)
@@ -41,9 +47,9 @@ def run(arguments: Sequence[str]) -> int:
         missing = (e.name or "").partition(".")[0]
         if missing in ("", "fieldwise"):
             raise
-        return _fail(f"the package {missing!r} is not installed: `fieldwise doctor` says what to install", USER_FAULT)
+        return _fail(f"a package is absent: pip install {PACKAGES.get(missing, missing)}", USER_FAULT)
     except Exception as e:
-        if isinstance(e, MemoryError) or (isinstance(e, RuntimeError) and any(words in str(e) for words in NO_MEMORY)):
+        if _memory_is_full(e):
             hint = "use a smaller batch_size, smaller layers or fewer rows (`fieldwise describe` estimates their needs)"
             return _fail(f"the memory is full: {hint}", USER_FAULT)
         # The parser's own errors (unknown option, bad value) know how to show themselves; anything else is a bug.
@@ -54,6 +60,12 @@ def run(arguments: Sequence[str]) -> int:
         return int(getattr(e, "exit_code", USER_FAULT))
     # The parser turns Ctrl-C within a command into this code.
     return _fail("interrupted", INTERRUPTED) if code == INTERRUPTED else code or 0
+
+
+def _memory_is_full(e: Exception) -> bool:
+    if isinstance(e, (RuntimeError, TypeError)):
+        return any(words in str(e) for words in NO_MEMORY)
+    return isinstance(e, MemoryError)
 
 
 def _fail(sentence: str, code: int) -> int:

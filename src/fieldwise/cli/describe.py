@@ -57,11 +57,11 @@ def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
     layout = prepared.encoder.layout
     network = build_network(recipe.model, layout, recipe.seed)
     parameters = parameter_count(network)
-    states = 2 + OPTIMIZER_STATES[recipe.training.optimizer]
+    copies = 3 + OPTIMIZER_STATES[recipe.training.optimizer]  # value, gradient, best so far, the optimizer's own
     unseen = prepared.unseen["test"]
     memory = {
         "encoded_rows": sum(p.table.nbytes for p in (prepared.train, prepared.valid, prepared.test)) / MIB,
-        "parameters_gradients_and_optimizer": 4 * parameters * states / MIB,
+        "parameters_gradients_and_optimizer": 4 * parameters * copies / MIB,
         "kept_for_the_backward_pass": _saved_bytes(network, prepared.train.table, recipe.training.batch_size) / MIB,
     }
     memory["sum"] = sum(memory.values())

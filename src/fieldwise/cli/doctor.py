@@ -96,9 +96,11 @@ def _version(package: str, module: str, attention: list[str]) -> str | None:
     except metadata.PackageNotFoundError:
         attention.append(f"{package} is not installed as a package: pip install {package}")
     except (ImportError, OSError) as e:  # OSError: a shared library that it needs
-        absent = isinstance(e, ModuleNotFoundError) and e.name == module
-        why = "is not installed" if absent else f"cannot be imported ({str(e).splitlines()[0]})"
-        attention.append(f"{package} {why}: pip install {'' if absent else '--force-reinstall '}{package}")
+        if isinstance(e, ModuleNotFoundError) and e.name == module:
+            attention.append(f"{package} is not installed: pip install {package}")
+        else:
+            why = (str(e).splitlines() or [type(e).__name__])[0]
+            attention.append(f"{package} cannot be imported ({why}): mend that, or install {package} again")
     return None
 
 

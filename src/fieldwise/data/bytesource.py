@@ -135,7 +135,8 @@ def encoding_sentence(source: ByteSource, encoding: str = "utf-8") -> str:
                 likely = "cp1252" if any(0x80 <= byte < 0xA0 for byte in line) else "iso-8859-1"
             return (
                 f"{source.path} is not in encoding {encoding}: line {number} holds the byte 0x{line[e.start]:02x}; "
-                f"give the encoding it was written in, probably encoding={likely!r}"
+                f"give the encoding it was written in, probably encoding={likely!r} (on the command line "
+                f"--encoding {likely}, in a recipe data.encoding)"
             )
     return f"{source.path} is not in encoding {encoding}; give the encoding that it was written in"
 

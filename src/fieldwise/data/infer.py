@@ -65,6 +65,7 @@ def infer_schema(frame: pl.DataFrame, *, label: str | None = None) -> Inference:
     """
     if frame.height == 0:
         raise SchemaError("a schema is inferred from rows: the table has none; write the schema by hand")
+    never = {**_NEVER, **_libfm_values(frame)}
     name = _label_name(frame, label)
     target, label_note = _label(frame.get_column(name))
     time = next((c for c in frame.columns if c != name and name_matches(c, TIMES)), None)
@@ -73,8 +74,8 @@ def infer_schema(frame: pl.DataFrame, *, label: str | None = None) -> Inference:
     for column in frame.iter_columns():
         if column.name == name:
             notes[name] = label_note
-        elif column.name in _NEVER:
-            notes[column.name] = f"left out: {_NEVER[column.name]}"
+        elif column.name in never:
+            notes[column.name] = f"left out: {never[column.name]}"
         elif column.name == time:
             notes[column.name] = (
                 "time: orders the rows, by its name; no field, as times of the future are never seen before"
@@ -101,6 +102,23 @@ def infer_schema(frame: pl.DataFrame, *, label: str | None = None) -> Inference:
     ids = [_id_column(fields, role) for role in ("user", "item")]
     keys = tuple(i for i in ids if i is not None)
     return Inference(schema=Schema(fields=tuple(fields), label=target, time=time, group=ids[0], keys=keys), notes=notes)
+
+
+def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
+    """Of what `read_libfm` returns, the column of values and why it is no field.
+
+    Errors:
+        SchemaError: a value is not 1.
+    """
+    if frame.schema != {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:
+        return {}
+    other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
+    if other.any():
+        raise SchemaError(
+            f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
+            f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column a number"
+        )
+    return {"values": "every libFM value is 1, so that the ids say it all"}
 
 
 def _label_name(frame: pl.DataFrame, label: str | None) -> str:

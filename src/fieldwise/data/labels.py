@@ -19,7 +19,11 @@ class LabelledRows:
 
     frame: pl.DataFrame
     y: np.ndarray
-    dropped: int
+    dropped: int = 0
+
+    def take(self, rows: np.ndarray) -> "LabelledRows":
+        """Some of the rows, by their numbers; none of them counts as dropped."""
+        return LabelledRows(self.frame[rows], self.y[rows])
 
 
 def read_label(frame: pl.DataFrame, label: Label) -> LabelledRows:

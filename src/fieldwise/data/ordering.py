@@ -23,9 +23,7 @@ def order_values(frame: pl.DataFrame, name: str, what: str) -> np.ndarray:
     np.int64(1)
     """
     if name not in frame.columns:
-        raise DataError(
-            f"the split's {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}"
-        )
+        raise DataError(f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
     column = frame.get_column(name)
     if column.dtype.is_temporal():
         values = column.to_physical()
@@ -40,9 +38,9 @@ def order_values(frame: pl.DataFrame, name: str, what: str) -> np.ndarray:
     if values.null_count():
         row = int(values.is_null().arg_max() or 0)
         raise DataError(
-            f"every row needs a {what} (a number or a date) to be split by: column {name!r} holds {column[row]!r} in "
-            f"row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or choose "
-            "another split"
+            f"every row needs a {what} (a number or a date) to be ordered by: column {name!r} holds {column[row]!r} in "
+            f"row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or "
+            "order by another column"
         )
     return values.to_numpy()
 

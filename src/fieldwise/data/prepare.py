@@ -1,22 +1,23 @@
 """From a raw table to encoded training, validation and test rows: label, split, negatives, encoder, in this order."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder, check_table
-from fieldwise.data.labels import read_label
+from fieldwise.data.labels import LabelledRows, read_label
 from fieldwise.data.negatives import NegativeSampling, sample_negatives
 from fieldwise.data.split_settings import SplitSettings
 from fieldwise.data.splits import split_table
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Schema
 
-__all__ = ["EncodedParts", "Part", "Prepared", "encode_parts", "group_codes", "prepare"]
+__all__ = ["EncodedParts", "Part", "Prepared", "check_columns", "encode_parts", "group_codes", "prepare"]
 
 PARTS = ("train", "valid", "test")
 
@@ -85,13 +86,15 @@ def prepare(
         negatives: for logs that hold positives alone.
 
     Errors:
+        SchemaError: the schema's time, group or keys name columns that the table has not.
         DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
     """
+    check_columns(frame.columns, schema)
     check_table(frame, schema)
     rows = read_label(frame, schema.label)
     indices = split_table(rows.frame, split, seed=seed, y=rows.y, time=schema.time, group=schema.group)
-    frames = {name: rows.frame[getattr(indices, name)] for name in PARTS}
-    encoded = encode_parts(frames, schema, seed=seed, negatives=negatives)
+    parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
+    encoded = encode_parts(parts, schema, seed=seed, negatives=negatives)
     return Prepared(
         encoder=encoded.encoder,
         counts={"dropped_by_label": rows.dropped, **encoded.counts},
@@ -100,13 +103,27 @@ def prepare(
     )
 
 
+def check_columns(columns: Collection[str], schema: Schema) -> None:
+    """Check that a table has the columns that order, group and name its rows.
+
+    Errors:
+        SchemaError: one is missing; names the nearest.
+    """
+    named = [("time", schema.time), ("group", schema.group), *(("keys", key) for key in schema.keys)]
+    for what, column in named:
+        if column is not None and column not in columns:
+            raise SchemaError(
+                f"the schema's {what} must be in the table: {column!r} is not; {nearest(column, columns)}"
+            )
+
+
 def encode_parts(
-    frames: Mapping[str, pl.DataFrame], schema: Schema, *, seed: int, negatives: NegativeSampling | None = None
+    labelled: Mapping[str, LabelledRows], schema: Schema, *, seed: int, negatives: NegativeSampling | None = None
 ) -> EncodedParts:
     """Sample negatives, fit the encoder on the training rows and encode every part.
 
     Args:
-        frames: `train`, `valid` and, if there is one, `test`; rows that the label's rule drops are left out.
+        labelled: `train`, `valid` and, if there is one, `test`.
         schema: what the tables' columns mean.
         seed: of the negatives.
         negatives: for logs that hold positives alone.
@@ -114,7 +131,6 @@ def encode_parts(
     Errors:
         DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
     """
-    labelled = {name: read_label(part, schema.label) for name, part in frames.items()}
     frames = {name: rows.frame for name, rows in labelled.items()}
     targets = {name: rows.y for name, rows in labelled.items()}
     counts = {}
@@ -136,11 +152,15 @@ def encode_parts(
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     """An integer for each row's group [N], or None where the schema has no group or the table no such column.
 
-    Rows without a group are one group, 0. Codes of two tables have nothing in common.
+    A row without a group is a group by itself, so that group AUC skips and counts it as it does every group of one
+    class. Codes of two tables have nothing in common.
     """
     if schema.group is None or schema.group not in frame.columns:
         return None
-    codes: np.ndarray = as_text(frame.get_column(schema.group)).rank("dense").fill_null(0).to_numpy().astype(np.int64)
+    rank = as_text(frame.get_column(schema.group)).rank("dense")
+    absent = rank.is_null().to_numpy()
+    codes: np.ndarray = rank.fill_null(0).to_numpy().astype(np.int64)
+    codes[absent] = codes.max(initial=0) + 1 + np.arange(absent.sum())
     return codes
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from fieldwise.data.bytesource import ByteSource, open_source
 from fieldwise.data.delimited import read_delimited
 from fieldwise.data.libfm import read_libfm
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.files import write_atomically
 
 __all__ = ["as_table", "write_table"]
@@ -40,6 +40,7 @@ def as_table(data: Any, *, separator: str | None = None, encoding: str = "utf-8"
     Errors:
         DataError: absent file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
             named), a wrong encoding, an object of another kind.
+        MissingExtraError: a pandas frame, and no pyarrow to convert it.
 
     >>> as_table(pl.DataFrame({"user": [1, 2]}).lazy()).shape
     (2, 1)
@@ -128,7 +129,8 @@ def _check_one_column(path: Path, name: str, separator: str) -> None:
     for mark in ("\t", ";", ",", "|"):
         if mark in name and mark != separator:
             raise DataError(
-                f"{path} was read as one column {name[:60]!r} with separator {separator!r}; give separator={mark!r}"
+                f"{path} was read as one column {name[:60]!r} with separator {separator!r}; give separator={mark!r} "
+                f"(on the command line --separator {mark!r}, in a recipe data.separator)"
             )
 
 
@@ -156,6 +158,10 @@ def _from_pandas(data: Any) -> pl.DataFrame:
     for at, name in enumerate(names):
         try:
             columns.append(pl.from_pandas(data.iloc[:, at]).alias(name))
+        except ImportError as e:
+            raise MissingExtraError(
+                "pandas frames are read through pyarrow, which is not installed: pip install 'fieldwise[pandas]'"
+            ) from e
         except (pl.exceptions.PolarsError, TypeError, ValueError) as e:
             # pyarrow's errors are ValueErrors and TypeErrors.
             raise DataError(
