@@ -57,7 +57,7 @@ def redirected(words: list[str]) -> tuple[list[str], str | None]:
 
 
 def test_nothing_in_the_blocks_goes_unread():
-    assert {language for language, _ in BLOCKS} <= {"", "sh", "python"}
+    assert {language for language, _ in BLOCKS} <= {"", "sh", "python", "toml"}
     lines = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines() if line.strip()]
     assert {line.split()[0] for line in lines} == {"make", "fieldwise"}
 
@@ -72,16 +72,18 @@ def test_every_make_target_exists():
 @pytest.mark.parametrize("words", commands("fieldwise"), ids=" ".join)
 def test_every_command_parses(words):
     name, params = parse(redirected(words)[0])
-    if "recipe" in params and params["recipe"] != "RECIPE":
+    own_file = params.get("recipe", "").endswith(".toml")  # written and trained below
+    if "recipe" in params and params["recipe"] != "RECIPE" and not own_file:
         load_recipe(params["recipe"], params.get("settings") or [])
     assert name
 
 
 def test_the_python_and_the_commands_on_ones_own_files_run(folder, capsys):
-    """In README's order: schema, Python, predictions."""
-    run_here = [w for w in commands("fieldwise") if w[:2] == ["data", "infer"] or w[0] == "predict"]
-    assert [w[0] for w in run_here] == ["data", "predict"]
-    (infer, target), (predict, _) = map(redirected, run_here)
+    """In README's order: schema, Python, a recipe of one's own, predictions."""
+    own = ["train", "clicks.toml"]
+    run_here = [w for w in commands("fieldwise") if w[:2] in (["data", "infer"], own) or w[0] == "predict"]
+    assert [w[0] for w in run_here] == ["data", "train", "predict"]
+    (infer, target), (train, _), (predict, _) = map(redirected, run_here)
     assert run(infer) == 0
     assert target is not None
     Path(target).write_text(capsys.readouterr().out, "utf-8")
@@ -91,6 +93,10 @@ def test_the_python_and_the_commands_on_ones_own_files_run(folder, capsys):
         (folder / f"block{number}.py").write_text(script, "utf-8")
         runpy.run_path(str(folder / f"block{number}.py"))
     assert Bundle.load(folder / "bundle").schema.label.column == "liked"
+    (recipe,) = [text for language, text in BLOCKS if language == "toml"]
+    (folder / own[1]).write_text(recipe, "utf-8")
+    assert run(train) == 0
+    assert Bundle.load(folder / "bundle").about["recipe"]["settings"]["split"]["kind"] == "time"
     assert run(predict) == 0
     scores = pl.read_csv(folder / parse(predict)[1]["out"])
     assert scores.height == 300

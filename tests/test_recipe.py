@@ -300,3 +300,16 @@ def test_weights_are_seeded_and_the_global_random_state_is_untouched():
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_schema_may_stand_in_a_file_of_its_own(file):
+    whole = load_recipe(file)
+    (file.parent / "columns.toml").write_text(whole.schema.to_toml(), "utf-8")
+    parted = file.parent / "parted.toml"
+    parted.write_text('schema = "columns.toml"\ndata = { path = "log.csv" }\nmodel = { name = "lr" }\n', "utf-8")
+    assert load_recipe(parted).schema == whole.schema
+
+
+def test_a_training_setting_without_its_table_is_hinted_at():
+    with pytest.raises(ConfigError, match=r"did you mean 'training\.epochs'\?"):
+        load_recipe("simulated/afm", ["epochs=3"])

@@ -1,5 +1,6 @@
 """Recipes: data, schema, split, model and training of one run, in TOML. A paper's table row is one recipe."""
 
+import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,7 +131,8 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
     A file may say `extends = "OTHER"` (a file beside it, without `.toml`, or a recipe of the package): its settings
     are laid over those of OTHER, table by table. Lists are replaced whole, and so is a table whose `kind`, `name` or
-    `task` differs, and data by `name` where data by `path` are given.
+    `task` differs, and data by `name` where data by `path` are given. `schema` may be the path of a schema's own file,
+    counted, as `data.path`, from the recipe's folder.
 
     Args:
         source: a name that `recipe_names` gives, or the path of a TOML file.
@@ -171,6 +173,8 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"recipe {name} ({file.name}) must be valid TOML in UTF-8: {e}") from None
     except OSError as e:
         raise ConfigError(f"recipe {name}: {file.name} cannot be read: {e.strerror or e}") from None
+    if isinstance(settings.get("schema"), str):
+        settings["schema"] = Schema.from_toml(file.parent / settings["schema"]).to_dict()
     _anchor(settings, file.parent)
     base = settings.pop("extends", None)
     if base is None:
@@ -207,7 +211,9 @@ def _parse_override(override: str) -> dict[str, Any]:
         raise ConfigError(f"a setting is given as key=value, found {override!r}")
     path = [part.strip() for part in key.split(".")]
     if path[0] not in SECTIONS:
-        raise ConfigError(f"--set {override}: a recipe has no table {path[0]!r}: {nearest(path[0], SECTIONS)}")
+        in_training = path[0] in {f.name for f in dataclasses.fields(TrainingSettings)}
+        hint = f"did you mean 'training.{key.strip()}'?" if in_training else nearest(path[0], SECTIONS)
+        raise ConfigError(f"--set {override}: a recipe has no table {path[0]!r}: {hint}")
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

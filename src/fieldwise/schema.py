@@ -264,6 +264,8 @@ class Schema:
         where = str(source) if isinstance(source, Path) else "schema"
         try:
             text = source.read_text("utf-8-sig") if isinstance(source, Path) else source
+            if text.endswith(".toml"):
+                raise SchemaError(f"from_toml reads TOML text, or a file by its Path: give Path({text!r})")
             return cls.from_dict(tomllib.loads(text), where)
         except OSError as e:
             raise SchemaError(f"the schema {where} cannot be read: {e.strerror or e}") from None

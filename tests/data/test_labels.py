@@ -103,3 +103,13 @@ def test_the_given_table_stays_as_it_is() -> None:
     before = frame.clone()
     read_label(frame, Label("y", positive_above=2, drop_values=(2,)))
     assert frame.equals(before)
+
+
+def test_a_rule_for_other_spellings_is_refused_not_all_negative():
+    frame = pl.DataFrame({"income": [">50K.", "<=50K."]})
+    label = Label("income", positive_values=(">50K",))
+    with pytest.raises(
+        DataError, match=r"\['>50K'\] must occur in column 'income', found only '<=50K\.', "
+    ):
+        read_label(frame, label)
+    assert read_label(frame, label, all_negative=True).y.tolist() == [0, 0]

@@ -4,6 +4,7 @@ Results go to standard output, everything else to standard error.
 """
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; errors of the user become one sentence without a traceback."""
+    # Threads that wait for each other asleep, not spinning, lose little on a free machine and much less on a busy one.
+    # It counts only before PyTorch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from fieldwise.cli.app import app
 

@@ -73,6 +73,11 @@ def examine(data_dir: Path | None) -> dict[str, Any]:
     data_sets = _data_sets(folder)
     if data_sets == []:
         attention.append(f"no public data set in {folder}: `fieldwise data fetch NAME`, or name a folder by --data-dir")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores:
+        attention.append(
+            f"other programs keep the {cores} cores busy (load {load:.1f}): training is slow, --threads 1 may be faster"
+        )
     return {
         "fieldwise": fieldwise.__version__,
         "python": platform.python_version(),

@@ -15,6 +15,8 @@ from fieldwise.training.progress import progress_for
 
 __all__ = ["run_train"]
 
+STOPPED = {"patience": "no gain since", "epochs": "all epochs done", "interrupted": "interrupted"}
+
 
 def run_train(
     name: str,
@@ -64,5 +66,5 @@ def _show(run: Run, folder: Path, as_json: bool) -> None:
     epoch = f"{run.result.seconds_per_epoch:.1f} s an epoch, " if run.result.seconds_per_epoch else ""
     out.print(
         f"{run.parameters:,} parameters, best after epoch {run.result.best.epoch:.4g} of {run.result.epochs} "
-        f"(stopped by {run.result.stopped}), {epoch}{run.seconds:.0f} s in all. Bundle: {folder}",
+        f"({STOPPED[run.result.stopped]}), {epoch}{run.seconds:.0f} s in all. Bundle: {folder}",
     )

@@ -86,7 +86,7 @@ class Encoder:
 
         Args:
             frame: holds the columns of the schema's fields; N rows.
-            y: targets [N] to keep beside the rows.
+            y: targets [N] to keep beside the rows, as float32.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
@@ -109,7 +109,8 @@ class Encoder:
                 bags.append((within + at.offset, lengths))
         bag_ids, bag_offsets = _interleave(bags, frame.height)
         stacked = np.stack(values, axis=1) if values else np.empty((frame.height, 0), dtype=np.float32)
-        return EncodedTable(layout, ids, stacked, bag_ids, bag_offsets, y)
+        targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
+        return EncodedTable(layout, ids, stacked, bag_ids, bag_offsets, targets)
 
     def unseen(self, frame: pl.DataFrame) -> dict[str, float]:
         """For each field with a vocabulary, the share of its values in `frame` that fall on the unknown row.

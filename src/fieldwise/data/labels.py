@@ -12,6 +12,8 @@ from fieldwise.schema import Label
 
 __all__ = ["LabelledRows", "read_label"]
 
+SHOWN_VALUES = 5
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
@@ -26,11 +28,17 @@ class LabelledRows:
         return LabelledRows(self.frame[rows], self.y[rows])
 
 
-def read_label(frame: pl.DataFrame, label: Label) -> LabelledRows:
+def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
     """Apply the label's rule: drop what it drops, and give 0 and 1 (binary) or the number (regression).
 
+    Args:
+        frame: the table.
+        label: its column and rule.
+        all_negative: rows without any of the rule's positive_values are meant (drawn negatives are such).
+
     Errors:
-        DataError: no such column, no rows, an absent label, a value outside the rule; rows count from 0 in `frame`.
+        DataError: no such column, no rows, an absent label, a value outside the rule, none of the positive_values;
+            rows count from 0 in `frame`.
 
     >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
     >>> rows.y.tolist(), rows.dropped
@@ -50,6 +58,8 @@ def read_label(frame: pl.DataFrame, label: Label) -> LabelledRows:
             f"every row needs a label: {int(missing.sum())} of {len(column)} rows have none in column "
             f"{label.column!r}, the first is row {row} (counting from 0); remove or fill them"
         )
+    if label.positive_values is not None and not all_negative:
+        _check_positive_values(text, label)
     keep = ~text.is_in(_texts(label.drop_values))
     dropped = int((~keep).sum())
     if dropped == frame.height:
@@ -60,6 +70,17 @@ def read_label(frame: pl.DataFrame, label: Label) -> LabelledRows:
     column = column.zip_with(keep, column.clear(len(column)))
     y = _binary(column, label) if label.task == "binary" else _regression(column, label)
     return LabelledRows(frame.filter(keep), y.filter(keep).cast(pl.Float32).to_numpy(writable=True), dropped)
+
+
+def _check_positive_values(text: pl.Series, label: Label) -> None:
+    """A rule none of whose values occurs is a rule for other spellings: every row would silently be negative."""
+    assert label.positive_values is not None
+    if not text.is_in(_texts(label.positive_values)).any():
+        found = ", ".join(map(repr, text.unique().sort().head(SHOWN_VALUES).to_list()))
+        raise DataError(
+            f"the label's positive_values {list(label.positive_values)} must occur in column {label.column!r}, "
+            f"found only {found}; correct the rule or the column"
+        )
 
 
 def _texts(values: Iterable[object]) -> list[str]:

@@ -190,7 +190,7 @@ def _with_negatives(
             label_column=schema.label.column,
             negative_value=value,
         )
-        y = read_label(added, schema.label).y
+        y = read_label(added, schema.label, all_negative=True).y
         if (y > 0).any():
             raise DataError(
                 f"a sampled negative must not be positive: {value!r} in column {schema.label.column!r} is positive "
