@@ -108,8 +108,6 @@ def test_the_given_table_stays_as_it_is() -> None:
 def test_a_rule_for_other_spellings_is_refused_not_all_negative():
     frame = pl.DataFrame({"income": [">50K.", "<=50K."]})
     label = Label("income", positive_values=(">50K",))
-    with pytest.raises(
-        DataError, match=r"\['>50K'\] must occur in column 'income', found only '<=50K\.', "
-    ):
+    with pytest.raises(DataError, match=r"\['>50K'\] must occur in column 'income', found only '<=50K\.', "):
         read_label(frame, label)
     assert read_label(frame, label, all_negative=True).y.tolist() == [0, 0]
