@@ -22,6 +22,7 @@ class FieldLayout:
         offset: the first row of the field in the shared table.
         rows: how many rows it has, missing and unknown included.
         ordered: whether a bag's ids stand in order (a history).
+        shares: the field whose rows this one uses (offset and rows are then that field's).
     """
 
     name: str
@@ -31,6 +32,7 @@ class FieldLayout:
     rows: int
     pooling: Pooling = "mean"
     ordered: bool = False
+    shares: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ class Layout:
     @property
     def num_rows(self) -> int:
         """Rows of the shared table."""
-        return sum(f.rows for f in self.fields)
+        return max((f.offset + f.rows for f in self.fields), default=0)
 
     def positions(self, *, kind: str | None = None, role: str | None = None) -> list[int]:
-        """Positions of the fields of a kind and of a role."""
+        """Positions of the fields of a kind and of a role (of all kinds, all roles, where left out)."""
         wanted = enumerate(self.fields)
         return [i for i, f in wanted if kind in (None, f.kind) and role in (None, f.role)]
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from fieldwise.errors import ConfigError
+from fieldwise.layout import Layout
 
-__all__ = ["check_at_least", "check_choice", "check_positive", "check_shares", "check_sizes"]
+__all__ = ["check_at_least", "check_choice", "check_fields", "check_positive", "check_shares", "check_sizes", "sides"]
 
 
 def check_at_least(minimum: int, **settings: int) -> None:
@@ -46,3 +47,31 @@ def check_choice(name: str, value: str, choices: Any) -> None:
     """The setting is one of the words of a Literal."""
     if value not in get_args(choices):
         raise ConfigError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, found {value!r}")
+
+
+def check_fields(layout: Layout, minimum: int, model: str, why: str) -> None:
+    """The layout has at least so many fields; `why` continues the sentence: "attends to pairs".
+
+    >>> check_fields(Layout.of_sizes([3]), 2, "AFM", "attends to pairs")
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: AFM attends to pairs and needs at least 2 fields, found 1: add fields to the schema
+    """
+    if layout.num_fields < minimum:
+        needed = f"{minimum} field{'s' if minimum > 1 else ''}"
+        raise ConfigError(
+            f"{model} {why} and needs at least {needed}, found {layout.num_fields or 'none'}: add fields to the schema"
+        )
+
+
+def sides(layout: Layout, model: str) -> tuple[list[int], list[int]]:
+    """Positions of a two-tower model's user side (user and context fields) and item side; neither may be empty.
+
+    >>> sides(Layout.of_sizes([3, 4, 2], ["context", "item", "user"]), "DSSM")
+    ([0, 2], [1])
+    """
+    user = sorted(layout.positions(role="user") + layout.positions(role="context"))
+    item = layout.positions(role="item")
+    if not user or not item:
+        side, needed = ("user", "user or context") if not user else ("item", "item")
+        raise ConfigError(f"{model}'s {side} tower needs a field of role {needed}, found none: set fields' roles")
+    return user, item

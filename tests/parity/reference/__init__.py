@@ -1,0 +1,40 @@
+"""Every model once more, in NumPy float64, written from its equations and not from fieldwise's code.
+
+A module a model (`autoint+` is `autoint_plus`), each with
+
+    CASES               settings by a short word: the first is the contract suite's, the others are variants and options
+    logit(settings, layout, batch, w)
+                        [B] in evaluation mode; w holds the network's state by name, as NumPy arrays
+    permuted(settings, layout, order, w)
+                        what of the state changes where the k-th field is the former field order[k]: name -> array
+    LAYOUTS             names of the laboratory's layouts that the model can be built on; all of them where left out
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from parity.lab import LAYOUTS
+
+from fieldwise.models import MODELS
+
+
+def module_of(name):
+    return f"parity.reference.{name.replace('+', '_plus')}"
+
+
+REFERENCES = {name: import_module(module_of(name)) for name in MODELS if find_spec(module_of(name))}
+
+
+def layouts_of(reference):
+    """The layouts a model is tested on, by name."""
+    return {name: LAYOUTS[name] for name in getattr(reference, "LAYOUTS", LAYOUTS)}
+
+
+def all_cases():
+    """(model, case, layout name) of every combination."""
+    return [
+        (name, case, layout)
+        for name, reference in REFERENCES.items()
+        for case in reference.CASES
+        for layout in layouts_of(reference)
+    ]
