@@ -4,10 +4,10 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench venv clean
+.PHONY: help demo test test-all lint bench conformance venv clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 # DATA, DATA_DIR and OUT reach the recipe through the environment: any character in them is safe.
 demo: export DATA := $(DATA)
@@ -29,6 +29,9 @@ lint: venv ## style, docstrings and types
 
 bench: venv ## speed of the hot paths on this machine
 	@$(PYTHON) -m benchmarks
+
+conformance: venv ## write docs/models/conformance.md: parameter counts, parity and contract of every model
+	@$(PYTHON) -m benchmarks.conformance
 
 venv: ## create or update .venv, nothing else
 	@sh scripts/setup-venv

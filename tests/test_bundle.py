@@ -24,7 +24,7 @@ from fieldwise.models.build import build_network
 SCHEMA = Schema(
     fields=(
         Categorical("user", role="user"),
-        Sequence("history", role="user", max_length=3),
+        Sequence("history", role="user", max_length=3, shares="item"),
         Categorical("item", role="item", hash_buckets=7),
         Bag("genres", role="item", pooling="max"),
         Numeric("price", role="item"),
@@ -52,7 +52,7 @@ def log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
 def make(settings: ModelSettings | None = None, seed: int = 0, schema: Schema = SCHEMA) -> Bundle:
     settings = settings or AFM(embedding_dim=4, attention_dim=3)
     encoder = Encoder.fit(log(), schema)
-    network = build_network(settings, encoder.layout, seed).eval()
+    network = build_network(settings, encoder.layout, seed, labels=len(schema.labels)).eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed + 100)
         for p in network.parameters():
@@ -421,3 +421,66 @@ def test_samples_are_cut_to_their_number(tmp_path, monkeypatch):
 def test_missing_columns_are_named():
     with pytest.raises(FieldwiseError, match=r"'price' \(field 'price'\) is missing"):
         make().score(log().drop("price"))
+
+
+# Several labels
+
+STARS = Label("stars", task="regression", range=(-0.1, 0.1), weight=0.5)
+TWO = dataclasses.replace(SCHEMA, more_labels=(STARS,))
+
+
+def test_a_bundle_of_two_labels_comes_back(tmp_path):
+    bundle = make(schema=TWO)
+    bundle.save(tmp_path / "b")
+    loaded = Bundle.load(tmp_path / "b")
+    assert loaded.schema == TWO
+    fresh = log(100, seed=1)
+    score = loaded.score(fresh)
+    assert score.shape == (100, 2)
+    np.testing.assert_array_equal(score, bundle.score(fresh))
+    expected = [1 / (1 + np.exp(-score[:, 0])), np.clip(score[:, 1], -0.1, 0.1)]
+    np.testing.assert_allclose(loaded.predict(fresh), np.stack(expected, axis=1), rtol=1e-12)
+    assert loaded.score(fresh.clear()).shape == loaded.predict(fresh.clear()).shape == (0, 2)
+    tensors = load_file(next((tmp_path / "b").glob("weights.*")))
+    assert [name for name in tensors if name.endswith("embedding.weight")] == [
+        "embedding.weight", "heads.0.first_order.embedding.weight", "heads.1.first_order.embedding.weight",
+    ]  # fmt: skip
+    manifest = json.loads((tmp_path / "b" / "bundle.json").read_text())
+    np.testing.assert_allclose(manifest["sample_scores"], bundle.score(log().head(5)))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda m: m["sample_scores"][3].__setitem__(1, 99.0), r"for sample row 3, saved was 99"),
+        (lambda m: m["sample_scores"].pop(), r"5 sample rows need 10 scores, saved were 8"),
+        (lambda m: m.update(sample_scores=[row[0] for row in m["sample_scores"]]), r"need 10 scores, saved were 5"),
+        (lambda m: m["sample_scores"][0].pop(), "cannot be read"),
+    ],
+)
+def test_two_labels_sample_scores_that_do_not_fit_are_refused(tmp_path, change, sentence):
+    make(schema=TWO).save(tmp_path / "b")
+    rewrite(tmp_path / "b", change)
+    with pytest.raises(BundleError, match=sentence) as caught:
+        Bundle.load(tmp_path / "b")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, TWO], ids=["one label", "two labels"])
+def test_a_bundle_without_sample_rows_comes_back(tmp_path, schema):
+    dataclasses.replace(make(schema=schema), samples=log().clear()).save(tmp_path / "b")
+    assert Bundle.load(tmp_path / "b").schema == schema
+
+
+def test_a_bundle_from_before_there_were_several_labels_is_read(saved):
+    old = next(saved.glob("schema.*"))
+    lines = old.read_text().splitlines()
+    newer = ("weight = ", 'name = "click"')
+    content = "\n".join(line for line in lines if not line.startswith(newer)).encode()
+    assert len(content.splitlines()) == len(lines) - 2
+    digest = hashlib.sha256(content).hexdigest()
+    old.unlink()
+    (saved / f"schema.{digest[:12]}.toml").write_bytes(content)
+    entry = {"name": f"schema.{digest[:12]}.toml", "bytes": len(content), "sha256": digest}
+    rewrite(saved, lambda m: m["files"].update(schema=entry))
+    np.testing.assert_array_equal(Bundle.load(saved).score(log()), make().score(log()))

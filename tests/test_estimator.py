@@ -409,3 +409,113 @@ def test_columns_that_the_schema_names_must_be_in_the_table_to_fit() -> None:
     schema = dataclasses.replace(SCHEMA, group="user")
     with pytest.raises(SchemaError, match="schema's group must be in the table: 'user' is not; did you mean 'user_id'"):
         Recommender(schema, MODEL, training=QUICK).fit(PAST)
+
+
+# Several labels
+
+LONG = Label("length", name="long", positive_above=105)
+CHANCE = Label("true_probability", task="regression", range=(0, 1), weight=0.5)
+OTHER_FIELDS = tuple(f for f in FIELDS if f.name != "length")
+TWO_YES = dataclasses.replace(SCHEMA, fields=OTHER_FIELDS, more_labels=(LONG,))
+MIXED = dataclasses.replace(SCHEMA, more_labels=(CHANCE,))
+
+
+@pytest.fixture(scope="module")
+def two_yes() -> Recommender:
+    return Recommender(TWO_YES, MODEL, training=QUICK).fit(PAST)
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Recommender:
+    return Recommender(MIXED, MODEL, training=dataclasses.replace(QUICK, monitor="loss", epochs=5)).fit(PAST)
+
+
+def test_predictions_of_two_binary_labels(two_yes: Recommender) -> None:
+    logit = two_yes.decision_function(FUTURE)
+    assert logit.shape == (600, 2)
+    np.testing.assert_array_equal(two_yes.predict(FUTURE), (logit >= 0).astype(np.int64), strict=True)
+    probabilities = two_yes.predict_proba(FUTURE)
+    assert [p.shape for p in probabilities] == [(600, 2), (600, 2)]
+    for t, p in enumerate(probabilities):
+        np.testing.assert_allclose(p[:, 1], 1 / (1 + np.exp(-logit[:, t])), rtol=1e-12)
+        np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
+    assert [c.tolist() for c in two_yes.classes_] == [[0, 1], [0, 1]]
+    assert is_classifier(two_yes)
+    assert two_yes.__sklearn_tags__().target_tags.multi_output
+
+
+def test_metrics_of_several_labels_and_the_main_one_is_the_score(two_yes: Recommender, mixed: Recommender) -> None:
+    found, logit = two_yes.evaluate(FUTURE), two_yes.decision_function(FUTURE)
+    liked, long = FUTURE["liked"].to_numpy(), FUTURE["length"].to_numpy() > 105
+    assert found["auc"] == two_yes.score(FUTURE) == pytest.approx(metrics.roc_auc_score(liked, logit[:, 0]))
+    assert found["long.auc"] == pytest.approx(metrics.roc_auc_score(long, logit[:, 1]))
+    assert found["long.auc"] > 0.9  # the item tells
+    predicted = mixed.predict(FUTURE)
+    assert predicted.dtype == np.float64
+    assert set(predicted[:, 0]) <= {0.0, 1.0}
+    assert ((predicted[:, 1] >= 0) & (predicted[:, 1] <= 1)).all()
+    rmse = metrics.root_mean_squared_error(FUTURE["true_probability"], predicted[:, 1])
+    assert mixed.evaluate(FUTURE)["true_probability.rmse"] == pytest.approx(rmse, rel=1e-6)
+    assert not any(hasattr(mixed, name) for name in ("predict_proba", "decision_function", "classes_"))
+    assert (mixed.result_.monitor, is_classifier(mixed)) == ("loss", True)
+
+
+def test_a_regression_may_be_the_main_one_of_several() -> None:
+    schema = dataclasses.replace(MIXED, label=CHANCE, more_labels=(Label("liked"),))
+    recommender = Recommender(schema, LR(), training=QUICK).fit(PAST)
+    assert is_regressor(recommender)
+    predicted = recommender.predict(FUTURE)
+    expected = metrics.r2_score(FUTURE["true_probability"], predicted[:, 0])
+    assert recommender.score(FUTURE) == pytest.approx(expected, abs=1e-6)
+    assert {"rmse", "liked.auc", "liked.gauc"} <= recommender.evaluate(FUTURE).keys()
+
+
+def test_two_labels_are_saved_and_cloned(mixed: Recommender, tmp_path: Path) -> None:
+    mixed.save(tmp_path / "b")
+    again = Recommender.load(tmp_path / "b")
+    assert (again.get_params(), again.result_) == (mixed.get_params(), mixed.result_)
+    np.testing.assert_array_equal(again.predict(FUTURE), mixed.predict(FUTURE))
+    assert clone(mixed).schema == MIXED
+
+
+@pytest.mark.parametrize("as_frame", [pl.DataFrame, pl.DataFrame.to_pandas, pl.DataFrame.to_arrow, pl.DataFrame.lazy])
+def test_several_labels_beside_the_table(two_yes: Recommender, as_frame: Callable[[pl.DataFrame], Any]) -> None:
+    y, without = as_frame(PAST.select("length", "liked")), PAST.drop("length", "liked")
+    again = clone(two_yes).fit(without, y)
+    np.testing.assert_array_equal(again.decision_function(FUTURE), two_yes.decision_function(FUTURE))
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (PAST["liked"], "with several labels y must be a table with their columns liked, length, or be left out where"),
+        (np.zeros((2400, 2)), "with several labels y must be a table with their columns liked, length, or be left out"),
+        (PAST.select("liked"), "with several labels y must be .*, found no 'length' among liked"),
+        (FUTURE, "one row for each of the table's 2400 rows, found 600 rows"),
+    ],
+)
+def test_labels_beside_the_table_that_do_not_fit(y: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Recommender(TWO_YES, LR(), training=QUICK).fit(PAST, y)
+
+
+def test_search_over_two_labels() -> None:
+    frame = PAST.to_pandas()
+    search = GridSearchCV(
+        Recommender(TWO_YES, LR(), training=QUICK), {"training__epochs": [1]}, cv=2, error_score="raise"
+    )
+    search.fit(frame.drop(columns=["liked", "length"]), frame[["liked", "length"]])
+    assert search.best_score_ > 0.5
+    assert search.predict(FUTURE).shape == (600, 2)
+
+
+def test_recommendations_go_by_the_main_label(two_yes: Recommender) -> None:
+    user = str(PAST["user_id"][0])
+    top = two_yes.recommend(PAST, Catalogue(user="user_id", item="item_id"), user, n=50, exclude_seen=False)
+    last = PAST.filter(pl.col("user_id") == user)[-1:]
+    items = PAST.unique("item_id", keep="first", maintain_order=True)
+    rows = items.select("item_id", "genres").join(last.drop("item_id", "genres"), how="cross")
+    expected = rows.select("item_id").with_columns(score=pl.Series(two_yes.predict_proba(rows)[0][:, 1]))
+    best = expected.sort(["score", "item_id"], descending=[True, False]).head(50)
+    assert top["item_id"].to_list() == best["item_id"].to_list()
+    np.testing.assert_allclose(top["score"], best["score"])

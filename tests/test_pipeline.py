@@ -38,11 +38,14 @@ def assert_whole(prepared, run, tmp_path: Path) -> None:
     loaded = Bundle.load(tmp_path / "b")
     np.testing.assert_array_equal(loaded.score(prepared.test.frame), run.bundle.score(prepared.test.frame))
     for part, metrics in ((prepared.valid, run.valid), (prepared.test, run.test)):
-        p = loaded.predict(part.frame)
-        if run.recipe.schema.label.task == "binary":
-            assert metrics["auc"] == pytest.approx(roc_auc_score(part.y, p), abs=1e-6)
-        else:
-            assert metrics["rmse"] == pytest.approx(float(np.sqrt(np.mean((p - part.y) ** 2))), rel=1e-5)
+        rows, labels = len(part.table), run.recipe.schema.labels
+        columns = zip(labels, loaded.predict(part.frame).reshape(rows, -1).T, part.y.reshape(rows, -1).T, strict=True)
+        for t, (label, p, y) in enumerate(columns):
+            prefix = f"{label.name}." if t else ""
+            if label.task == "binary":
+                assert metrics[f"{prefix}auc"] == pytest.approx(roc_auc_score(y, p), abs=1e-6)
+            else:
+                assert metrics[f"{prefix}rmse"] == pytest.approx(float(np.sqrt(np.mean((p - y) ** 2))), rel=1e-5)
     assert run.parameters == sum(p.numel() for p in loaded.network.parameters())
     json.dumps(run.record(), allow_nan=False)
     assert loaded.about["run"]["test"] == pytest.approx(dict(run.test))

@@ -93,15 +93,16 @@ def field_named(name):
 @st.composite
 def labels(draw):
     column, drop = draw(names), tuple(draw(st.lists(scalars, max_size=3)))
+    common = {"drop_values": drop, "name": draw(columns), "weight": draw(st.floats(1e-3, 1e3))}
     rule = draw(st.sampled_from(["none", "above", "values", "number", "range"]))
     if rule == "above":
-        return Label(column, positive_above=draw(st.floats(allow_nan=False, allow_infinity=False)), drop_values=drop)
+        return Label(column, positive_above=draw(st.floats(allow_nan=False, allow_infinity=False)), **common)
     if rule == "values":
-        return Label(column, positive_values=tuple(draw(st.lists(scalars, min_size=1, max_size=3))), drop_values=drop)
+        return Label(column, positive_values=tuple(draw(st.lists(scalars, min_size=1, max_size=3))), **common)
     if rule == "range":
         low = draw(st.floats(-1e6, 1e6))
-        return Label(column, task="regression", range=(low, low + draw(st.floats(1e-3, 1e6))), drop_values=drop)
-    return Label(column, task="regression" if rule == "number" else "binary", drop_values=drop)
+        return Label(column, task="regression", range=(low, low + draw(st.floats(1e-3, 1e6))), **common)
+    return Label(column, task="regression" if rule == "number" else "binary", **common)
 
 
 @st.composite
@@ -109,11 +110,13 @@ def schemas(draw):
     chosen = draw(st.lists(names, min_size=1, max_size=5, unique=True))
     fields = tuple(draw(field_named(name)) for name in chosen)
     taken = {f.column for f in fields}
-    label = draw(labels().filter(lambda label: label.column not in taken))
-    others = st.none() | names.filter(lambda name: name != label.column)
+    free = labels().filter(lambda label: label.column not in taken)
+    label, *more = draw(st.lists(free, min_size=1, max_size=3, unique_by=lambda label: label.name))
+    others = st.none() | names.filter(lambda name: name not in {label.column, *(other.column for other in more)})
     return Schema(
         fields=fields,
         label=label,
+        more_labels=tuple(more),
         time=draw(others),
         group=draw(others),
         keys=tuple(draw(st.lists(names, max_size=3, unique=True))),
@@ -126,7 +129,7 @@ def test_toml_round_trip(schema):
     assert back == schema
     # == holds 1, 1.0 and true for the same, which labels must not.
     for values in ("drop_values", "positive_values"):
-        types = [[type(v) for v in getattr(s.label, values) or ()] for s in (back, schema)]
+        types = [[[type(v) for v in getattr(label, values) or ()] for label in s.labels] for s in (back, schema)]
         assert types[0] == types[1]
 
 
@@ -154,6 +157,20 @@ def test_dict_round_trip_and_hash(schema):
         (lambda: Categorical("u", min_count=0), "field 'u': min_count must be a whole number of at least 1, found 0"),
         (lambda: Bag("b", min_count=-1), "field 'b': min_count must be a whole number of at least 1, found -1"),
         (lambda: Sequence("s", hash_buckets=0), "'s': hash_buckets must be a whole number of at least 1, found 0"),
+        (lambda: Sequence("s", shares="user", min_count=2), "'s' shares the rows of 'user', whose min_count and hash_"),
+        (lambda: Bag("b", shares="user", hash_buckets=9), "field 'b' shares the rows of 'user', whose min_count and"),
+        (
+            lambda: schema_of(fields=(USER, Sequence("s", shares="usr"))),
+            "'s': shares must name a Categorical field of the schema, found 'usr', no field of that name: did you mean",
+        ),
+        (
+            lambda: schema_of(fields=(USER, Numeric("n"), Bag("b", shares="n"))),
+            "'b': shares must name a Categorical field of the schema, found 'n', one of kind 'numeric': known: user",
+        ),
+        (
+            lambda: schema_of(fields=(Sequence("s", shares="s"),)),
+            "'s': shares must name a Categorical field of the schema, found 's', one of kind 'sequence': add one",
+        ),
         (lambda: Label("y", positive_above=3, positive_values=(4,)), "positive_above or positive_values, not both"),
         (lambda: Label("y", task="regression", positive_above=3), "a regression label takes no positive rule"),
         (lambda: Label("y", task="regression", positive_values=(1,)), "a regression label takes no positive rule"),
@@ -163,6 +180,15 @@ def test_dict_round_trip_and_hash(schema):
             r"range must be two finite numbers that rise, found \[5, 1\]",
         ),
         (lambda: Label("y", task="regression", range=(math.nan, 1)), "range must be two finite numbers that rise"),
+        (lambda: Label("y", weight=0), "a label's weight must be above 0 and finite, found 0"),
+        (lambda: Label("y", weight=-1.0), "a label's weight must be above 0 and finite, found -1.0"),
+        (lambda: Label("y", weight=math.nan), "a label's weight must be above 0 and finite, found nan"),
+        (lambda: Label("y", weight=math.inf), "a label's weight must be above 0 and finite, found inf"),
+        (lambda: schema_of(more_labels=(Label("click"),)), "labels' names must be unique, found 'click' more than"),
+        (lambda: schema_of(more_labels=Label("buy")), "more_labels must be a list of labels, found the label 'buy'"),
+        (lambda: schema_of(more_labels=(Label("user", name="u"),)), "field 'user' reads the label's column 'user'"),
+        (lambda: schema_of(more_labels=(Label("buy"),), time="buy"), "time must not be the label's column 'buy'"),
+        (lambda: schema_of(more_labels=(Label("buy"),), group="buy"), "group must not be the label's column 'buy'"),
         (lambda: schema_of(fields=()), "a schema needs at least one field, found none"),
         (lambda: schema_of(fields=(USER, Bag("user"))), "field names must be unique, found 'user' more than once"),
         (lambda: schema_of(fields=(Numeric("x", column="click"),)), "field 'x' reads the label's column 'click'"),
@@ -238,3 +264,48 @@ def test_a_byte_order_mark_is_no_fault(tmp_path):
 def test_lists_in_a_label_become_tuples():
     schema = schema_of(label=Label("y", positive_values=[1, 2], drop_values=[3]))
     assert Schema.from_toml(schema.to_toml()) == schema
+
+
+def test_more_labels_as_a_person_writes_them():
+    text = """
+    [label]
+    column = "rating"
+    positive_above = 3
+    drop_values = [3]
+
+    [[more_labels]]
+    column = "rating"
+    name = "stars"
+    task = "regression"
+    range = [1, 5]
+    weight = 0.1
+
+    [[fields]]
+    kind = "categorical"
+    name = "user"
+    """
+    liked = Label("rating", positive_above=3.0, drop_values=(3,))
+    stars = Label("rating", name="stars", task="regression", range=(1.0, 5.0), weight=0.1)
+    schema = Schema.from_toml(text)
+    assert schema == Schema(fields=(USER,), label=liked, more_labels=[stars])
+    assert schema.labels == (liked, stars)
+    assert [label.name for label in schema.labels] == ["rating", "stars"]
+    assert schema_of().labels == (CLICK,)
+    assert (CLICK.name, CLICK.weight) == ("click", 1.0)
+
+
+def test_a_schema_written_before_there_were_several_labels_is_read():
+    text = "[label]\ncolumn = 'y'\ntask = 'binary'\ndrop_values = []\n[[fields]]\nkind = 'categorical'\nname = 'user'"
+    assert Schema.from_toml(text) == Schema(fields=(USER,), label=Label("y"))
+
+
+def test_a_field_that_shares_survives_toml_wherever_it_stands():
+    for fields in ((Sequence("seen", shares="user"), USER), (USER, Bag("liked", shares="user", pooling="sum"))):
+        schema = schema_of(fields=fields)
+        assert Schema.from_toml(schema.to_toml()) == schema
+        assert 'shares = "user"' in schema.to_toml()
+
+
+def test_a_second_label_may_be_added_to_a_written_schema_by_hand():
+    text = schema_of().to_toml() + '\n[[more_labels]]\ncolumn = "buy"\n'
+    assert Schema.from_toml(text) == schema_of(more_labels=(Label("buy"),))

@@ -39,6 +39,7 @@ from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.evaluation import sigmoid
 from fieldwise.files import write_atomically
+from fieldwise.label import Label
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network, model_from_dict, model_to_dict
 from fieldwise.models.scoring import SCORING_BATCH, score_batches
@@ -72,19 +73,24 @@ class Bundle:
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def score(self, frame: pl.DataFrame) -> np.ndarray:
-        """Logits (binary) or unclipped predictions (regression) of raw rows, [N] float64.
+        """Logits (binary) or unclipped predictions (regression) of raw rows, float64.
+
+        Shape:
+            [N], or [N, T] with several labels, the main one first.
 
         Errors:
             DataError: a column of the schema's fields is missing or holds what it must not.
         """
-        return score_batches(self.network, self.encoder.transform(frame).batches(SCORING_BATCH))
+        score = score_batches(self.network, self.encoder.transform(frame).batches(SCORING_BATCH))
+        return score if len(score) or not self.schema.more_labels else np.zeros((0, len(self.schema.labels)))
 
     def predict(self, frame: pl.DataFrame) -> np.ndarray:
-        """Probabilities (binary), or numbers within the label's range (regression), of raw rows, [N] float64."""
+        """Probabilities (binary), or numbers within the label's range (regression), of raw rows, shaped as `score`."""
         score = self.score(frame)
-        if self.schema.label.task == "binary":
-            return sigmoid(score)
-        return score if self.schema.label.range is None else np.clip(score, *self.schema.label.range)
+        if not self.schema.more_labels:
+            return _prediction(score, self.schema.label)
+        columns = zip(score.T, self.schema.labels, strict=True)
+        return np.stack([_prediction(column, label) for column, label in columns], axis=1)
 
     def save(self, folder: Path) -> None:
         """Write the bundle; a bundle that is there already stays whole until the new one is complete.
@@ -135,7 +141,7 @@ class Bundle:
             schema = Schema.from_toml(content["schema"].decode())
             encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
             settings = model_from_dict(manifest["model"], "the bundle's model")
-            network = build_network(settings, encoder.layout, seed=0)
+            network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
             network.load_state_dict(load_tensors(content["weights"]))
             samples = pl.read_ipc(io.BytesIO(content["samples"]))
             expected = np.asarray(manifest["sample_scores"], dtype=np.float64)
@@ -166,15 +172,23 @@ def check_folder(folder: Path) -> None:
         )
 
 
+def _prediction(score: np.ndarray, label: Label) -> np.ndarray:
+    if label.task == "binary":
+        return sigmoid(score)
+    return score if label.range is None else np.clip(score, *label.range)
+
+
 def _check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None:
-    if found.shape != expected.shape:
-        raise BundleError(f"the bundle {folder} is damaged: {expected.size} sample scores for {found.size} rows")
+    if (expected.size, expected.shape[:1]) != (found.size, found.shape[:1]):
+        needed = f"its {len(found)} sample rows need {found.size} scores"
+        raise BundleError(f"the bundle {folder} is damaged: {needed}, saved were {expected.size}")
+    expected = expected.reshape(found.shape)  # without rows, a list does not tell how many labels there are
     off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
     if not np.all(off <= SCORE_TOLERANCE):
-        row = int(np.nanargmax(np.where(np.isnan(off), np.inf, off)))
+        place = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
         raise BundleError(
-            f"a bundle must score as when it was saved: {folder} gives {found[row]:.6g} for sample row {row}, "
-            f"saved was {expected[row]:.6g}; train and save it again with this version"
+            f"a bundle must score as when it was saved: {folder} gives {found[place]:.6g} for sample row {place[0]}, "
+            f"saved was {expected[place]:.6g}; train and save it again with this version"
         )
 
 

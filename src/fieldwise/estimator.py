@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fieldwise.bundle import Bundle, sample_rows
+from fieldwise.config import to_plain
 from fieldwise.data.labels import LabelledRows
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import check_columns, encode_parts, group_codes
@@ -27,12 +28,14 @@ from fieldwise.estimator_params import (
 )
 from fieldwise.evaluation import sigmoid
 from fieldwise.models import AFM, ModelSettings
+from fieldwise.models.build import build_network
 from fieldwise.recommend import Catalogue, recommend
 from fieldwise.schema import Schema
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.train import result_from_plain, result_to_plain, train_network
+from fieldwise.warm_start import warm_start
 
 __all__ = ["Recommender"]
 
@@ -41,11 +44,19 @@ _TRAINING = TrainingSettings()
 
 
 def _is_binary(estimator: "Recommender") -> bool:
+    """Whether the main label is: it makes the estimator a classifier or a regressor."""
     return estimator.schema.label.task == "binary"
+
+
+def _all_binary(estimator: "Recommender") -> bool:
+    return all(label.task == "binary" for label in estimator.schema.labels)
 
 
 class Recommender(BaseEstimator):  # type: ignore[misc]
     """An attention recommender in scikit-learn's conventions: a classifier or, for a regression label, a regressor.
+
+    With several labels its outputs have a column each, the main label's first, as those of scikit-learn's estimators of
+    several outputs; the main label makes it a classifier or a regressor, and `score` and `recommend` go by it.
 
     Tables are polars, pandas or pyarrow frames, or paths of files; columns that the schema does not name are ignored.
     `clone`, `get_params`, `set_params`, pipelines, cross-validation and searches work, down to single settings:
@@ -62,13 +73,17 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         valid_by: `random` draws them by the seed (a binary label keeps its rate), `time` takes the latest by the
             schema's time column, as future rows are what most recommenders meet.
         negatives: for implicit logs, negatives to be drawn for training and validation rows, as its `parts` say.
+        warm_start: folder of a bundle that the network starts from, as far as parts fit by name
+            (`fieldwise.warm_start`); `bundle_.about["warm_start"]` says what was taken. The bundle must not have been
+            trained on rows that this one is to be judged by. (Other estimators of scikit-learn give this name to
+            going on from their own last fit.)
         seed: of validation rows, negatives, initial weights, row order and dropout.
         verbose: show progress on standard error.
 
     After `fit`:
         bundle_: the fitted network with all that scoring and saving needs.
         result_: what training did: epochs, the best evaluation, the history; absent from a recipe's loaded bundle.
-        classes_: 0 and 1, after the label's rule (binary labels only).
+        classes_: 0 and 1, after the label's rule; a list of them with several labels (binary labels only).
         feature_names_in_, n_features_in_: the columns that the fields read, and how many.
 
     >>> from fieldwise.data.simulated import simulate
@@ -89,6 +104,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         valid_share: float = 0.1,
         valid_by: Literal["random", "time"] = "random",
         negatives: NegativeSampling | None = None,
+        warm_start: str | None = None,
         seed: int = 0,
         verbose: bool = False,
     ) -> None:
@@ -98,6 +114,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         self.valid_share = valid_share
         self.valid_by = valid_by
         self.negatives = negatives
+        self.warm_start = warm_start
         self.seed = seed
         self.verbose = verbose
 
@@ -125,7 +142,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         Args:
             X: a table; it needs the label's column only where `y` is left out.
             y: raw labels [N], to which the schema's rule is applied as to the column that they stand for. Give 0 and 1
-                (and no rule) where scikit-learn's own scorers are to compare them with predictions.
+                (and no rule) where scikit-learn's own scorers are to compare them with predictions. With several
+                labels a table with their columns.
             valid: a table with the label's column, to choose the epoch by, instead of rows held out of X.
 
         Errors:
@@ -137,12 +155,15 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         check_columns(rows.frame.columns, self.schema)
         given = None if valid is None else {"train": rows, "valid": labelled(valid, None, self.schema)}
         encoded = encode_parts(given or self._hold_out(rows), self.schema, seed=self.seed, negatives=self.negatives)
-        network, result = train_network(
-            self.model,
-            encoded.encoder.layout,
+        network = build_network(self.model, encoded.encoder.layout, self.seed, labels=len(self.schema.labels))
+        started = None
+        if self.warm_start is not None:
+            started = warm_start(network, encoded.encoder, Bundle.load(Path(self.warm_start)))
+        result = train_network(
+            network,
             encoded.parts["train"],
             encoded.parts["valid"],
-            label=self.schema.label,
+            labels=self.schema.labels,
             settings=self.training,
             seed=self.seed,
             progress=progress_for(type(self.model).__name__, quiet=not self.verbose),
@@ -152,6 +173,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             "result": result_to_plain(result),
             "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
         }
+        if started is not None:
+            about["warm_start"] = to_plain(started)
         samples = sample_rows(self.schema, encoded.parts["valid"].frame)
         self._set_fitted(Bundle(self.schema, encoded.encoder, self.model, network, samples, about))
         self.result_ = result
@@ -160,36 +183,47 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Classes 0 and 1 (1 at a probability of .5 or more), int64, or numbers within the label's range [N]."""
+        """Classes 0 and 1 (1 at a probability of .5 or more), int64, or numbers within the label's range [N].
+
+        With several labels [N, T], each by its own task, and float64 where one of them is a regression.
+        """
         predicted = self._fitted().predict(as_table(X))
-        return (predicted >= 0.5).astype(np.int64) if _is_binary(self) else predicted
+        if _all_binary(self):
+            return (predicted >= 0.5).astype(np.int64)
+        binary = [label.task == "binary" for label in self.schema.labels]
+        return np.where(binary, predicted >= 0.5, predicted)
 
-    @available_if(_is_binary)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of classes 0 and 1 [N, 2]; binary labels only."""
+    @available_if(_all_binary)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> np.ndarray | list[np.ndarray]:
+        """Probabilities of classes 0 and 1 [N, 2]; with several labels a list of them. Binary labels only."""
         logit = self._fitted().score(as_table(X))
-        return np.stack([sigmoid(-logit), sigmoid(logit)], axis=1)
+        both = [np.stack([sigmoid(-z), sigmoid(z)], axis=1) for z in (logit.T if logit.ndim == 2 else [logit])]
+        return both if self.schema.more_labels else both[0]
 
-    @available_if(_is_binary)  # type: ignore[untyped-decorator]
+    @available_if(_all_binary)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> np.ndarray:
-        """Logits of class 1 [N]; binary labels only."""
+        """Logits of class 1 [N], or [N, T] with several labels; binary labels only."""
         return self._fitted().score(as_table(X))
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """All metrics of the label's task over all rows of X, less those that the label's rule drops.
 
+        With several labels the main one's by their names, and the others' as `NAME.metric`.
+
         Args:
             X: a table; it needs the label's column only where `y` is left out, and the group's for group AUC.
-            y: raw labels [N], as in `fit`.
+            y: raw labels, as in `fit`.
         """
         bundle = self._fitted()
         rows = labelled(X, y, bundle.schema)
-        return Objective.of(bundle.schema.label).metrics(
+        return Objective.of(*bundle.schema.labels).metrics(
             rows.y.astype(np.float64), bundle.score(rows.frame), group_codes(rows.frame, bundle.schema)
         )
 
     def score(self, X: Any, y: Any = None) -> float:
         """What searches maximize: AUC for a binary label, R² for a regression label (as scikit-learn's regressors).
+
+        With several labels that of the main one.
 
         A departure: scikit-learn's classifiers give accuracy, which says little of a ranking.
         """
@@ -197,7 +231,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             return self.evaluate(X, y)["auc"]
         bundle = self._fitted()
         rows = labelled(X, y, bundle.schema)
-        return float(r2_score(rows.y, bundle.predict(rows.frame)))
+        predicted = bundle.predict(rows.frame)
+        return float(r2_score(rows.main, predicted if predicted.ndim == 1 else predicted[:, 0]))
 
     def recommend(
         self, log: Any, catalogue: Catalogue, user: str, *, n: int = 10, exclude_seen: bool = True
@@ -236,6 +271,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
         tags.target_tags.required = False  # the label may be a column of X
+        tags.target_tags.multi_output = bool(self.schema.more_labels)
         tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
         tags.no_validation = True
         return tags
@@ -248,11 +284,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         self.bundle_ = bundle
         self.feature_names_in_ = np.array(bundle.schema.columns, dtype=object)
         self.n_features_in_ = len(bundle.schema.columns)
-        if _is_binary(self):
-            self.classes_ = np.array([0, 1])
+        if _all_binary(self):
+            classes = [np.array([0, 1]) for _ in bundle.schema.labels]
+            self.classes_ = classes if bundle.schema.more_labels else classes[0]
 
     def _hold_out(self, rows: LabelledRows) -> dict[str, LabelledRows]:
-        y = rows.y if _is_binary(self) else None
+        y = rows.main if _is_binary(self) else None
         time = self.schema.time if self.valid_by == "time" else None
         stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time)
         return {"train": rows.take(stay), "valid": rows.take(held)}

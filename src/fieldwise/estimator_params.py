@@ -13,7 +13,7 @@ import polars as pl
 
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encoder import check_table
-from fieldwise.data.labels import LabelledRows, read_label
+from fieldwise.data.labels import LabelledRows, read_labels
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.tables import as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
@@ -89,6 +89,8 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"valid_by must be 'random' or 'time', found {by!r}")
     if by == "time" and schema.time is None:
         raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
+    if not isinstance(params["warm_start"], str | None):
+        raise ConfigError(f"warm_start must be the folder of a bundle, as text, found {params['warm_start']!r}")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"seed must be a whole number, found {seed!r}")
     check_seed(seed)
@@ -102,6 +104,7 @@ class _Saved:
     valid_share: float = 0.1
     valid_by: Literal["random", "time"] = "random"
     negatives: NegativeSampling | None = None
+    warm_start: str | None = None
     seed: int = 0
 
 
@@ -122,7 +125,12 @@ def params_from_plain(data: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def labelled(X: Any, y: Any, schema: Schema) -> LabelledRows:
-    """A table's rows with targets; raw labels `y` [N], where given, stand in the label's column.
+    """A table's rows with targets; raw labels `y`, where given, stand in the label's column.
+
+    Args:
+        X: the table.
+        y: one label's values [N]; with several labels a table of N rows with their columns.
+        schema: what the columns mean.
 
     Errors:
         DataError: not one label for each of the table's rows, labels of several kinds, outside the label's rule, or
@@ -130,8 +138,26 @@ def labelled(X: Any, y: Any, schema: Schema) -> LabelledRows:
     """
     frame = as_table(X)
     check_table(frame, schema)
-    column = schema.label.column
-    return read_label(frame if y is None else frame.with_columns(_column(y, column, frame.height)), schema.label)
+    if y is not None and schema.more_labels:
+        frame = frame.with_columns(_columns(y, schema, frame.height))
+    elif y is not None:
+        frame = frame.with_columns(_column(y, schema.label.column, frame.height))
+    return read_labels(frame, schema.labels)
+
+
+def _columns(y: Any, schema: Schema, rows: int) -> list[pl.Series]:
+    names = list(dict.fromkeys(label.column for label in schema.labels))
+    rule = f"with several labels y must be a table with their columns {', '.join(names)}"
+    try:
+        table = as_table(y)
+    except DataError as e:
+        raise DataError(f"{rule}, or be left out where X has them: {e}") from None
+    absent = [name for name in names if name not in table.columns]
+    if absent:
+        raise DataError(f"{rule}, found no {absent[0]!r} among {', '.join(table.columns)}")
+    if table.height != rows:
+        raise DataError(f"{rule}, one row for each of the table's {rows} rows, found {table.height} rows")
+    return [table.get_column(name) for name in names]
 
 
 def _column(y: Any, name: str, rows: int) -> pl.Series:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from torch import nn
 
 from fieldwise.bundle import Bundle, sample_rows
 from fieldwise.config import nearest, to_plain
@@ -22,13 +23,14 @@ from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
-from fieldwise.models.build import model_to_dict
+from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.recipe import DataSettings, Recipe
 from fieldwise.schema import Schema
 from fieldwise.training.fit import FitResult
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Progress
 from fieldwise.training.train import result_to_plain, train_network
+from fieldwise.warm_start import WarmStart, warm_start
 
 __all__ = ["Run", "load_frame", "prepare_recipe", "rows_digest", "train_recipe"]
 
@@ -40,7 +42,8 @@ class Run:
     """One trained recipe.
 
     Args:
-        best_possible: metrics of the true probabilities on the test rows, where the data know them.
+        best_possible: metrics of the main label's true probabilities on the test rows, where the data know them.
+        warm_start: what the network started from, where the recipe names a bundle.
     """
 
     recipe: Recipe
@@ -52,6 +55,7 @@ class Run:
     best_possible: Mapping[str, float] | None
     counts: Mapping[str, int]
     seconds: float
+    warm_start: WarmStart | None = None
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON: recipe, parameters, epochs, seconds, validation and test metrics, settings."""
@@ -72,6 +76,8 @@ class Run:
         }
         if self.best_possible is not None:
             record["best_possible"] = dict(self.best_possible)
+        if self.warm_start is not None:
+            record["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
         return record
 
 
@@ -94,7 +100,14 @@ def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
 def prepare_recipe(recipe: Recipe, data_dir: Path, frame: pl.DataFrame | None = None) -> Prepared:
     """Load (unless `frame` is given), split and encode a recipe's data; the encoded columns are mapped from disk."""
     frame = load_frame(recipe.data, data_dir) if frame is None else frame
-    prepared = prepare(frame, recipe.schema, split=recipe.split, seed=recipe.seed, negatives=recipe.negatives)
+    prepared = prepare(
+        frame,
+        recipe.schema,
+        split=recipe.split,
+        seed=recipe.seed,
+        negatives=recipe.negatives,
+        history=recipe.history,
+    )
     # A mapping outlives the name of its file; where a system holds on to mapped files, its own cleaning finds them.
     with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
         return dataclasses.replace(
@@ -106,19 +119,27 @@ def prepare_recipe(recipe: Recipe, data_dir: Path, frame: pl.DataFrame | None = 
 
 
 def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
-    """Train, restore the best weights, evaluate validation and, once, test rows."""
+    """Train, restore the best weights, evaluate validation and, once, test rows.
+
+    Errors:
+        BundleError: the recipe's warm_start is no bundle that can be read. ConfigError: nothing of it fits the model.
+    """
     began = time.perf_counter()
-    network, result = train_network(
-        recipe.model,
-        prepared.encoder.layout,
+    digest = rows_digest(prepared.test.frame, recipe.schema)
+    labels = recipe.schema.labels
+    network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(labels))
+    started = None if recipe.warm_start is None else _start(network, prepared, Path(recipe.warm_start), digest)
+    result = train_network(
+        network,
         prepared.train,
         prepared.valid,
-        label=recipe.schema.label,
+        labels=labels,
         settings=recipe.training,
         seed=recipe.seed,
         progress=progress,
     )
-    test = evaluate(network, prepared.test.table, Objective.of(recipe.schema.label), prepared.test.group)
+    objective, by_loss = Objective.of(*labels), recipe.training.monitor == "loss"
+    test = evaluate(network, prepared.test.table, objective, prepared.test.group, loss=by_loss)
     run = Run(
         recipe=recipe,
         bundle=Bundle(
@@ -131,10 +152,11 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
         best_possible=_best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
         counts=prepared.counts,
         seconds=time.perf_counter() - began,
+        warm_start=started,
     )
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
-        "run": {**run.record(), "test_digest": rows_digest(prepared.test.frame, recipe.schema)},
+        "run": {**run.record(), "test_digest": digest},
         "history": result_to_plain(result)["history"],
     }
     return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
@@ -142,9 +164,15 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
 
 def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
     """SHA-256 over what a schema reads of a table's rows, in their order: are they those of a former run?"""
-    columns = dict.fromkeys([*schema.keys, *schema.columns, schema.label.column])
+    columns = dict.fromkeys([*schema.keys, *schema.columns, *(label.column for label in schema.labels)])
     text = frame.select([c for c in columns if c in frame.columns]).write_ndjson()
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _start(network: nn.Module, prepared: Prepared, folder: Path, digest: str) -> WarmStart:
+    bundle = Bundle.load(folder)
+    report = warm_start(network, prepared.encoder, bundle)
+    return dataclasses.replace(report, same_test_rows=bundle.about.get("run", {}).get("test_digest") == digest)
 
 
 def _mapped(part: Part, folder: Path) -> Part:
@@ -159,4 +187,5 @@ def _best_possible(part: Part) -> dict[str, float] | None:
     if not (column.dtype.is_float() and column.is_between(0, 1, closed="none").all()):
         return None
     p = column.to_numpy()
-    return binary_metrics(part.y.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)
+    y = part.y if part.y.ndim == 1 else part.y[:, 0]
+    return binary_metrics(y.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)

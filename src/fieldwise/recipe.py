@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldwise.config import nearest, parse, to_plain
+from fieldwise.data.history import HistorySettings
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.split_settings import RandomSplit, SplitSettings
 from fieldwise.errors import ConfigError
@@ -20,7 +21,7 @@ __all__ = ["DataSettings", "Recipe", "check_seed", "load_recipe", "recipe_names"
 
 RECIPES = Path(__file__).parent / "recipes"
 CHOICES = ("kind", "name", "task")
-SECTIONS = ("data", "schema", "split", "negatives", "model", "training", "seed", "description")
+SECTIONS = ("data", "schema", "split", "negatives", "history", "model", "training", "warm_start", "seed", "description")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,8 @@ class Recipe:
     """One run, ready to train.
 
     Args:
+        warm_start: folder of a bundle that the network starts from (`fieldwise.warm_start`), such as a trained FM for
+            an AFM. A relative path in a recipe file counts from that file's folder.
         seed: of split, negatives, initial weights, row order and dropout.
     """
 
@@ -68,7 +71,9 @@ class Recipe:
     model: ModelSettings
     split: SplitSettings = field(default_factory=RandomSplit)
     negatives: NegativeSampling | None = None
+    history: HistorySettings | None = None
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    warm_start: str | None = None
     description: str = ""
     seed: int = 0
 
@@ -96,8 +101,10 @@ class Recipe:
             schema=Schema.from_dict(top.schema, f"recipe {name}.schema"),
             split=top.split,
             negatives=top.negatives,
+            history=top.history,
             model=model_from_dict(top.model, f"recipe {name}.model"),
             training=top.training,
+            warm_start=top.warm_start,
             seed=top.seed,
         )
 
@@ -109,7 +116,9 @@ class _Top:
     model: dict[str, Any]
     split: SplitSettings = field(default_factory=RandomSplit)
     negatives: NegativeSampling | None = None
+    history: HistorySettings | None = None
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    warm_start: str | None = None
     description: str = ""
     seed: int = 0
 
@@ -184,11 +193,13 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
     return _merge(_read(other, name, (*seen, file.resolve())), settings)
 
 
-def _anchor(settings: Mapping[str, Any], folder: Path) -> None:
-    """A relative `data.path` counts from `folder`, wherever the run is started and the bundle evaluated."""
+def _anchor(settings: dict[str, Any], folder: Path) -> None:
+    """A relative `data.path` or `warm_start` counts from `folder`, wherever a run is started and a bundle evaluated."""
     data = settings.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
         data["path"] = str((folder / data["path"]).resolve())
+    if isinstance(settings.get("warm_start"), str):
+        settings["warm_start"] = str((folder / settings["warm_start"]).resolve())
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Catalogue:
 def recommend(
     bundle: Bundle, log: pl.DataFrame, catalogue: Catalogue, user: str, *, n: int = 10, exclude_seen: bool = True
 ) -> pl.DataFrame:
-    """The n items of highest score for a user, in the context of the user's last row in the log.
+    """The n items of highest score (by the main label) for a user, in the context of the user's last row in the log.
 
     Args:
         bundle: scores the rows.
@@ -63,7 +63,8 @@ def recommend(
     taken = {f.column for f in bundle.schema.with_role("item")} | {catalogue.item, catalogue.title}
     others = [c for c in bundle.schema.columns if c not in taken]
     rows = items.select([c for c in items.columns if c in taken]).join(last.select(others), how="cross")
-    scored = rows.select(shown).with_columns(pl.Series(SCORE, bundle.predict(rows)))
+    predicted = bundle.predict(rows)
+    scored = rows.select(shown).with_columns(pl.Series(SCORE, predicted if predicted.ndim == 1 else predicted[:, 0]))
     return scored.sort([SCORE, catalogue.item], descending=[True, False]).head(n)
 
 

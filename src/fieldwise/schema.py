@@ -1,7 +1,6 @@
 """What the columns of a table mean. A schema is written in Python or TOML, or inferred (`fieldwise.data.infer`)."""
 
 import dataclasses
-import math
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
@@ -9,14 +8,14 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from fieldwise.config import parse, to_plain
+from fieldwise.config import nearest, parse, to_plain
 from fieldwise.errors import SchemaError
+from fieldwise.label import Label
 
 __all__ = ["Bag", "Categorical", "Field", "Label", "Numeric", "Pooling", "Role", "Schema", "Sequence"]
 
 Role = Literal["user", "item", "context"]
 Pooling = Literal["mean", "sum", "max"]
-Scalar = bool | int | float | str
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,7 @@ class Bag:
     Args:
         separator: what stands between values in a text cell.
         pooling: how the values' vectors become one.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field uses too.
     """
 
     name: str
@@ -95,11 +95,12 @@ class Bag:
     pooling: Pooling = "mean"
     min_count: int = 1
     hash_buckets: int | None = None
+    shares: str | None = None
     kind: Literal["bag"] = "bag"
 
     def __post_init__(self) -> None:
         _finish_field(self)
-        _check_vocabulary(self.name, self.min_count, self.hash_buckets)
+        _check_vocabulary(self.name, self.min_count, self.hash_buckets, self.shares)
         if not self.separator:
             raise SchemaError(f"field {self.name!r}: separator must not be empty")
 
@@ -111,6 +112,8 @@ class Sequence:
     Args:
         max_length: only the newest so many values are kept.
         pooling: for models that take no order.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field uses too: a history of items
+            names the item's field, as DIN needs it.
     """
 
     name: str
@@ -122,11 +125,12 @@ class Sequence:
     pooling: Pooling = "mean"
     min_count: int = 1
     hash_buckets: int | None = None
+    shares: str | None = None
     kind: Literal["sequence"] = "sequence"
 
     def __post_init__(self) -> None:
         _finish_field(self)
-        _check_vocabulary(self.name, self.min_count, self.hash_buckets)
+        _check_vocabulary(self.name, self.min_count, self.hash_buckets, self.shares)
         if not self.separator:
             raise SchemaError(f"field {self.name!r}: separator must not be empty")
         _check_count(f"field {self.name!r}: max_length", self.max_length)
@@ -135,73 +139,21 @@ class Sequence:
 Field = Categorical | Numeric | Bag | Sequence
 
 
-@dataclass(frozen=True)
-class Label:
-    """What is predicted.
-
-    Args:
-        column: the table's column.
-        task: `binary` (a probability, cross-entropy) or `regression` (a number, squared error).
-        positive_above: binary: numbers above this are positive, all others negative.
-        positive_values: binary: these values are positive, all others negative.
-            With neither rule the column must hold 0 and 1 (or false and true) alone.
-        drop_values: rows with these values are left out, and counted.
-        range: regression: the targets' least and greatest value; predictions are clipped to it.
-
-    >>> Label("rating", positive_above=3, drop_values=(3,)).task
-    'binary'
-    """
-
-    column: str
-    _: KW_ONLY
-    task: Literal["binary", "regression"] = "binary"
-    positive_above: float | None = None
-    positive_values: tuple[Scalar, ...] | None = None
-    drop_values: tuple[Scalar, ...] = ()
-    range: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.column:
-            raise SchemaError("a label needs a column, found an empty name")
-        _check_choices(self, "label")
-        object.__setattr__(self, "drop_values", tuple(self.drop_values))
-        if self.positive_values is not None:
-            object.__setattr__(self, "positive_values", tuple(self.positive_values))
-            if not self.positive_values:
-                raise SchemaError("a label's positive_values must name at least one value, found none")
-        if self.range is not None:
-            object.__setattr__(self, "range", tuple(self.range))
-        for value in (*self.drop_values, *(self.positive_values or ())):
-            if isinstance(value, float) and not math.isfinite(value):
-                raise SchemaError(f"a label's positive_values and drop_values must be finite, found {value}")
-        if self.positive_above is not None and not math.isfinite(self.positive_above):
-            raise SchemaError(f"a label's positive_above must be finite, found {self.positive_above}")
-        if self.positive_above is not None and self.positive_values is not None:
-            raise SchemaError("a label takes positive_above or positive_values, not both")
-        has_rule = self.positive_above is not None or self.positive_values is not None
-        if self.task == "regression" and has_rule:
-            raise SchemaError("a regression label takes no positive rule: leave out positive_above and positive_values")
-        if self.task == "binary" and self.range is not None:
-            raise SchemaError("a binary label takes no range: it is for task = 'regression'")
-        if self.range is not None:
-            finite = len(self.range) == 2 and all(math.isfinite(bound) for bound in self.range)
-            if not finite or not self.range[0] < self.range[1]:
-                raise SchemaError(f"a label's range must be two finite numbers that rise, found {list(self.range)}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Schema:
     """The fields of a table, its label, and the columns that order, group and name rows.
 
     Args:
         fields: what models see, in this order.
-        label: what they predict.
+        label: what they predict: the main label, which splits, negative sampling and the choice of the epoch go by.
+        more_labels: further labels that are learned beside it, by one head each over the same embedding table.
         time: column that orders rows (splits by time).
         group: column whose values group AUC is computed within, usually the user.
         keys: columns that name a row in predictions and reports.
 
     Errors:
-        SchemaError: no field, a name or the label used twice.
+        SchemaError: no field, a name used twice, a label's column read as something else, a field that shares the rows
+            of what is no Categorical field.
 
     >>> schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("click"))
     >>> Schema.from_toml(schema.to_toml()) == schema
@@ -210,6 +162,7 @@ class Schema:
 
     fields: tuple[Field, ...]
     label: Label
+    more_labels: tuple[Label, ...] = ()
     time: str | None = None
     group: str | None = None
     keys: tuple[str, ...] = field(default=())
@@ -219,19 +172,33 @@ class Schema:
             raise SchemaError(f"keys must be a list of columns, found the text {self.keys!r}: write [{self.keys!r}]")
         object.__setattr__(self, "fields", tuple(self.fields))
         object.__setattr__(self, "keys", tuple(dict.fromkeys(self.keys)))
+        if isinstance(self.more_labels, Label):
+            raise SchemaError(f"more_labels must be a list of labels, found the label {self.more_labels.name!r}")
+        object.__setattr__(self, "more_labels", tuple(self.more_labels))
         if not self.fields:
             raise SchemaError("a schema needs at least one field, found none")
         repeated = [name for name, n in Counter(f.name for f in self.fields).items() if n > 1]
         if repeated:
             raise SchemaError(f"field names must be unique, found {repeated[0]!r} more than once")
-        leaking = [f.name for f in self.fields if f.column == self.label.column]
-        if leaking:
-            raise SchemaError(f"field {leaking[0]!r} reads the label's column {self.label.column!r}: remove the field")
+        _check_shares(self.fields)
+        repeated = [name for name, n in Counter(label.name for label in self.labels).items() if n > 1]
+        if repeated:
+            raise SchemaError(f"labels' names must be unique, found {repeated[0]!r} more than once: give each a name")
+        for label in self.labels:
+            leaking = [f.name for f in self.fields if f.column == label.column]
+            if leaking:
+                raise SchemaError(f"field {leaking[0]!r} reads the label's column {label.column!r}: remove the field")
+        label_columns = [label.column for label in self.labels]
         for what, column in (("time", self.time), ("group", self.group)):
-            if column == self.label.column:
+            if column in label_columns:
                 raise SchemaError(f"{what} must not be the label's column {column!r}: name another column or none")
             if column == "":
                 raise SchemaError(f"{what} must name a column, found an empty name: leave it out where there is none")
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """All labels, the main one first."""
+        return (self.label, *self.more_labels)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -245,6 +212,8 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for TOML or JSON."""
         plain: dict[str, Any] = to_plain(self)
+        if not self.more_labels:
+            del plain["more_labels"]  # an empty list there would forbid a [[more_labels]] added by hand
         return plain
 
     @classmethod
@@ -297,7 +266,27 @@ def _check_count(what: str, count: object) -> None:
         raise SchemaError(f"{what} must be a whole number of at least 1, found {count!r}")
 
 
-def _check_vocabulary(name: str, min_count: int, hash_buckets: int | None) -> None:
+def _check_vocabulary(name: str, min_count: int, hash_buckets: int | None, shares: str | None = None) -> None:
     _check_count(f"field {name!r}: min_count", min_count)
     if hash_buckets is not None:
         _check_count(f"field {name!r}: hash_buckets", hash_buckets)
+    if shares is not None and (min_count, hash_buckets) != (1, None):
+        raise SchemaError(
+            f"field {name!r} shares the rows of {shares!r}, whose min_count and hash_buckets count: leave out its own"
+        )
+
+
+def _check_shares(fields: tuple[Field, ...]) -> None:
+    """What a field shares is another, Categorical field of the schema."""
+    by_name = {f.name: f for f in fields}
+    for f in fields:
+        if not isinstance(f, (Bag, Sequence)) or f.shares is None:
+            continue
+        other = by_name.get(f.shares)
+        if not isinstance(other, Categorical):
+            found = "no field of that name" if other is None else f"one of kind {other.kind!r}"
+            possible = [name for name, f in by_name.items() if isinstance(f, Categorical)]
+            raise SchemaError(
+                f"field {f.name!r}: shares must name a Categorical field of the schema, found {f.shares!r}, {found}: "
+                + (nearest(f.shares, possible) if possible else "add one")
+            )

@@ -370,6 +370,70 @@ def test_data_simulate_is_the_recipes_log(fieldwise, tmp_path):
     )
 
 
+# Several labels
+
+SECOND = [
+    "--set", "schema.more_labels=[{column='price', name='dear', positive_above=0.5}]",
+    "--set", "schema.fields=[{kind='categorical', name='user', role='user'}, {kind='bag', name='tags', role='item'}]",
+]  # fmt: skip
+
+
+@pytest.fixture
+def two_labels(fieldwise, recipe):
+    code, out, err = fieldwise("train", recipe, *SECOND, "--out", "two", "--json", "--quiet")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_train_and_evaluate_show_every_labels_metrics(fieldwise, recipe, two_labels, log):
+    assert {"auc", "logloss", "dear.auc", "dear.logloss"} <= two_labels["test"].keys()
+    assert "loss" not in two_labels["test"]
+    code, out, _ = fieldwise("evaluate", "two", "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"] == pytest.approx(two_labels["test"], abs=1e-6)
+    code, out, err = fieldwise("train", recipe, *SECOND, "--set", "training.monitor=loss", "--out", "by-loss")
+    assert code == 0
+    assert re.search(r"^ dear\.auc +0\.\d{4} +0\.\d{4}", out, re.M)
+    assert re.search(r"^ loss +\d\.\d{4} +\d\.\d{4}", out, re.M)
+    looks = [line for line in err.splitlines() if " epoch " in line]
+    assert all(re.search(r": train loss \S+, valid loss \S+ auc \S+ logloss \S+, [\d,]+ rows/s", x) for x in looks)
+
+
+def test_changed_values_of_the_second_label_are_other_test_rows(fieldwise, two_labels, log):
+    log.with_columns(price=1 - pl.col("price")).write_csv("log.csv")
+    code, _, err = fieldwise("evaluate", "two")
+    assert code == 2
+    assert "the recipe's test rows must be those of the training run" in err
+
+
+def test_predict_writes_a_column_a_label(fieldwise, two_labels, log):
+    log.drop("click", "price").write_csv("new.csv")
+    code, _, err = fieldwise("predict", "two", "--data", "new.csv", "--out", "out.csv", "--score-column", "p")
+    assert code == 0
+    assert "written to out.csv (row_id, user, p, p.dear)" in err
+    found = pl.read_csv("out.csv")
+    assert found.columns == ["row_id", "user", "p", "p.dear"]
+    np.testing.assert_allclose(found.select("p", "p.dear").to_numpy(), Bundle.load(Path("two")).predict(log), rtol=1e-6)
+    log.rename({"row_id": "score.dear"}).write_csv("new.csv")
+    schema = dataclasses.replace(Bundle.load(Path("two")).schema, keys=("score.dear",))
+    dataclasses.replace(Bundle.load(Path("two")), schema=schema).save(Path("keyed"))
+    code, _, err = fieldwise("predict", "keyed", "--data", "new.csv", "--out", "out.csv")
+    assert code == 2
+    assert "'score.dear' names the rows: give another --score-column" in err
+
+
+def test_describe_names_the_labels(fieldwise, recipe):
+    facts = json.loads(fieldwise("describe", recipe, *SECOND, "--json")[1])
+    assert facts["labels"] == [
+        {"name": "click", "task": "binary", "weight": 1.0},
+        {"name": "dear", "task": "binary", "weight": 1.0},
+    ]
+    rows = sum(f["rows"] for f in facts["fields"])
+    assert facts["parameter_count"] == rows * 4 + 2 * (rows + 1)
+    assert "labels: click (binary), dear (binary)" in fieldwise("describe", recipe, *SECOND)[1]
+    assert "labels:" not in fieldwise("describe", recipe)[1]
+
+
 # demo
 
 

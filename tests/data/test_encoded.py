@@ -1,5 +1,6 @@
 """Batches against a plain row-by-row assembly over every mixture of fields; saving against a crash at each step."""
 
+import dataclasses
 import json
 import shutil
 import tempfile
@@ -178,6 +179,20 @@ def test_save_and_open_give_the_same_table_and_batches(tmp_path: Path) -> None:
     assert_same(back, table)
     for (one, y), (other, z) in zip(back.batches(16), table.batches(16), strict=True):
         assert all(torch.equal(a, b) for a, b in zip((*one, y), (*other, z), strict=True))
+
+
+def test_targets_of_several_labels_stay_beside_their_rows(tmp_path: Path) -> None:
+    y = np.arange(150, dtype=np.float32).reshape(50, 3)
+    table = dataclasses.replace(encoded(), y=y)
+    table.save(tmp_path / "t")
+    back = EncodedTable.open(tmp_path / "t")
+    assert_same(back, table)
+    assert back.nbytes == encoded().nbytes + 50 * 2 * 4
+    order = torch.tensor([7, 3, 49])
+    _, picked = back.batch(order)
+    assert picked is not None
+    np.testing.assert_array_equal(picked.numpy(), y[order.numpy()])
+    assert [tuple(part.shape) for _, part in back.batches(16) if part is not None] == [(16, 3)] * 3 + [(2, 3)]
 
 
 @settings(max_examples=15)  # each waits for the disk

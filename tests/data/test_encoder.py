@@ -465,3 +465,94 @@ def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -
     encoder.transform(pool)
     assert calls_of(lambda: encoder.transform(many)) == calls_of(lambda: encoder.transform(pool))
     assert calls_of(lambda: Encoder.fit(many, schema)) == calls_of(lambda: Encoder.fit(pool, schema))
+
+
+SHARING = schema_of(
+    Sequence("seen", max_length=3, shares="film"), Categorical("user"), Categorical("film"), Bag("top", shares="film")
+)
+
+
+def sharing_rows(rows: int = 60, seed: int = 0) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+
+    def several() -> list[str]:
+        return ["|".join(f"m{k}" for k in rng.integers(0, 9, rng.integers(0, 5))) for _ in range(rows)]
+
+    film = [f"m{k}" for k in rng.integers(0, 7, rows)]
+    return pl.DataFrame({"seen": several(), "user": rng.integers(0, 5, rows), "film": film, "top": several()})
+
+
+def test_a_field_that_shares_reads_the_other_fields_rows() -> None:
+    frame = sharing_rows()
+    encoder = Encoder.fit(frame, SHARING)
+    seen, user, film, top = encoder.layout.fields
+    assert [(f.offset, f.rows) for f in (user, film)] == [(0, 7), (7, 9)]
+    assert [(f.offset, f.rows, f.shares) for f in (seen, top)] == [(7, 9, "film")] * 2
+    assert (user.shares, film.shares, encoder.layout.num_rows) == (None, None, 16)
+    other = sharing_rows(seed=1)
+    row_of = dict(zip(frame["film"], [row[2][0][0] for row in local_rows(encoder.transform(frame))], strict=True))
+    for cells, row in zip(other.to_dicts(), local_rows(encoder.transform(other)), strict=True):
+        for name, found, keep in (("seen", row[0][0], 3), ("top", row[3][0], 9)):
+            films = [f for f in cells[name].split("|") if f][-keep:]
+            assert found == ([row_of.get(f, 1) for f in films] or [0])  # no training row is of m7 or m8
+
+
+def test_a_shared_vocabulary_is_learned_from_the_other_column_of_training_rows_alone() -> None:
+    frame = sharing_rows()
+    encoder = Encoder.fit(frame, SHARING)
+    assert Encoder.fit(frame.with_columns(seen=pl.lit("m1|m1|m8"), top=pl.lit("m2")), SHARING) == encoder
+    alone = Encoder.fit(frame, schema_of(Categorical("film")))
+    assert encoder.fitted[0] == encoder.fitted[2] == encoder.fitted[3] == alone.fitted[0]
+    unseen = pl.DataFrame({"seen": ["m1|m8"], "user": [0], "film": ["m8"], "top": ["m7|m8|m1|m2"]})
+    assert encoder.unseen(unseen) == {"seen": 0.5, "user": 0.0, "film": 1.0, "top": 0.5}
+
+
+def test_json_holds_a_shared_vocabulary_once() -> None:
+    frame = sharing_rows()
+    encoder = Encoder.fit(frame, SHARING)
+    text = encoder.to_json()
+    assert text.count('"m1"') == 1
+    back = Encoder.from_json(text)
+    assert back == encoder
+    assert back.layout == encoder.layout
+    np.testing.assert_array_equal(back.transform(frame).bag_ids, encoder.transform(frame).bag_ids)
+    data = json.loads(text)
+    del data["fields"][2]["fitted"]
+    with pytest.raises(DataError, match="the encoder holds nothing learned for field 'seen'; save the bundle again"):
+        Encoder.from_json(json.dumps(data), "the encoder")
+
+
+def test_a_shared_hashed_field_hashes_alike() -> None:
+    schema = schema_of(Categorical("film", hash_buckets=50), Sequence("seen", shares="film"))
+    encoder = Encoder.fit(pl.DataFrame({"film": ["a"], "seen": ["a"]}), schema)
+    films = [f"new{k}" for k in range(30)]
+    table = encoder.transform(pl.DataFrame({"film": films, "seen": films}))
+    assert table.ids[:, 0].tolist() == table.bag_ids.tolist()
+    assert encoder.layout.num_rows == 51
+
+
+@pytest.mark.parametrize("cells", ["m1;m2", "", None, "9"])
+@pytest.mark.parametrize("buckets", [None, 5])
+def test_a_shared_field_without_any_value_of_the_other_is_refused(cells: str | None, buckets: int | None) -> None:
+    schema = schema_of(Categorical("film", hash_buckets=buckets), Sequence("seen", shares="film"))
+    frame = pl.DataFrame({"film": ["m1", "m2"], "seen": pl.Series([cells] * 2, dtype=pl.String)})
+    if buckets and cells:
+        Encoder.fit(frame, schema)  # hashed, every value has a row
+        return
+    with pytest.raises(
+        DataError, match=r"no training row's column 'seen' \(field 'seen'\) holds a value of field 'film'"
+    ):
+        Encoder.fit(frame, schema)
+
+
+@given(st.lists(st.none() | st.lists(st.none() | st.integers(0, 5), max_size=6)), st.integers(1, 4))
+def test_lists_of_numbers_encode_as_the_same_lists_of_text(cells: list[list[int | None] | None], length: int) -> None:
+    encoder = fitted(Sequence("s", max_length=length), ["1|2|3|5"])
+    numbers = pl.Series(cells, dtype=pl.List(pl.Int64))
+    texts = numbers.cast(pl.List(pl.String))
+    found, truth = (encode(encoder, cells) for cells in (numbers, texts))
+    joined = [None if c is None else "|".join("" if x is None else str(x) for x in c) for c in cells]
+    plain = encode(encoder, pl.Series(joined, dtype=pl.String))
+    for name in ("bag_ids", "bag_offsets"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(truth, name), strict=True)
+        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name), strict=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.data.labels import read_label
+from fieldwise.data.labels import read_label, read_labels
 from fieldwise.errors import DataError
 from fieldwise.schema import Label
 
@@ -111,3 +111,55 @@ def test_a_rule_for_other_spellings_is_refused_not_all_negative():
     with pytest.raises(DataError, match=r"\['>50K'\] must occur in column 'income', found only '<=50K\.', "):
         read_label(frame, label)
     assert read_label(frame, label, all_negative=True).y.tolist() == [0, 0]
+
+
+# Several labels
+
+SEVERAL = (
+    Label("rating", positive_above=3, drop_values=(3,)),
+    Label("minutes", task="regression", range=(0, 100), drop_values=(0,)),
+    Label("rating", name="loved", positive_values=(5,)),
+)
+
+
+def watched(**columns: list[object]) -> pl.DataFrame:
+    given = {"rating": [5, 3, 1, 4, 3, 2], "minutes": [90.0, 80, 0, 7.5, 0, 3]} | columns
+    return pl.DataFrame({"row": range(6), **given})
+
+
+def test_a_row_that_any_label_drops_is_dropped_and_counted_once() -> None:
+    rows = read_labels(watched(), SEVERAL)
+    assert rows.frame["row"].to_list() == [0, 3, 5]
+    assert rows.y.tolist() == [[1, 90, 1], [1, 7.5, 0], [0, 3, 0]]
+    assert rows.dropped == 3
+    assert (rows.y.dtype, rows.y.flags.writeable) == (np.float32, True)
+    assert rows.main.tolist() == [1, 1, 0]
+    some = rows.take(np.array([2, 0]))
+    assert (some.y.tolist(), some.main.tolist(), some.dropped) == ([[0, 3, 0], [1, 90, 1]], [0, 1], 0)
+
+
+def test_one_label_of_several_reads_as_if_alone() -> None:
+    alone = [read_label(watched().filter(pl.col("row").is_in([0, 3, 5])), label).y for label in SEVERAL]
+    np.testing.assert_array_equal(read_labels(watched(), SEVERAL).y, np.stack(alone, axis=1))
+    assert read_labels(watched(), SEVERAL[:1]).y.shape == (4,)
+
+
+def test_what_a_dropped_row_holds_in_other_labels_is_not_looked_at() -> None:
+    frame = watched(minutes=[90.0, None, 0, 7.5, 500, 3])  # rows 1 and 4 are dropped by their rating
+    assert read_labels(frame, SEVERAL).dropped == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"minutes": [90, 80, 0, None, 0, 3]}, "1 of 6 rows have none in column 'minutes', the first is row 3 "),
+        ({"minutes": [90, 80, 0, 7, 0, 101]}, r"range \[0, 100\]: column 'minutes' holds 101 in row 5 "),
+        ({"rating": [4, 3, 1, 4, 3, 2]}, r"positive_values \[5\] must occur in column 'rating'"),
+        ({"rating": [3, 3, 5, 3, 3, 3]}, "all 6 have a label in drop_values of column 'rating' or 'minutes'"),
+    ],
+)
+def test_faults_name_the_label_that_has_them(columns: dict[str, list[object]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_labels(watched(**columns), SEVERAL)
+    with pytest.raises(DataError, match="the label's column 'minutes' must be in the table"):
+        read_labels(watched().drop("minutes"), SEVERAL)

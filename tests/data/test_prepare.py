@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise.data import prepare as module
-from fieldwise.data.labels import read_label
+from fieldwise.data.labels import read_label, read_labels
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import Part, Prepared, encode_parts, group_codes, prepare
 from fieldwise.data.split_settings import ColumnSplit, RandomSplit, TimeSplit
-from fieldwise.errors import DataError, SchemaError
+from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 
@@ -269,7 +269,7 @@ def test_columns_that_the_schema_names_must_be_there(setting: dict[str, str]) ->
 
 def test_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(module, "read_label", lambda *a: calls.append(a) or read_label(*a))
+    monkeypatch.setattr(module, "read_labels", lambda *a: calls.append(a) or read_labels(*a))
     prepare(ratings(), SCHEMA, split=BY_PART, seed=0)
     assert len(calls) == 1
 
@@ -339,3 +339,62 @@ def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -
     prepare(short, SCHEMA, split=BY_PART, seed=0)
     few, many = (calls_of(lambda f=f: prepare(f, SCHEMA, split=BY_PART, seed=0)) for f in (short, long))
     assert few == many
+
+
+# Several labels
+
+LOVED = Label("rating", name="loved", positive_values=(5,))
+
+
+def test_several_labels_are_columns_of_the_targets_and_the_main_one_stratifies() -> None:
+    frame = ratings().with_columns(minutes=pl.col("price") * 10)
+    schema = dataclasses.replace(SCHEMA, more_labels=(LOVED, Label("minutes", task="regression")))
+    split = RandomSplit(valid=0.2, test=0.2, stratify=True)
+    prepared, one = (prepare(frame, s, split=split, seed=0) for s in (schema, SCHEMA))
+    assert prepared.counts == one.counts
+    assert prepared.counts["dropped_by_label"] == frame.filter(rating=3).height
+    for name in PARTS:
+        part, alone = getattr(prepared, name), getattr(one, name)
+        assert part.frame.equals(alone.frame)
+        rating = part.frame["rating"].to_numpy()
+        expected = np.stack([rating > 3, rating == 5, part.frame["minutes"].to_numpy()], axis=1).astype(np.float32)
+        np.testing.assert_array_equal(part.y, expected, strict=True)
+        assert alone.y.shape == (len(part.table),)
+
+
+@pytest.mark.parametrize("only", ["positive", "negative"])
+def test_each_binary_label_needs_both_classes_in_each_part(only: str) -> None:
+    wrong = pl.col("part") == "valid"
+    frame = ratings().with_columns(loved=pl.when(wrong).then(only == "positive").otherwise(pl.col("rating") == 5))
+    schema = dataclasses.replace(SCHEMA, more_labels=(Label("loved", name="truly loved"),))
+    with pytest.raises(DataError, match=rf"the valid rows must .* are {only} by the rule of label 'truly loved'"):
+        prepare(frame, schema, split=BY_PART, seed=0)
+
+
+def test_a_drawn_negative_is_negative_by_every_label() -> None:
+    flag = (pl.int_range(pl.len()) % 3 == 0).alias("bought")
+    frame = implicit().with_columns(flag, stars=pl.lit("4"))
+    bought = Label("bought")
+    stars = Label("stars", name="liked", positive_above=3)
+    schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(bought, stars))
+    prepared = prepare(frame, schema, split=BY_PART, seed=0, negatives=ask(*PARTS))
+    drawn = prepared.train.frame.filter(used=0)
+    positives = frame.filter(part="train").height
+    assert drawn.height == 2 * positives
+    assert drawn.select("bought", "stars").unique().rows() == [(False, "0")]
+    np.testing.assert_array_equal(prepared.train.y[positives:], np.zeros((2 * positives, 3)))
+    assert prepared.train.y[:positives, 0].all()
+    assert prepared.train.y[:positives, 1].tolist() == frame.filter(part="train")["bought"].to_list()
+    plain = prepare(frame, CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS))
+    assert drawn.drop("bought", "stars").equals(plain.train.frame.filter(used=0).drop("bought", "stars"))
+
+
+def test_negatives_that_no_label_can_call_negative_are_refused() -> None:
+    frame = implicit().with_columns(minutes=pl.lit(3.0))
+    minutes = Label("minutes", task="regression")
+    schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(minutes,))
+    with pytest.raises(ConfigError, match="a no to every label, but the label 'minutes' is a regression"):
+        prepare(frame, schema, split=BY_PART, seed=0, negatives=ask(*PARTS))
+    always = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=-1),))
+    with pytest.raises(DataError, match="a sampled negative must not be positive: 0 in column 'minutes'"):
+        prepare(frame, always, split=BY_PART, seed=0, negatives=ask(*PARTS))

@@ -1,104 +1,70 @@
+import math
+
 import numpy as np
 import pytest
 import torch
+from parity.reference import afm as reference
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import PairAttention
 from fieldwise.layout import Layout
-from fieldwise.models import AFM, parameter_count
+from fieldwise.models import AFM, FM, parameter_count
+
+SMALL = {"embedding_dim": 3, "attention_dim": 5}
 
 
-def _pairs(x):
-    return [x[i] * x[j] for i in range(len(x)) for j in range(i + 1, len(x))]
+def fill(network, **values):
+    """Set parameters by name, dots as two underscores."""
+    parameters = dict(network.named_parameters())
+    with torch.no_grad():
+        for name, value in values.items():
+            parameters[name.replace("__", ".")].copy_(torch.as_tensor(value, dtype=torch.float64))
 
 
-def _truth(lab, layout, batch, w):
-    """Xiao et al., Equations 2 to 6, row by row: logits and weights."""
-    x = lab.fields(layout, batch, w["embedding.weight"])
-    logits = lab.first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"])
-    weights = []
-    for b in range(len(x)):
-        q = _pairs(x[b])
-        e = np.array([w["attention.h"] @ np.maximum(w["attention.W"] @ v + w["attention.b"], 0) for v in q])
-        a = np.exp(e) / np.exp(e).sum()
-        logits[b] += w["p"] @ sum(a_n * q_n for a_n, q_n in zip(a, q, strict=True))
-        weights.append(a)
-    return logits, np.array(weights)
-
-
-def test_forward_and_weights_are_the_equations(lab, layout):
-    network, batch = lab.randomized(AFM(embedding_dim=3, attention_dim=5).build(layout)), lab.batch(layout, 7)
-    logits, weights = _truth(lab, layout, batch, lab.weights(network))
-    np.testing.assert_allclose(network(batch).detach(), logits, atol=1e-10)
-    np.testing.assert_allclose(network.pair_weights(batch).detach(), weights, atol=1e-10)
-
-
-def test_the_softmax_is_over_the_pairs(lab):
-    """Not over an axis of one, where every weight would be 1 and W, b, h would learn nothing."""
-    layout = lab.layouts["categorical"]
-    network, batch = lab.randomized(AFM(embedding_dim=3, attention_dim=5).build(layout)), lab.batch(layout, 6)
-    # b learns where a unit is on for some pairs and off for others: the products must be large enough for that.
-    network.embedding.weight.data.mul_(4)
-    weights = network.pair_weights(batch)
-    assert weights.shape == (6, 6)
-    torch.testing.assert_close(weights.sum(1), torch.ones(6, dtype=torch.float64))
-    assert (weights.std(1) > 1e-3).all()
-    network(batch).square().sum().backward()
-    for parameter in (network.attention.W, network.attention.b, network.attention.h, network.p):
-        assert parameter.grad.abs().max() > 1e-6
-
-
-def test_the_attention_sees_pairs_not_their_sum():
-    """Two rows whose products have one sum, but are split otherwise, get other weights and another pooled vector."""
-    attention = PairAttention(3, 2, 4).double()
-    # Products of row one: (2, 0), (0, 2), (0, 0); of row two: (1, 1), (1, 1), (0, 0).
-    rows = torch.tensor([[[1.0, 1], [2, 0], [0, 2]], [[1, 1], [1, 1], [1, 1]]], dtype=torch.float64)
-    q = torch.stack([torch.stack(_pairs(x)) for x in rows])
-    rows[1] *= (q[0].sum() / q[1].sum()).sqrt()
-    q = torch.stack([torch.stack(_pairs(x)) for x in rows])
-    torch.testing.assert_close(q[0].sum(0), q[1].sum(0))
-    pooled, weights = attention(rows)
-    assert not torch.allclose(weights[0], weights[1])
-    torch.testing.assert_close(weights[1], torch.full((3,), 1 / 3, dtype=torch.float64))
-    assert not torch.allclose(pooled[0], pooled[1])
-
-
-def test_the_gradient_of_an_embedding_has_both_terms(lab):
-    """d logit / d x_i is a term through the products and a term through the weights, worked out by hand."""
-    layout = Layout.of_sizes([2, 2, 2])
-    network = lab.randomized(AFM(embedding_dim=3, attention_dim=4).build(layout))
+def test_a_row_by_hand(lab):
+    """Vectors 1, 2, 3 have products 2, 3, 6; with h = log 2 these weigh as 2^2 : 2^3 : 2^6, that is 4, 8, 64 of 76."""
+    layout = Layout.of_sizes([1, 1, 1])
+    network = AFM(embedding_dim=1, attention_dim=1).build(layout).double()
+    fill(
+        network, embedding__weight=[[1], [2], [3]], first_order__embedding__weight=[[10], [20], [30]],
+        first_order__bias=0.5, attention__W=[[1]], attention__b=[0], attention__h=[math.log(2)], p=[19],
+    )  # fmt: skip
     batch = lab.batch(layout, 1)
+    torch.testing.assert_close(network.pair_weights(batch), torch.tensor([[4, 8, 64]], dtype=torch.float64) / 76)
+    # 19 * (4 * 2 + 8 * 3 + 64 * 6) / 76 = 104, and 60.5 of the first order.
+    assert network(batch).item() == pytest.approx(164.5, abs=1e-12)
+
+
+def test_the_pair_weights_are_the_equations(lab, layout):
+    network, batch = lab.randomized(AFM(**SMALL).build(layout)), lab.batch(layout, 7)
     w = lab.weights(network)
-    x, p = lab.fields(layout, batch, w["embedding.weight"])[0], w["p"]
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    q = [x[i] * x[j] for i, j in pairs]
-    hidden = [w["attention.W"] @ v + w["attention.b"] for v in q]
-    e = np.array([w["attention.h"] @ np.maximum(z, 0) for z in hidden])
-    a = np.exp(e) / np.exp(e).sum()
-    pooled = sum(a_n * q_n for a_n, q_n in zip(a, q, strict=True))
-    truth = np.zeros_like(x)
-    for (i, j), a_n, q_n, z in zip(pairs, a, q, hidden, strict=True):
-        d_e = w["attention.W"].T @ (w["attention.h"] * (z > 0))
-        d_q = a_n * p + a_n * (p @ (q_n - pooled)) * d_e
-        truth[i] += d_q * x[j]
-        truth[j] += d_q * x[i]
-    network(batch).sum().backward()
-    np.testing.assert_allclose(network.embedding.weight.grad[batch.ids[0]], truth, atol=1e-10)
+    _, weights = reference.attention(lab.fields(layout, batch, w["embedding.weight"]), w)
+    np.testing.assert_allclose(network.pair_weights(batch).detach(), weights, atol=1e-12)
 
 
-def test_the_order_of_fields_does_not_matter(lab):
-    layout, order = Layout.of_sizes([4, 4, 4, 4]), [2, 0, 3, 1]
-    network, batch = lab.randomized(AFM(embedding_dim=3, attention_dim=5).build(layout)), lab.batch(layout, 5)
-    torch.testing.assert_close(network(batch), network(batch._replace(ids=batch.ids[:, order])))
+def test_without_attention_it_is_an_fm_of_averaged_pairs(lab, layout):
+    network, fm = lab.randomized(AFM(**SMALL).build(layout)), FM(embedding_dim=3).build(layout).double()
+    fill(network, attention__h=[0.0] * 5, p=[1.0] * 3)
+    fm.load_state_dict({name: p for name, p in network.state_dict().items() if name in fm.state_dict()})
+    batch, pairs = lab.batch(layout, 6), layout.num_fields * (layout.num_fields - 1) / 2
+    first = fm.first_order(batch)
+    torch.testing.assert_close(network(batch) - first, (fm(batch) - first) / pairs)
+
+
+def test_a_fresh_network_of_the_paper_starts_as_that_fm():
+    network = AFM().build(Layout.of_sizes([3, 4, 5]))
+    assert network.p.tolist() == [1.0] * 16
+    assert network.first_order.embedding.weight.abs().max() == 0
+
+
+# Variants
 
 
 @pytest.mark.parametrize("place", ["pair_dropout", "attention_dropout", "pooled_dropout"])
 def test_dropout_acts_in_its_place_while_training_alone(lab, place):
     layout = lab.layouts["categorical"]
-    network = lab.randomized(AFM(embedding_dim=3, attention_dim=5, **{place: 0.5}).build(layout))
+    network = lab.randomized(AFM(**SMALL, **{place: 0.5}).build(layout))
     batch = lab.batch(layout, 64)
     calm = network(batch)
-    assert torch.equal(calm, network(batch))
     network.train()
     torch.manual_seed(0)
     assert not torch.allclose(network(batch), calm)
@@ -111,36 +77,98 @@ def test_dropout_acts_in_its_place_while_training_alone(lab, place):
     assert torch.allclose(pooled, same_pooled) == (place == "pooled_dropout")
 
 
-def test_p_starts_as_asked():
-    layout = Layout.of_sizes([3, 4])
-    assert AFM().build(layout).p.unique().tolist() == [1.0]
-    assert AFM(start_of_p="xavier").build(layout).p.std() > 0
+def training_logit(lab, **settings):
+    """From one state, one batch and one seed: what differs is where dropout acts."""
+    layout = lab.layouts["categorical"]
+    network = lab.randomized(AFM(**SMALL, **settings).build(layout)).train()
+    torch.manual_seed(1)
+    return network(lab.batch(layout, 64))
 
 
 @pytest.mark.parametrize(
-    ("sizes", "attention", "count"), [([5389, *[0] * 9], 128, 60_826), ([90_239, 0, 0], 16, 992_832)]
+    ("settings", "places"),
+    [
+        ({"dropout": 0.5}, {"pair_dropout": 0.5, "pooled_dropout": 0.5}),
+        ({"variant": "paper", "dropout": 0.5}, {"pair_dropout": 0.5, "pooled_dropout": 0.5}),
+        ({"variant": "authors", "dropout": 0.5}, {"attention_dropout": 0.5, "pooled_dropout": 0.5}),
+        ({"variant": "fuxictr", "dropout": 0.5}, {"attention_dropout": 0.5, "pooled_dropout": 0.5}),
+        ({"variant": "authors", "dropout": 0.5, "attention_dropout": 0.0}, {"pooled_dropout": 0.5}),
+        ({"variant": "fuxictr", "dropout": 0.5, "pooled_dropout": 0.0}, {"attention_dropout": 0.5}),
+        ({"dropout": 0.5, "pair_dropout": 0.0}, {"pooled_dropout": 0.5}),
+        ({"variant": "authors"}, {}),
+    ],
 )
-def test_parameter_counts_are_the_published_ones(sizes, attention, count):
-    network = AFM(embedding_dim=10, attention_dim=attention).build(Layout.of_sizes(sizes))
-    assert parameter_count(network) == count
-    assert {"attention.W", "attention.b", "attention.h", "p"} <= set(dict(network.named_parameters()))
+def test_a_variant_says_where_dropout_acts_and_a_place_overrides_it(lab, settings, places):
+    assert torch.equal(training_logit(lab, **settings), training_logit(lab, **places))
 
 
-@pytest.mark.parametrize("fields", [0, 1])
-def test_pairs_need_two_fields(fields):
-    with pytest.raises(ConfigError, match=f"at least 2 fields, found {fields}"):
+def test_the_places_of_the_variants_differ(lab):
+    paper, authors = (training_logit(lab, variant=v, dropout=0.5) for v in ("paper", "authors"))
+    assert not torch.allclose(paper, authors)
+
+
+@pytest.mark.parametrize(
+    ("settings", "p", "h", "b"),
+    [
+        ({}, None, "xavier", 0.0),
+        ({"variant": "authors"}, None, "standard_normal", "xavier"),
+        ({"variant": "fuxictr"}, "xavier", "xavier", 0.0),
+        ({"variant": "authors", "start_of_p": "xavier", "start_of_b": "zeros"}, "xavier", "standard_normal", 0.0),
+        ({"start_of_h": "standard_normal", "start_of_b": "xavier"}, None, "standard_normal", "xavier"),
+        ({"variant": "fuxictr", "start_of_p": "ones", "start_of_h": "xavier"}, None, "xavier", 0.0),
+    ],
+)
+def test_starting_values_are_the_variants_unless_given(settings, p, h, b):
+    torch.manual_seed(0)
+    dim, attention = 2000, 3000
+    network = AFM(embedding_dim=dim, attention_dim=attention, **settings).build(Layout.of_sizes([1, 1]))
+
+    def deviation(tensor):
+        return pytest.approx(float(tensor.detach().std()), rel=0.1)
+
+    assert math.sqrt(2 / (dim + attention)) == deviation(network.attention.W)
+    assert math.sqrt(2 / (dim + 1)) == deviation(network.p) if p else network.p.unique().tolist() == [1.0]
+    assert (1.0 if h == "standard_normal" else math.sqrt(2 / (attention + 1))) == deviation(network.attention.h)
+    assert (math.sqrt(2 / (dim + attention)) if b == "xavier" else 0.0) == deviation(network.attention.b)
+
+
+# Size, and what is refused
+
+
+@pytest.mark.parametrize("fields", [2, 3, 7])
+def test_parameter_count_is_the_formula(fields):
+    rows, dim, attention = 4 * fields, 5, 6
+    network = AFM(embedding_dim=dim, attention_dim=attention).build(Layout.of_sizes([4] * fields))
+    assert parameter_count(network) == rows * (dim + 1) + 1 + attention * (dim + 2) + dim
+
+
+def test_the_papers_model_has_the_papers_size():
+    """Table 2 gives 1.45 million for Frappe's 5,382 features; size 256 and attention 256 are the authors' command."""
+    network = AFM(embedding_dim=256, attention_dim=256).build(Layout.of_sizes([5382, *[0] * 9]))
+    assert round(parameter_count(network) / 1e6, 2) == 1.45
+
+
+@pytest.mark.parametrize(("fields", "found"), [(0, "none"), (1, "1")])
+def test_pairs_need_two_fields(fields, found):
+    with pytest.raises(ConfigError, match=f"AFM attends to pairs of fields and needs at least 2 fields, found {found}"):
         AFM().build(Layout.of_sizes([3] * fields))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"variant": "keras"}, "variant must be one of 'paper', 'authors', 'fuxictr', found 'keras'"),
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"attention_dim": True}, "attention_dim must be a whole number"),
+        ({"dropout": 1.0}, "^dropout must be at least 0 and less than 1, found 1.0"),
+        ({"dropout": float("nan")}, "^dropout must be at least 0"),
         ({"attention_dropout": 1.0}, "attention_dropout must be at least 0 and less than 1, found 1.0"),
         ({"pooled_dropout": float("nan")}, "pooled_dropout"),
         ({"pair_dropout": -0.1}, "pair_dropout"),
         ({"start_of_p": "zeros"}, "start_of_p must be one of 'ones', 'xavier', found 'zeros'"),
+        ({"start_of_h": "ones"}, "start_of_h must be one of 'xavier', 'standard_normal', found 'ones'"),
+        ({"start_of_b": "ones"}, "start_of_b must be one of 'zeros', 'xavier', found 'ones'"),
+        ({"embedding_std": 0.0}, "embedding_std must be above 0 and finite, found 0.0"),
     ],
 )
 def test_bad_settings_name_themselves(settings, message):

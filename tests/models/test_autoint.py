@@ -1,143 +1,64 @@
-import itertools
+import math
 
-import numpy as np
 import pytest
 import torch
+from parity.reference import autoint as reference
 
 from fieldwise.errors import ConfigError
+from fieldwise.layers import InteractingLayer
 from fieldwise.layout import Layout
 from fieldwise.models import AutoInt, AutoIntPlus, parameter_count
 
-AUTHORS = {"relu_on_projections": True, "projection_bias": True, "scale": True, "norm": "after_relu"}
-FUXICTR = {"residual": "where_sizes_differ", "scale": True, "norm": "before_relu", "wide": True}
-TRANSFORMER = {
-    "residual": "where_sizes_differ",
-    "scale": True,
-    "norm": "before_relu",
-    "output_relu": False,
-    "output_projection": True,
-    "field_vectors": True,
-}
-CHOICES = {
-    "paper": {},
-    "authors": AUTHORS,
-    "fuxictr": FUXICTR,
-    "transformer": TRANSFORMER,
-    "bare": {"residual": "none"},
-}
+SMALL = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 6}
 
 
-def _relu(x):
-    return np.maximum(x, 0)
+def test_a_row_by_hand(lab):
+    """Vectors 1 and 2; Wq = 1, Wk = log 2, Wv = 1, Wres = -1, so that a score is a power of 2.
+
+    Field 1 scores 2^1 : 2^2, takes 1/3 * 1 + 2/3 * 2 = 5/3, less its own 1 leaves 2/3.
+    Field 2 scores 2^2 : 2^4, takes 1/5 * 1 + 4/5 * 2 = 9/5, less its own 2 leaves -1/5, and ReLU 0.
+    """
+    layout = Layout.of_sizes([1, 1])
+    network = AutoInt(embedding_dim=1, layers=1, heads=1, attention_dim=1).build(layout).double()
+    with torch.no_grad():
+        network.embedding.weight.copy_(torch.tensor([[1.0], [2.0]]))
+        network.layers[0].projection.weight.copy_(torch.tensor([[1.0], [math.log(2)], [1.0], [-1.0]]))
+        network.head.weight.copy_(torch.tensor([[3.0, 5.0]]))
+        network.head.bias.fill_(1.0)
+    batch = lab.batch(layout, 1)
+    assert network(batch).item() == pytest.approx(3 * 2 / 3 + 0 + 1, abs=1e-6)  # log 2 is set as float32
+    expected = torch.tensor([[1 / 3, 2 / 3], [1 / 5, 4 / 5]], dtype=torch.float64)
+    torch.testing.assert_close(network.attention_weights(batch)[0][0, 0], expected, atol=1e-6, rtol=0)
 
 
-def _norm(x, w, prefix):
-    centred = x - x.mean(-1, keepdims=True)
-    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-    return scaled * w[prefix + "norm.weight"] + w[prefix + "norm.bias"]
+def identity_layer(size=2, **choices):
+    """A layer whose heads give nothing, so that the sum is the input itself."""
+    layer = InteractingLayer(size, size, 1, residual="where_sizes_differ", **choices)
+    torch.nn.init.zeros_(layer.projection.weight)
+    return layer
 
 
-def _layer(x, w, prefix, s):
-    """One interacting layer for one row x [F, D], head by head and field by field (Song et al., Equations 5 to 8)."""
-    size = s.attention_dim // s.heads
-    projected = s.residual == "projected" or (s.residual == "where_sizes_differ" and x.shape[1] != s.attention_dim)
-    parts = np.split(w[prefix + "projection.weight"], 4 if projected else 3)
-    biases = np.split(w[prefix + "projection.bias"], len(parts)) if s.projection_bias else [0.0] * len(parts)
-    maps = [x @ part.T + bias for part, bias in zip(parts, biases, strict=True)]
-    if s.relu_on_projections:
-        maps = [_relu(m) for m in maps]
-    out = np.zeros((len(x), s.attention_dim))
-    for h in range(s.heads):
-        q, k, v = (m[:, h * size : (h + 1) * size] for m in maps[:3])
-        for m in range(len(x)):
-            e = np.array([q[m] @ k[n] for n in range(len(x))]) / (np.sqrt(size) if s.scale else 1.0)
-            a = np.exp(e) / np.exp(e).sum()
-            out[m, h * size : (h + 1) * size] = sum(a[n] * v[n] for n in range(len(x)))
-    if s.output_projection:
-        out = out @ w[prefix + "output.weight"].T + (w[prefix + "output.bias"] if s.projection_bias else 0.0)
-    out = out + (maps[3] if projected else 0.0 if s.residual == "none" else x)
-    if s.norm == "before_relu":
-        out = _norm(out, w, prefix)
-    if s.output_relu:
-        out = _relu(out)
-    return _norm(out, w, prefix) if s.norm == "after_relu" else out
+@pytest.mark.parametrize(
+    ("norm", "output_relu", "expected"),
+    [
+        ("none", True, [2.0, 0.0]),
+        ("before_relu", True, [1.0, 0.0]),  # 2 and -4 have mean -1 and deviation 3
+        ("after_relu", True, [1.0, -1.0]),  # 2 and 0 have mean 1 and deviation 1
+        ("before_relu", False, [1.0, -1.0]),
+    ],
+)
+def test_norm_stands_before_or_after_the_relu(norm, output_relu, expected):
+    found = identity_layer(norm=norm, output_relu=output_relu)(torch.tensor([[[2.0, -4.0]]]))
+    torch.testing.assert_close(found, torch.tensor([[expected]]), atol=1e-4, rtol=0)
 
 
-def _truth(lab, layout, batch, w, s):
-    x = lab.fields(layout, batch, w["embedding.weight"])
-    out = np.zeros(len(x))
-    for b in range(len(x)):
-        y = x[b] + (w["field_vectors"] if s.field_vectors else 0.0)
-        for i in range(s.layers):
-            y = _layer(y, w, f"layers.{i}.", s)
-        out[b] = w["head.weight"][0] @ y.reshape(-1) + w["head.bias"][0]
-        if isinstance(s, AutoIntPlus):
-            out[b] += _mlp(x[b].reshape(-1), w, s)
-    return out + (lab.first_order(layout, batch, w["first_order.embedding.weight"]) if s.wide else 0.0)
-
-
-def _mlp(z, w, s):
-    for i in range(len(s.hidden)):
-        p = f"mlp.layers.{i}."
-        z = w[p + "0.weight"] @ z + w[p + "0.bias"]
-        if s.batch_norm:
-            z = (z - w[p + "1.running_mean"]) / np.sqrt(w[p + "1.running_var"] + 1e-5)
-            z = z * w[p + "1.weight"] + w[p + "1.bias"]
-        z = _relu(z)
-    return w["mlp.output.weight"][0] @ z + w["mlp.output.bias"][0]
-
-
-@pytest.mark.parametrize("choice", list(CHOICES))
-def test_forward_is_the_equations(lab, layout, choice):
-    settings = AutoInt(
-        embedding_dim=6, layers=2, heads=2, attention_dim=6 if choice == "transformer" else 4, **CHOICES[choice]
-    )
-    network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 5)
-    np.testing.assert_allclose(
-        network(batch).detach(), _truth(lab, layout, batch, lab.weights(network), settings), atol=1e-10
-    )
-
-
-@pytest.mark.parametrize("batch_norm", [False, True])
-def test_plus_adds_the_mlps_logit(lab, layout, batch_norm):
-    settings = AutoIntPlus(
-        embedding_dim=3,
-        layers=2,
-        heads=2,
-        attention_dim=4,
-        hidden=(5, 4),
-        batch_norm=batch_norm,
-        mlp_dropout=0.2,
-        wide=True,
-    )
-    network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 5)
-    np.testing.assert_allclose(
-        network(batch).detach(), _truth(lab, layout, batch, lab.weights(network), settings), atol=1e-10
-    )
-
-
-def test_every_choice_changes_the_function(lab):
-    """No option is accepted and then ignored: from one state, each choice gives another logit."""
-    layout, batch = lab.layouts["categorical"], lab.batch(lab.layouts["categorical"], 5)
-    base = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 4}
-    options = [
-        {},
-        {"scale": True},
-        {"relu_on_projections": True},
-        {"projection_bias": True},
-        {"residual": "where_sizes_differ"},
-        {"residual": "none"},
-        {"norm": "before_relu"},
-        {"norm": "after_relu"},
-        {"output_relu": False},
-        {"output_projection": True},
-        {"field_vectors": True},
-        {"wide": True},
-        {"heads": 4},
-    ]
-    logits = [lab.randomized(AutoInt(**(base | option)).build(layout))(batch) for option in options]
-    for first, second in itertools.combinations(logits, 2):
-        assert not torch.allclose(first, second)
+def test_scale_divides_scores_by_the_root_of_a_heads_size(lab):
+    """Queries twice as large with heads of size 4 and scale score as plain ones."""
+    plain, scaled = InteractingLayer(4, 8, 2), InteractingLayer(4, 8, 2, scale=True)
+    scaled.load_state_dict(plain.state_dict())
+    scaled.projection.weight.data[:8] *= 2
+    x = torch.randn(3, 5, 4)
+    torch.testing.assert_close(scaled(x), plain(x))
 
 
 def test_attention_weights_are_shares_of_fields(lab):
@@ -166,41 +87,105 @@ def test_dropout_acts_while_training_alone(lab, place):
     assert not torch.allclose(network.train()(batch), calm)
 
 
-BARS = {"embedding_dim": 10, "heads": 4, "attention_dim": 128, "residual": "where_sizes_differ"}
-NORMED = BARS | {"norm": "before_relu", "scale": True}
-DEEP = NORMED | {"hidden": (400, 400, 400), "batch_norm": True}
-FRAPPE, TAG = [5389, *[0] * 9], [90_239, 0, 0]
+def test_plus_without_its_mlps_last_unit_is_autoint(lab, layout):
+    plus = lab.randomized(AutoIntPlus(**SMALL, hidden=(5,), wide=True).build(layout))
+    torch.nn.init.zeros_(plus.mlp.output.weight)
+    torch.nn.init.zeros_(plus.mlp.output.bias)
+    plain = AutoInt(**SMALL, wide=True).build(layout).double().eval()
+    plain.load_state_dict({name: p for name, p in plus.state_dict().items() if not name.startswith("mlp.")})
+    batch = lab.batch(layout, 4)
+    assert torch.equal(plus(batch), plain(batch))
 
 
-@pytest.mark.parametrize(
-    ("settings", "sizes", "count"),
-    [
-        (AutoInt(layers=6, **BARS), FRAPPE, 306_051),
-        (AutoInt(layers=2, wide=True, **NORMED), TAG, 1_047_798),
-        (AutoIntPlus(layers=5, **DEEP), FRAPPE, 622_180),
-        (AutoIntPlus(layers=2, wide=True, **DEEP), TAG, 1_383_799),
-    ],
-)
-def test_parameter_counts_are_the_published_ones(settings, sizes, count):
-    assert parameter_count(settings.build(Layout.of_sizes(sizes))) == count
+# Variants
 
 
-def test_the_defaults_are_the_papers():
+@pytest.mark.parametrize("variant", list(reference.VARIANTS))
+def test_a_variant_is_its_row_of_choices(lab, variant):
+    """By name and choice by choice, one network: the same parameters from the same seed, and the same logits."""
+    layout, batch = lab.layouts["mixed"], lab.batch(lab.layouts["mixed"], 5)
+    networks = [
+        lab.randomized(AutoInt(**SMALL, **settings).build(layout))
+        for settings in ({"variant": variant}, reference.VARIANTS[variant])
+    ]
+    names = [list(network.state_dict()) for network in networks]
+    assert names[0] == names[1]
+    assert torch.equal(networks[0](batch), networks[1](batch))
+
+
+def test_the_variants_are_four_functions(lab):
+    layout, batch = lab.layouts["categorical"], lab.batch(lab.layouts["categorical"], 5)
+    equal_sizes = SMALL | {"attention_dim": 4}  # where FuxiCTR's residual, too, is the input itself
+    found = [lab.randomized(AutoInt(**equal_sizes, variant=v).build(layout))(batch) for v in reference.VARIANTS]
+    for i, first in enumerate(found):
+        assert not any(torch.allclose(first, other) for other in found[:i])
+
+
+def test_the_default_is_the_papers():
     s = AutoInt()
-    assert (s.embedding_dim, s.layers, s.heads, s.attention_dim) == (16, 3, 2, 64)
-    assert (s.scale, s.residual, s.norm, s.relu_on_projections, s.projection_bias) == (
-        False,
-        "projected",
-        "none",
-        False,
-        False,
-    )
+    assert (s.variant, s.embedding_dim, s.layers, s.heads, s.attention_dim, s.wide) == ("paper", 16, 3, 2, 64, False)
+    assert AutoIntPlus().variant == "paper"
+    assert AutoIntPlus().hidden == (400, 400)
+
+
+@pytest.mark.parametrize(("attention_dim", "projected"), [(4, [False, False]), (6, [True, False])])
+def test_a_transformers_residual_is_projected_only_where_it_must_be(attention_dim, projected):
+    """NOTE[DIFF]: a transformer would refuse sizes that differ."""
+    settings = AutoInt(**(SMALL | {"attention_dim": attention_dim}), variant="transformer")
+    network = settings.build(Layout.of_sizes([3, 4]))
+    assert [layer.projects_residual for layer in network.layers] == projected
+
+
+def test_norm_adds_pytorchs_constant_to_the_variance():
+    """NOTE[DIFF]: the authors' code adds 1e-8, with which this would be 0.995."""
+    found = identity_layer(norm="after_relu")(torch.tensor([[[2e-3, 0.0]]]))
+    torch.testing.assert_close(found, torch.tensor([[[1.0, -1.0]]]) * 1e-3 / math.sqrt(1e-6 + 1e-5))
+
+
+@pytest.mark.parametrize("variant", list(reference.VARIANTS))
+def test_linear_units_start_from_xavier_with_biases_of_zero(variant):
+    """NOTE[DIFF]: whatever the authors' code draws."""
+    torch.manual_seed(0)
+    settings = AutoIntPlus(variant=variant, attention_dim=300, hidden=(500,), layers=1, embedding_dim=200)
+    network = settings.build(Layout.of_sizes([1, 1]))
+    for name, p in network.named_parameters():
+        if name.endswith("bias"):
+            assert p.abs().max() == 0, name
+    parts = network.layers[0].projection.weight.detach().split(300)
+    for weight in (*parts, network.mlp.layers[0][0].weight.detach(), network.head.weight.detach()):
+        assert float(weight.std()) == pytest.approx(math.sqrt(2 / sum(weight.shape)), rel=0.1)
+
+
+# Size, and what is refused
+
+
+@pytest.mark.parametrize("case", list(reference.CASES))
+def test_parameter_count_is_the_formula(case):
+    settings = reference.CASES[case]
+    choice, fields, rows = reference.chosen(settings), 3, 12
+    dim, size, inputs = settings.embedding_dim, settings.attention_dim, settings.embedding_dim
+    expected = rows * dim + fields * size + 1 + rows * settings.wide + fields * dim * choice["field_vectors"]
+    for _ in range(settings.layers):
+        projects = choice["residual"] == "projected" or (choice["residual"] == "where_sizes_differ" and inputs != size)
+        expected += (3 + projects) * size * (inputs + choice["projection_bias"])
+        expected += size * (size + choice["projection_bias"]) * choice["output_projection"]
+        expected += 2 * size * (choice["norm"] != "none")
+        inputs = size
+    assert parameter_count(settings.build(Layout.of_sizes([4] * fields))) == expected
+
+
+def test_plus_has_its_mlp_more():
+    layout = Layout.of_sizes([4, 4, 4])
+    plain, plus = AutoInt(**SMALL), AutoIntPlus(**SMALL, hidden=(7, 5), batch_norm=True)
+    mlp = (3 * 4 * 7 + 7) + 2 * 7 + (7 * 5 + 5) + 2 * 5 + (5 + 1)
+    assert parameter_count(plus.build(layout)) - parameter_count(plain.build(layout)) == mlp
 
 
 @pytest.mark.parametrize("cls", [AutoInt, AutoIntPlus])
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"variant": "bars"}, "variant must be one of 'paper', 'authors', 'fuxictr', 'transformer', found 'bars'"),
         (
             {"attention_dim": 6, "heads": 4},
             "attention_dim must be divisible by heads, found attention_dim 6 and heads 4",
@@ -227,6 +212,7 @@ def test_the_mlp_needs_sizes(hidden):
         AutoIntPlus(hidden=hidden)
 
 
-def test_no_field_is_refused():
-    with pytest.raises(ConfigError, match="at least 1 field, found none"):
-        AutoInt().build(Layout(()))
+@pytest.mark.parametrize(("cls", "name"), [(AutoInt, "AutoInt"), (AutoIntPlus, r"AutoInt\+")])
+def test_no_field_is_refused(cls, name):
+    with pytest.raises(ConfigError, match=f"^{name} attends to fields and needs at least 1 field, found none"):
+        cls().build(Layout(()))

@@ -6,74 +6,43 @@ import torch
 
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
-from fieldwise.models import IntTower
+from fieldwise.models import IntTower, parameter_count
 from fieldwise.models.inttower import contrastive_loss
 
 SMALL = {"embedding_dim": 3, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
 
 
-def _tower(x, w, prefix, depth, batch_norm):
-    k = w[prefix + "light_se.excite.weight"] @ x.mean(1) + w[prefix + "light_se.excite.bias"]
-    k = np.exp(k) / np.exp(k).sum()
-    z = np.concatenate([x[f] + k[f] * x[f] for f in range(len(x))])
-    levels = []
-    for i in range(depth):
-        p = f"{prefix}mlp.layers.{i}."
-        z = w[p + "0.weight"] @ z + w[p + "0.bias"]
-        if batch_norm:
-            z = (z - w[p + "1.running_mean"]) / np.sqrt(w[p + "1.running_var"] + 1e-5)
-            z = z * w[p + "1.weight"] + w[p + "1.bias"]
-        z = np.maximum(z, 0)
-        levels.append(z)
-    return levels
+def test_worked_by_hand(lab):
+    """One field a side, which Light-SE doubles: e = 1 and .5 become 2 and 1; two levels of one unit, two item heads."""
+    layout = Layout.of_sizes([1, 1], ["user", "item"])
+    sizes = {"embedding_dim": 1, "hidden": (1, 1), "user_heads": 1, "item_heads": 2, "head_dim": 1}
+    network = IntTower(**sizes, batch_norm=False, head_bias=False).build(layout).double().eval()
+    with torch.no_grad():
+        network.embedding.weight.copy_(torch.tensor([[1.0], [0.5]]))
+        for tower, weights in ((network.user_tower, (1.0, 2.0)), (network.item_tower, (3.0, 1.0))):
+            for layer, weight in zip(tower.mlp.layers, weights, strict=True):
+                layer[0].weight.fill_(weight)
+        network.block.user_projections[0].weight.fill_(1.0)
+        network.block.user_projections[1].weight.fill_(-0.5)
+        network.block.item_projection.weight.copy_(torch.tensor([[2.0], [-1.0]]))
+    # User levels 2 and 4, heads 2 and -2; item level 3, heads 6 and -3: max(12, -6) + max(-12, 6).
+    assert float(network(lab.batch(layout, 1)).detach()) == pytest.approx(18.0)
 
 
-def _truth(lab, layout, batch, w, s):
-    x = lab.fields(layout, batch, w["embedding.weight"])
-    item_side = [i for i, f in enumerate(layout.fields) if f.role == "item"]
-    user_side = [i for i, f in enumerate(layout.fields) if f.role != "item"]
-    out = np.zeros(len(x))
-    for b in range(len(x)):
-        user = _tower(x[b, user_side], w, "user_tower.", len(s.hidden), s.batch_norm)
-        item = _tower(x[b, item_side], w, "item_tower.", len(s.hidden), s.batch_norm)[-1]
-        m_v = w["block.item_projection.weight"] @ item + w["block.item_projection.bias"]
-        m_v = m_v.reshape(s.item_heads, s.head_dim)
-        for i, level in enumerate(user):
-            p = f"block.user_projections.{i}."
-            m_u = (w[p + "weight"] @ level + w[p + "bias"]).reshape(s.user_heads, s.head_dim)
-            out[b] += sum(max(m_u[hu] @ m_v[hv] for hv in range(s.item_heads)) for hu in range(s.user_heads))
-    return out
+def test_shapes_of_the_heads(lab, layout):
+    network, batch = IntTower(**SMALL).build(layout).eval(), lab.batch(layout, 9)
+    assert (network.user(batch).shape, network.item(batch).shape) == ((9, 3, 3, 4), (9, 2, 4))
 
 
-@pytest.mark.parametrize("hidden", [(4,), (5, 4), (6, 5, 4), (4, 6, 3, 5)])
-@pytest.mark.parametrize(("user_heads", "item_heads"), [(3, 2), (1, 4), (2, 2)])
-def test_forward_is_the_equations_at_any_depth_and_head_counts(lab, layout, hidden, user_heads, item_heads):
-    settings = IntTower(**(SMALL | {"hidden": hidden, "user_heads": user_heads, "item_heads": item_heads}))
-    network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 4)
-    np.testing.assert_allclose(
-        network(batch).detach(), _truth(lab, layout, batch, lab.weights(network), settings), atol=1e-10
-    )
-
-
-def test_stored_heads_score_as_the_joint_pass(lab, layout):
-    network = IntTower(**SMALL).build(layout).eval()
-    batch = lab.batch(layout, 9)
-    user, item = network.user_heads(batch), network.item_heads(batch)
-    assert (user.shape, item.shape) == ((9, 3, 3, 4), (9, 2, 4))
-    torch.testing.assert_close(network.score(user, item), network(batch), atol=1e-6, rtol=0)
-
-
-def test_each_side_reads_its_own_fields(lab):
-    layout = lab.layouts["categorical"]
-    network, batch = lab.randomized(IntTower(**SMALL).build(layout)), lab.batch(layout, 8)
-    other = lab.batch(layout, 8, seed=1)
-    sides = torch.tensor([f.role == "item" for f in layout.fields])
-    other_user = batch._replace(ids=torch.where(sides, batch.ids, other.ids))
-    other_item = batch._replace(ids=torch.where(sides, other.ids, batch.ids))
-    assert torch.equal(network.item_heads(other_user), network.item_heads(batch))
-    assert torch.equal(network.user_heads(other_item), network.user_heads(batch))
-    assert not torch.equal(network.user_heads(other_user), network.user_heads(batch))
-    assert not torch.equal(network.item_heads(other_item), network.item_heads(batch))
+def test_numbers_are_fields_that_light_se_weighs(lab):
+    """NOTE[DIFF]: the paper's dense values join behind Light-SE; here they are among the fields that it weighs."""
+    layout = lab.layouts["numeric"]
+    network, batch = lab.randomized(IntTower(**SMALL).build(layout)), lab.batch(layout, 4)
+    assert network.user_tower.light_se.excite.in_features == 2
+    before = network.user_tower(network.embedding(batch))[0]
+    changed = batch._replace(values=batch.values * torch.tensor([3.0, 1.0, 1.0]))  # f0, of the user tower with f2
+    after = network.user_tower(network.embedding(changed))[0]
+    assert not torch.isclose(before, after).any()  # f2's share changes with f0's number
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
@@ -88,6 +57,87 @@ def test_every_level_learns(lab, depth):
             assert parameter.grad is not None, name
             assert parameter.grad.abs().max() > 0, name
     assert len(network.block.user_projections) == depth
+
+
+# The authors' variant
+
+
+def gradients(network, batch):
+    """Each parameter's greatest gradient from the score, and from the score with the contrastive loss."""
+    label = (torch.arange(len(batch.ids)) % 3 == 0).double()
+    found = []
+    for loss in (
+        lambda: network(batch).square().sum(),
+        lambda: sum(network.forward_with_auxiliary(batch, label)).sum(),
+    ):
+        network.zero_grad()
+        loss().backward()
+        sizes = {n: 0.0 if p.grad is None else float(p.grad.abs().max()) for n, p in network.named_parameters()}
+        found.append({n for n, size in sizes.items() if size > 1e-12})
+    return found
+
+
+LAST = "user_tower.mlp.layers.2.0.weight"
+
+
+@pytest.mark.parametrize(
+    ("settings", "by_score", "by_loss"),
+    [
+        ({}, True, True),
+        ({"cir_weight": 0.0}, True, True),
+        ({"levels": "inputs"}, False, True),
+        ({"levels": "inputs", "cir_weight": 0.0}, False, False),
+        ({"variant": "authors"}, False, False),
+        ({"variant": "authors", "cir_weight": 0.5, "item_heads": 3}, False, False),
+        ({"variant": "authors", "cir_weight": 0.5, "cir_reads": "levels"}, False, True),
+        ({"variant": "authors", "levels": "outputs"}, True, True),
+    ],
+)
+def test_the_last_user_layer_is_without_gradient_only_where_the_authors_variant_asks(lab, settings, by_score, by_loss):
+    layout = lab.layouts["categorical"]
+    network = lab.randomized(IntTower(**(SMALL | {"hidden": (8, 8, 8)} | settings)).build(layout))
+    score, loss = gradients(network, lab.batch(layout, 24))
+    assert ((LAST in score), (LAST in loss)) == (by_score, by_loss)
+    assert "user_tower.mlp.layers.1.0.weight" in score
+
+
+def test_a_variant_is_a_preset_whose_choices_can_be_overridden():
+    paper, authors = IntTower().chosen, IntTower(variant="authors").chosen
+    assert (paper.levels, paper.light_se_bias, paper.head_bias, paper.output_bias) == ("outputs", True, True, False)
+    assert (paper.cir_weight, paper.cir_reads) == (0.1, "levels")
+    assert (authors.levels, authors.light_se_bias, authors.head_bias, authors.output_bias) == (
+        "inputs",
+        False,
+        True,
+        True,
+    )
+    assert (authors.cir_weight, authors.cir_reads) == (0.0, "heads")
+    given = IntTower(variant="authors", levels="outputs", cir_weight=0.2, cir_reads="levels", light_se_bias=True).chosen
+    assert (given.levels, given.light_se_bias, given.output_bias, given.cir_weight) == ("outputs", True, True, 0.2)
+
+
+def test_biases_are_where_they_were_chosen(lab):
+    def names(**settings):
+        return {n for n, _ in IntTower(**SMALL, **settings).build(lab.layouts["categorical"]).named_parameters()}
+
+    paper, authors = names(), names(variant="authors")
+    light_se = {"user_tower.light_se.excite.bias", "item_tower.light_se.excite.bias"}
+    assert paper - authors == light_se
+    assert authors - paper == {"bias"}
+    heads = {f"block.user_projections.{i}.bias" for i in range(3)} | {"block.item_projection.bias"}
+    assert paper - names(head_bias=False) == heads
+
+
+def test_the_contrastive_loss_of_heads_is_that_of_the_last_level(lab):
+    layout, label = lab.layouts["categorical"], (torch.arange(12) % 3 == 0).double()
+    settings = SMALL | {"item_heads": 3, "cir_reads": "heads", "cir_weight": 0.5}
+    network, batch = lab.randomized(IntTower(**settings).build(layout)), lab.batch(layout, 12)
+    user, item = network.user(batch)[:, 2].reshape(12, -1), network.item(batch).reshape(12, -1)
+    expected = 0.5 * contrastive_loss(user, item, label, temperature=0.07)
+    torch.testing.assert_close(network.forward_with_auxiliary(batch, label)[1], expected)
+
+
+# The contrastive loss
 
 
 def test_the_contrastive_loss_is_part_of_the_loss(lab):
@@ -160,6 +210,23 @@ def test_labels_of_any_kind_and_sign(dtype):
     torch.testing.assert_close(contrastive_loss(u, v, 2.0 * label - 1, temperature=0.5), truth)
 
 
+# Settings
+
+
+def test_parameter_count_is_the_formula():
+    """Two user fields, two item fields; towers with BatchNorm, and a projection a level."""
+    layout = Layout.of_sizes([30, 12, 7, 5], ["user", "item", "context", "item"])
+    rows, fields, dim, h, k, p, hidden = 54, 2, 10, 3, 2, 4, (8, 6, 5)
+    sizes = {"embedding_dim": dim, "hidden": hidden, "user_heads": h, "item_heads": k, "head_dim": p}
+    inputs = [fields * dim, *hidden]
+    tower = fields * fields + sum((inputs[i] + 1 + 2) * hidden[i] for i in range(3))  # Light-SE, Linear and BatchNorm
+    item = (hidden[-1] + 1) * k * p
+    paper = rows * dim + 2 * (tower + fields) + sum((size + 1) * h * p for size in hidden) + item
+    assert parameter_count(IntTower(**sizes).build(layout)) == paper
+    authors = rows * dim + 2 * tower + sum((size + 1) * h * p for size in inputs[:-1]) + item + 1
+    assert parameter_count(IntTower(variant="authors", **sizes).build(layout)) == authors
+
+
 def test_a_fresh_network_starts_near_zero(lab):
     """The default 3 x 32 maxima do not add up to a logit that saturates the first steps."""
     layout = lab.layouts["categorical"]
@@ -191,6 +258,13 @@ def test_both_sides_need_a_field(roles, message):
         ({"temperature": 0.0}, "temperature must be above 0 and finite, found 0.0"),
         ({"cir_weight": -0.5}, "cir_weight must be 0 or more and finite, found -0.5"),
         ({"dropout": 1.5}, "dropout"),
+        ({"variant": "code"}, "variant must be one of 'paper', 'authors', found 'code'"),
+        ({"levels": "both"}, "levels must be one of 'outputs', 'inputs', found 'both'"),
+        ({"cir_reads": "tower"}, "cir_reads must be one of 'levels', 'heads', found 'tower'"),
+        (
+            {"cir_reads": "heads", "user_heads": 3, "item_heads": 2},
+            "cir_reads 'heads' compares as many user heads as item heads, found user_heads 3 and item_heads 2",
+        ),
     ],
 )
 def test_bad_settings_name_themselves(settings, message):

@@ -34,8 +34,9 @@ def test_agrees_with_pytorchs_own_attention():
     torch.testing.assert_close(field_attention(q, k, v, heads=4, scale=True)[0], truth)
 
 
-def test_has_right_gradients():
-    assert torch.autograd.gradcheck(lambda *t: field_attention(*t, heads=2, scale=True), _random(2, 3, 4))
+@pytest.mark.parametrize("scale", [False, True])
+def test_has_right_gradients(scale):
+    assert torch.autograd.gradcheck(lambda *t: field_attention(*t, heads=2, scale=scale), _random(2, 3, 4))
 
 
 def test_dropout_needs_training():

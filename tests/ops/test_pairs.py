@@ -43,6 +43,12 @@ def test_pair_attention_pool_is_the_equation():
         np.testing.assert_allclose(pooled[r].detach(), (a[:, None] * np.array(q)).sum(0), atol=1e-12)
 
 
+@pytest.mark.parametrize("function", [fm_second_order, lambda x: pair_products(x, *pair_indices(4))])
+def test_products_have_right_gradients(function):
+    torch.manual_seed(0)
+    assert torch.autograd.gradcheck(function, torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True))
+
+
 def test_pair_attention_pool_has_right_gradients():
     x, w, b, h, left, right = _arguments(2, 3, 2, 3)
     assert torch.autograd.gradcheck(lambda *t: pair_attention_pool(t[0], left, right, *t[1:]), (x, w, b, h))

@@ -2,16 +2,15 @@
 
 import numpy as np
 import torch
-from torch import nn
 
 from fieldwise.layout import Batch, FieldLayout, Layout
 
 
 def make_layout(*fields):
-    """A layout of (kind, role, rows[, pooling]) fields; `("history", role, k)` is an ordered bag sharing field k's rows."""
+    """A layout of (kind, role, rows[, pooling]) fields; `("history", role, k)` is a history with field k's rows."""
     built, offset = [], 0
     for i, (kind, role, rows, *pooling) in enumerate(fields):
-        name = f"f{i}"
+        name, pool = f"f{i}", pooling[0] if pooling else "mean"
         if kind == "history":
             other = built[rows]
             built.append(
@@ -21,12 +20,12 @@ def make_layout(*fields):
                     role=role,
                     offset=other.offset,
                     rows=other.rows,
+                    pooling=pool,
                     ordered=True,
                     shares=other.name,
                 )
             )
             continue
-        pool = pooling[0] if pooling else "mean"
         built.append(FieldLayout(name=name, kind=kind, role=role, offset=offset, rows=rows, pooling=pool))
         offset += rows
     return Layout(tuple(built))
@@ -37,6 +36,15 @@ LAYOUTS = {
     "numeric": make_layout(("value", "user", 1), ("value", "item", 2), ("value", "context", 1)),
     "bags": make_layout(("bag", "user", 5, "mean"), ("bag", "item", 4, "sum"), ("bag", "context", 4, "max")),
     "history": make_layout(("id", "user", 4), ("id", "item", 6), ("history", "user", 1), ("id", "context", 3)),
+    "histories": make_layout(
+        ("id", "item", 6),
+        ("value", "user", 1),
+        ("history", "user", 0, "max"),
+        ("bag", "item", 4, "max"),
+        ("id", "item", 5),
+        ("history", "user", 4),
+        ("id", "context", 3),
+    ),
     "mixed": make_layout(
         ("bag", "item", 5, "max"),
         ("id", "user", 4),
@@ -88,7 +96,7 @@ def take(layout, batch, rows):
 
 
 def reorder(layout, batch, order):
-    """The layout whose k-th field is field `order[k]` of the first, and the same rows in it; table rows stay in place."""
+    """The layout whose k-th field is field `order[k]` of the first, and the same rows in it; the table stays."""
     singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
     values = [i for i in singles if layout.fields[i].kind == "value"]
     bags = [i for i, f in enumerate(layout.fields) if f.kind == "bag"]
@@ -145,7 +153,7 @@ def randomized(network, seed=0):
         for p in network.parameters():
             p.copy_(torch.randn_like(p) * 0.5)
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm1d):
+        if hasattr(module, "running_mean"):
             module.running_mean.normal_()
             module.running_var.uniform_(0.5, 2.0)
     return network

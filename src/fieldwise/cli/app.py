@@ -98,7 +98,10 @@ def predict(
     encoding: Encoding = "utf-8",
     threads: Threads = None,
 ) -> None:
-    """Score the rows of a file; the output has the rows' own keys and a column of scores, in the file's order."""
+    """Score the rows of a file; the output has the rows' own keys and a column of scores, in the file's order.
+
+    A bundle of several labels gives a column each: the main label's, and the others' as score.NAME.
+    """
     from fieldwise.cli.bundles import run_predict
 
     run_predict(bundle, data, out, score_column, separator, encoding, threads)

@@ -10,7 +10,7 @@ import polars as pl
 from fieldwise.bundle import Bundle
 from fieldwise.cli.options import existing_data_dir, set_threads
 from fieldwise.cli.show import console, metrics_table, say
-from fieldwise.data.labels import read_label
+from fieldwise.data.labels import read_labels
 from fieldwise.data.prepare import group_codes
 from fieldwise.data.tables import as_table, write_table
 from fieldwise.errors import BundleError, ConfigError, DataError
@@ -41,13 +41,13 @@ def run_evaluate(
         frame, where = as_table(data, separator=separator, encoding=encoding), str(data)
     else:
         frame, where = _test_rows(bundle, folder, data_dir), "the recipe's test rows"
-    label = bundle.schema.label
-    rows = read_label(frame, label)
+    labels = bundle.schema.labels
+    rows = read_labels(frame, labels)
     if rows.dropped:
         say(f"{rows.dropped:,} rows dropped by the label's rule")
     score = bundle.score(rows.frame)
-    objective = Objective(task=label.task, prediction_range=label.range)
-    metrics = objective.metrics(rows.y.astype(np.float64), score, group_codes(rows.frame, bundle.schema))
+    group = group_codes(rows.frame, bundle.schema)
+    metrics = Objective.of(*labels).metrics(rows.y.astype(np.float64), score, group)
     if as_json:
         json_module.dump({"bundle": str(folder), "data": where, "metrics": metrics}, sys.stdout, indent=1)
         print()
@@ -64,7 +64,10 @@ def run_predict(
     encoding: str,
     threads: int | None,
 ) -> None:
-    """Write keys and scores of a file's rows, in its order; a score is a probability or, for regression, a number."""
+    """Write keys and scores of a file's rows, in its order; a score is a probability or, for regression, a number.
+
+    The main label's scores stand in `score_column`, those of another label in `score_column.NAME`.
+    """
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out must not be the file that --data reads, found {out} for both: choose another name")
     set_threads(threads)
@@ -72,14 +75,17 @@ def run_predict(
     frame = as_table(data, separator=separator, encoding=encoding)
     keys = [k for k in bundle.schema.keys if k in frame.columns]
     named = frame.select(keys) if keys else pl.DataFrame({ROW: np.arange(frame.height)})
-    if score_column in named.columns:
+    columns = [score_column, *(f"{score_column}.{label.name}" for label in bundle.schema.more_labels)]
+    taken = [column for column in columns if column in named.columns]
+    if taken:
         raise ConfigError(
-            f"the scores need a column of their own, but {score_column!r} names the rows: give another --score-column"
+            f"the scores need a column of their own, but {taken[0]!r} names the rows: give another --score-column"
         )
-    write_table(named.with_columns(pl.Series(score_column, bundle.predict(frame))), out)
+    scores = bundle.predict(frame).reshape(frame.height, len(columns))
+    write_table(named.with_columns(pl.Series(c, s) for c, s in zip(columns, scores.T, strict=True)), out)
     shares = bundle.encoder.unseen(frame)
     unseen = [f"{name} {share:.1%}" for name, share in shares.items() if share > 0]
-    say(f"{frame.height:,} rows scored, written to {out} ({', '.join([*named.columns, score_column])})")
+    say(f"{frame.height:,} rows scored, written to {out} ({', '.join([*named.columns, *columns])})")
     if unseen:
         say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
 

@@ -40,8 +40,11 @@ def run_describe(name: str, settings: Sequence[str], data_dir: Path | None, as_j
     fields = Table("field", "role", "kind", "rows of the table", "unseen in test", box=None)
     for f in facts["fields"]:
         unseen = f["unseen_in_test"]
-        fields.add_row(f["name"], f["role"], f["kind"], f"{f['rows']:,}", "" if unseen is None else f"{unseen:.1%}")
+        rows = f"{f['rows']:,}" if f["shares"] is None else f"those of {f['shares']}"
+        fields.add_row(f["name"], f["role"], f["kind"], rows, "" if unseen is None else f"{unseen:.1%}")
     out.print(fields)
+    if len(facts["labels"]) > 1:
+        out.print("labels: " + ", ".join(f"{label['name']} ({label['task']})" for label in facts["labels"]))
     parts = Table("parameter", "shape", "numbers", box=None)
     for p in facts["parameters"]:
         parts.add_row(p["name"], " x ".join(map(str, p["shape"])), f"{p['numbers']:,}")
@@ -55,7 +58,8 @@ def run_describe(name: str, settings: Sequence[str], data_dir: Path | None, as_j
 def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
     """The facts as plain values."""
     layout = prepared.encoder.layout
-    network = build_network(recipe.model, layout, recipe.seed)
+    labels = recipe.schema.labels
+    network = build_network(recipe.model, layout, recipe.seed, labels=len(labels))
     parameters = parameter_count(network)
     copies = 3 + OPTIMIZER_STATES[recipe.training.optimizer]  # value, gradient, best so far, the optimizer's own
     unseen = prepared.unseen["test"]
@@ -69,9 +73,17 @@ def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
         "recipe": recipe.name,
         "model": model_to_dict(recipe.model),
         "fields": [
-            {"name": f.name, "role": f.role, "kind": f.kind, "rows": f.rows, "unseen_in_test": unseen.get(f.name)}
+            {
+                "name": f.name,
+                "role": f.role,
+                "kind": f.kind,
+                "rows": f.rows,
+                "shares": f.shares,
+                "unseen_in_test": unseen.get(f.name),
+            }
             for f in layout.fields
         ],
+        "labels": [{"name": label.name, "task": label.task, "weight": label.weight} for label in labels],
         "parameters": [
             {"name": name, "shape": list(p.shape), "numbers": p.numel()} for name, p in network.named_parameters()
         ],

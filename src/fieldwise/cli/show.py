@@ -22,8 +22,8 @@ def say(sentence: str) -> None:
 
 
 def format_metric(name: str, value: float) -> str:
-    """Counts without decimals, metrics with four."""
-    return f"{value:,.0f}" if name in COUNTS else f"{value:.4f}"
+    """Counts without decimals, metrics with four; the name may be prefixed by its label's, as in `liked.auc`."""
+    return f"{value:,.0f}" if name.rpartition(".")[2] in COUNTS else f"{value:.4f}"
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, float]]) -> Table:

@@ -12,6 +12,7 @@ from fieldwise.cli.show import console, metrics_table, row_counts, say
 from fieldwise.pipeline import Run, prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
+from fieldwise.warm_start import WarmStart
 
 __all__ = ["run_train"]
 
@@ -44,6 +45,8 @@ def run_train(
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
     run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
+    if run.warm_start is not None:
+        _say_start(run.warm_start)
     run.bundle.save(folder)
     if run.result.stopped == "interrupted":
         best = f"the best so far (after epoch {run.result.best.epoch:.4g})"
@@ -51,6 +54,15 @@ def run_train(
     _show(run, folder, as_json)
     if run.result.stopped == "interrupted":
         raise KeyboardInterrupt
+
+
+def _say_start(started: WarmStart) -> None:
+    say(started.sentence())
+    if not started.same_test_rows:
+        say(
+            "warning: the bundle of the warm start did not keep this run's test rows aside: it may have been trained "
+            "on them, and test figures may then be too good"
+        )
 
 
 def _show(run: Run, folder: Path, as_json: bool) -> None:

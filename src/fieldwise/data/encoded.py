@@ -2,7 +2,7 @@
 
 On disk a table is a folder: `table.json` (format, rows, layout) and one `.npy` file an array (NumPy's documented
 format, never pickled): `ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32, `bag_offsets` [N * G + 1]
-int64, and `y` [N] float32 where there are targets. Row ids hold their field's offset.
+int64, and `y` [N] float32, or [N, T] of several labels, where there are targets. Row ids hold their field's offset.
 """
 
 import json
@@ -40,7 +40,7 @@ class EncodedTable:
         values: [N, V] float32, numeric fields (0 where missing).
         bag_ids: [M] int32, all bags, row by row and within a row field by field.
         bag_offsets: [N * G + 1] int64, where each bag begins.
-        y: [N] float32 targets, or None.
+        y: [N] float32 targets, [N, T] with several labels, or None.
     """
 
     layout: Layout

@@ -1,7 +1,7 @@
 """The encoder: fitted on training rows only, it turns any table of the schema's columns into integers and numbers."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,15 +19,23 @@ from fieldwise.schema import Bag, Field, Numeric, Schema, Sequence
 __all__ = ["Encoder", "check_table"]
 
 MAX_ROWS = 2**31 - 1  # row ids are int32
+PROBE_ROWS = 10_000
 
 
-def check_table(frame: pl.DataFrame, schema: Schema) -> None:
+def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:
     """Check that a table has every column of the schema's fields, with numbers where numbers belong.
+
+    Args:
+        frame: the table.
+        schema: what its columns mean.
+        made_later: columns that are not looked for, since they are made from the table afterwards.
 
     Errors:
         DataError: names the column and, for a bad value, the row.
     """
     for f in schema.fields:
+        if f.column in made_later:
+            continue
         column = _column(frame, f)
         if isinstance(f, Numeric):
             as_number(column, f"column {f.column!r} (field {f.name!r})")
@@ -37,7 +45,8 @@ def check_table(frame: pl.DataFrame, schema: Schema) -> None:
 class Encoder:
     """A schema's fields with what was learned of each from the training rows.
 
-    Unseen categories take their field's unknown row, absent ones its missing row: no value crashes it.
+    Unseen categories take their field's unknown row, absent ones its missing row: no value crashes it. A field that
+    shares another's rows has what was learned of that one from that one's column; its own column teaches nothing.
 
     >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
@@ -54,11 +63,16 @@ class Encoder:
         """Learn vocabularies, scales and bins from the training rows alone.
 
         Errors:
-            DataError: no rows, a missing column, a column without values, text in a numeric column, too many values.
+            DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
+                field that shares rows and has no value that these are for.
         """
         if train.height == 0:
             raise DataError("an encoder needs training rows, found none")
-        encoder = cls(schema.fields, tuple(fit_field(f, _column(train, f)) for f in schema.fields))
+        own = [None if _shares(f) else fit_field(f, _column(train, f)) for f in schema.fields]
+        encoder = cls(schema.fields, _with_shared(schema.fields, own, "schema"))
+        for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+            if isinstance(f, (Bag, Sequence)) and f.shares is not None:
+                _check_shared_values(f, fitted, _column(train, f))
         rows = encoder.layout.num_rows
         if rows > MAX_ROWS:
             raise DataError(
@@ -70,15 +84,21 @@ class Encoder:
     @property
     def layout(self) -> Layout:
         """Where each field stands in the shared embedding table."""
-        fields, offset = [], 0
+        offsets, end = {}, 0
         for f, fitted in zip(self.fields, self.fitted, strict=True):
+            if _shares(f) is None:
+                offsets[f.name] = end
+                end += fitted.rows
+        fields = []
+        for f, fitted in zip(self.fields, self.fitted, strict=True):
+            offset = offsets[_shares(f) or f.name]
             entry = FieldLayout(name=f.name, kind="id", role=f.role, offset=offset, rows=fitted.rows)
             if isinstance(fitted, Scaling):
                 entry = replace(entry, kind="value")
             elif isinstance(f, (Bag, Sequence)):
-                entry = replace(entry, kind="bag", pooling=f.pooling, ordered=isinstance(f, Sequence))
+                ordered = isinstance(f, Sequence)
+                entry = replace(entry, kind="bag", pooling=f.pooling, ordered=ordered, shares=f.shares)
             fields.append(entry)
-            offset += fitted.rows
         return Layout(tuple(fields))
 
     def transform(self, frame: pl.DataFrame, *, y: np.ndarray | None = None) -> EncodedTable:
@@ -86,7 +106,7 @@ class Encoder:
 
         Args:
             frame: holds the columns of the schema's fields; N rows.
-            y: targets [N] to keep beside the rows, as float32.
+            y: targets [N], or [N, T] of several labels, to keep beside the rows, as float32.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
@@ -127,8 +147,9 @@ class Encoder:
         return shares
 
     def to_json(self) -> str:
-        """JSON text that `from_json` reads back."""
-        entries = [{"field": to_plain(f), "fitted": to_plain(s)} for f, s in zip(self.fields, self.fitted, strict=True)]
+        """JSON text that `from_json` reads back; what fields share stands in it once."""
+        own = [None if _shares(f) else s for f, s in zip(self.fields, self.fitted, strict=True)]
+        entries = [to_plain(_Entry(field=f, fitted=s)) for f, s in zip(self.fields, own, strict=True)]
         return json.dumps({"fields": entries}, ensure_ascii=False, indent=1)
 
     @classmethod
@@ -143,17 +164,46 @@ class Encoder:
             entries = [_read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
         except (json.JSONDecodeError, KeyError, TypeError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
-        return cls(tuple(e.field for e in entries), tuple(e.fitted for e in entries))
+        fields = tuple(e.field for e in entries)
+        return cls(fields, _with_shared(fields, [e.fitted for e in entries], where))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
     field: Field
-    fitted: Fitted
+    fitted: Fitted | None = None
 
 
 def _read_entry(data: Mapping[str, Any], where: str) -> _Entry:
     return parse(_Entry, data, where, DataError)
+
+
+def _shares(f: Field) -> str | None:
+    return f.shares if isinstance(f, (Bag, Sequence)) else None
+
+
+def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:
+    """What was learned of each field: its own, or that of the field whose rows it shares."""
+    learned = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if _shares(f) is None}
+    found = []
+    for f in fields:
+        fitted = learned.get(_shares(f) or f.name)
+        if fitted is None:
+            raise DataError(f"{where} holds nothing learned for field {f.name!r}; save the bundle again")
+        found.append(fitted)
+    return tuple(found)
+
+
+def _check_shared_values(f: Bag | Sequence, fitted: Fitted, column: pl.Series) -> None:
+    """A history none of whose values is one of the shared field's would teach nothing, and silently."""
+    assert isinstance(fitted, (Vocabulary, Hashing)), "only a Categorical field's rows are shared"
+    known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
+    # The first rows tell nearly always, and a whole column of histories is long.
+    if not any((bag_cells(f, fitted, rows)[0] >= known).any() for rows in (column.head(PROBE_ROWS), column)):
+        raise DataError(
+            f"a field that shares rows needs values that they are for: no training row's column {f.column!r} (field "
+            f"{f.name!r}) holds a value of field {f.shares!r}; check the column and its separator {f.separator!r}"
+        )
 
 
 def _column(frame: pl.DataFrame, f: Field) -> pl.Series:

@@ -156,11 +156,30 @@ def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series
         ids: [M] int32, local row ids of all cells, one cell after another; an empty cell holds the one id `missing`.
         lengths: [N] int64, how many ids each cell has, at least 1.
     """
-    lists = as_list(column, f.separator)
+    known = _distinct_ids(f, fitted, column)
+    lists = as_list(column, f.separator) if known is None else column
     if isinstance(f, Sequence):
         lists = lists.list.tail(f.max_length)
-    lengths = np.maximum(lists.list.len().to_numpy().astype(np.int64), 1)
-    return fitted.ids(lists.list.explode(empty_as_null=True)), lengths
+    lengths = np.maximum(lists.list.len().fill_null(0).to_numpy().astype(np.int64), 1)
+    flat = lists.list.explode(empty_as_null=True)
+    if known is None:
+        return fitted.ids(flat), lengths
+    ids = flat.to_frame("value").join(known, on="value", how="left", maintain_order="left").get_column("id")
+    return ids.fill_null(MISSING).to_numpy(), lengths
+
+
+def _distinct_ids(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> pl.DataFrame | None:
+    """Each distinct value of a column of lists with its id: histories repeat few items often, and text is slow.
+
+    None where cells are text, or where a value is absent or blank, which only `as_list` takes out of its cell.
+    """
+    if not isinstance(column.dtype, pl.List):
+        return None
+    value = column.list.explode(empty_as_null=False, keep_nulls=False).unique().rename("value")
+    texts = as_list(value.to_frame().select(pl.concat_list("value")).to_series(), f.separator)
+    if (texts.list.len() == 0).any():
+        return None
+    return pl.DataFrame([value, pl.Series("id", fitted.ids(texts.list.first()))])
 
 
 def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:

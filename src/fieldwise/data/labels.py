@@ -1,6 +1,6 @@
-"""From a label's column and rule to targets: which rows stay, and what each is to predict."""
+"""From the labels' columns and rules to targets: which rows stay, and what each is to predict."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,18 +10,27 @@ from fieldwise.data.columns import as_number, as_text
 from fieldwise.errors import DataError
 from fieldwise.schema import Label
 
-__all__ = ["LabelledRows", "read_label"]
+__all__ = ["LabelledRows", "read_label", "read_labels"]
 
 SHOWN_VALUES = 5
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """The rows that stay, their targets (float32, [N]) and how many were dropped by the label's rule."""
+    """The rows that stay, their targets (float32) and how many were dropped by the labels' rules.
+
+    Shape:
+        y: [N], or [N, T] with several labels, the main one first.
+    """
 
     frame: pl.DataFrame
     y: np.ndarray
     dropped: int = 0
+
+    @property
+    def main(self) -> np.ndarray:
+        """Targets of the main label [N]."""
+        return self.y if self.y.ndim == 1 else self.y[:, 0]
 
     def take(self, rows: np.ndarray) -> "LabelledRows":
         """Some of the rows, by their numbers; none of them counts as dropped."""
@@ -29,47 +38,73 @@ class LabelledRows:
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
-    """Apply the label's rule: drop what it drops, and give 0 and 1 (binary) or the number (regression).
-
-    Args:
-        frame: the table.
-        label: its column and rule.
-        all_negative: rows without any of the rule's positive_values are meant (drawn negatives are such).
-
-    Errors:
-        DataError: no such column, no rows, an absent label, a value outside the rule, none of the positive_values;
-            rows count from 0 in `frame`.
+    """`read_labels` of one label: targets [N].
 
     >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
     >>> rows.y.tolist(), rows.dropped
     ([1.0, 0.0], 1)
     """
-    if label.column not in frame.columns:
-        found = ", ".join(frame.columns)
-        raise DataError(f"the label's column {label.column!r} must be in the table, found only: {found}")
+    return read_labels(frame, (label,), all_negative=all_negative)
+
+
+def read_labels(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False) -> LabelledRows:
+    """Apply the labels' rules: drop what any of them drops, and give 0 and 1 (binary) or the number (regression).
+
+    Args:
+        frame: the table.
+        labels: their columns and rules, the main label first.
+        all_negative: rows without any of a rule's positive_values are meant (drawn negatives are such).
+
+    Errors:
+        DataError: no such column, no rows, an absent label, a value outside the rule, none of the positive_values;
+            rows count from 0 in `frame`.
+
+    >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
+    >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()
+    [[1.0, 90.0], [0.0, 7.0]]
+    """
+    for label in labels:
+        if label.column not in frame.columns:
+            found = ", ".join(frame.columns)
+            raise DataError(f"the label's column {label.column!r} must be in the table, found only: {found}")
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
-    column = frame.get_column(label.column)
-    text = as_text(column)
-    missing = text.is_null()
+    texts = [as_text(frame.get_column(label.column)) for label in labels]
+    keep = pl.repeat(True, frame.height, eager=True)
+    for text, label in zip(texts, labels, strict=True):
+        keep &= ~text.is_in(_texts(label.drop_values)).fill_null(False)
+    for text, label in zip(texts, labels, strict=True):
+        _check_values(text, keep, label, all_negative=all_negative)
+    dropped = int((~keep).sum())
+    if dropped == frame.height:
+        columns = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
+        raise DataError(
+            f"no row is left: all {dropped} have a label in drop_values of column {columns}; drop fewer values"
+        )
+    targets = [_target(frame.get_column(label.column), keep, label) for label in labels]
+    # One label's targets stay a vector: nothing that takes a single label need know of several.
+    y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
+    return LabelledRows(frame.filter(keep), y, dropped)
+
+
+def _check_values(text: pl.Series, keep: pl.Series, label: Label, *, all_negative: bool) -> None:
+    missing = text.is_null() & keep
     if missing.any():
         row = int(missing.arg_max() or 0)
         raise DataError(
-            f"every row needs a label: {int(missing.sum())} of {len(column)} rows have none in column "
+            f"every row needs a label: {int(missing.sum())} of {len(text)} rows have none in column "
             f"{label.column!r}, the first is row {row} (counting from 0); remove or fill them"
         )
     if label.positive_values is not None and not all_negative:
         _check_positive_values(text, label)
-    keep = ~text.is_in(_texts(label.drop_values))
-    dropped = int((~keep).sum())
-    if dropped == frame.height:
-        raise DataError(
-            f"no row is left: all {dropped} have a label in drop_values of column {label.column!r}; drop fewer values"
-        )
+
+
+def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
+    """Targets of the rows that stay, float32."""
     # Dropped labels become null, not absent, so that errors still count the table's own rows.
     column = column.zip_with(keep, column.clear(len(column)))
     y = _binary(column, label) if label.task == "binary" else _regression(column, label)
-    return LabelledRows(frame.filter(keep), y.filter(keep).cast(pl.Float32).to_numpy(writable=True), dropped)
+    return y.filter(keep).cast(pl.Float32).to_numpy(writable=True)
 
 
 def _check_positive_values(text: pl.Series, label: Label) -> None:

@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.errors import ConfigError, DataError
 
-__all__ = ["NegativeSampling", "sample_negatives"]
+__all__ = ["NegativeSampling", "mark_negative", "sample_negatives"]
 
 Part = Literal["train", "valid", "test"]
 
@@ -153,15 +153,24 @@ def _described(
             )
         about = about.with_columns(pl.col(c).cast(positives.schema[c]) for c in (settings.item, *settings.item_columns))
         copies = copies.drop(settings.item_columns).join(about, on=settings.item, how="left", maintain_order="left")
-    kind = positives.schema.get(label_column)
+    copies = mark_negative(copies, label_column, negative_value)
+    return copies.select(*positives.columns, *([] if label_column in positives.columns else [label_column]))
+
+
+def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool | int | float | str) -> pl.DataFrame:
+    """The rows with `negative_value` in the label's column, in that column's type; a new last column, where absent.
+
+    Errors:
+        DataError: the column's type does not hold such a value.
+    """
+    kind = frame.schema.get(label_column)
     label = pl.lit(negative_value) if kind is None else pl.lit(negative_value).cast(kind)
     try:
-        copies = copies.with_columns(label.alias(label_column))
+        return frame.with_columns(label.alias(label_column))
     except pl.exceptions.PolarsError as e:
         raise DataError(
             f"the negatives' label must fit its column: {negative_value!r} is no {kind}, the type of {label_column!r}"
         ) from e
-    return copies.select(*positives.columns, *([] if kind is not None else [label_column]))
 
 
 def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSampling) -> None:

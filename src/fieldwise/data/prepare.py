@@ -1,4 +1,7 @@
-"""From a raw table to encoded training, validation and test rows: label, split, negatives, encoder, in this order."""
+"""From a raw table to encoded training, validation and test rows.
+
+In this order: label, split, negatives, histories, encoder.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,11 +13,12 @@ from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder, check_table
-from fieldwise.data.labels import LabelledRows, read_label
-from fieldwise.data.negatives import NegativeSampling, sample_negatives
+from fieldwise.data.history import HistorySettings, add_histories, check_history
+from fieldwise.data.labels import LabelledRows, read_labels
+from fieldwise.data.negatives import NegativeSampling, mark_negative, sample_negatives
 from fieldwise.data.split_settings import SplitSettings
 from fieldwise.data.splits import split_table
-from fieldwise.errors import DataError, SchemaError
+from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 
 __all__ = ["EncodedParts", "Part", "Prepared", "check_columns", "encode_parts", "group_codes", "prepare"]
@@ -32,7 +36,7 @@ class Part:
 
     @property
     def y(self) -> np.ndarray:
-        """Targets [N]."""
+        """Targets [N], or [N, T] with several labels."""
         assert self.table.y is not None, "prepared parts have targets"
         return self.table.y
 
@@ -75,8 +79,9 @@ def prepare(
     split: SplitSettings,
     seed: int,
     negatives: NegativeSampling | None = None,
+    history: HistorySettings | None = None,
 ) -> Prepared:
-    """Label, split, sample negatives and encode a table.
+    """Label, split, sample negatives, make histories and encode a table.
 
     Args:
         frame: the raw table.
@@ -84,17 +89,21 @@ def prepare(
         split: how rows are divided.
         seed: of the split and the negatives; the same seed, table and settings give the same result.
         negatives: for logs that hold positives alone.
+        history: for a column of what each row's user used before it.
 
     Errors:
-        SchemaError: the schema's time, group or keys name columns that the table has not.
+        SchemaError: the schema's time, group or keys name columns that the table has not, or no field reads histories.
         DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
+        ConfigError: the history has no order.
     """
     check_columns(frame.columns, schema)
-    check_table(frame, schema)
-    rows = read_label(frame, schema.label)
-    indices = split_table(rows.frame, split, seed=seed, y=rows.y, time=schema.time, group=schema.group)
+    if history is not None:
+        check_history(frame, schema, history)
+    check_table(frame, schema, made_later=() if history is None else (history.column,))
+    rows = read_labels(frame, schema.labels)
+    indices = split_table(rows.frame, split, seed=seed, y=rows.main, time=schema.time, group=schema.group)
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
-    encoded = encode_parts(parts, schema, seed=seed, negatives=negatives)
+    encoded = encode_parts(parts, schema, seed=seed, negatives=negatives, history=history)
     return Prepared(
         encoder=encoded.encoder,
         counts={"dropped_by_label": rows.dropped, **encoded.counts},
@@ -118,15 +127,21 @@ def check_columns(columns: Collection[str], schema: Schema) -> None:
 
 
 def encode_parts(
-    labelled: Mapping[str, LabelledRows], schema: Schema, *, seed: int, negatives: NegativeSampling | None = None
+    labelled: Mapping[str, LabelledRows],
+    schema: Schema,
+    *,
+    seed: int,
+    negatives: NegativeSampling | None = None,
+    history: HistorySettings | None = None,
 ) -> EncodedParts:
-    """Sample negatives, fit the encoder on the training rows and encode every part.
+    """Sample negatives, make histories, fit the encoder on the training rows and encode every part.
 
     Args:
         labelled: `train`, `valid` and, if there is one, `test`.
         schema: what the tables' columns mean.
         seed: of the negatives.
         negatives: for logs that hold positives alone.
+        history: for a column of what each row's user used before it; a drawn negative has its positive's moment.
 
     Errors:
         DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
@@ -138,8 +153,11 @@ def encode_parts(
         before = sum(map(len, targets.values()))
         frames, targets = _with_negatives(frames, targets, schema, negatives, seed)
         counts["negatives_drawn"] = sum(map(len, targets.values())) - before
-    if schema.label.task == "binary":
-        _check_classes(targets, schema)
+    _check_classes(targets, schema)
+    if history is not None:
+        order = check_history(frames["train"], schema, history)
+        main = {name: _columns(y)[0] for name, y in targets.items()}
+        frames = add_histories(frames, main, history, order=order)
     encoder = Encoder.fit(frames["train"], schema)
     parts = {
         name: Part(part, encoder.transform(part, y=targets[name]), group_codes(part, schema))
@@ -171,15 +189,25 @@ def _with_negatives(
     settings: NegativeSampling,
     seed: int,
 ) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
-    """Add sampled negatives to the parts that the settings name; positives are the rows whose target is above 0."""
-    positives = {name: part.filter(pl.Series(targets[name] > 0)) for name, part in frames.items()}
+    """Add sampled negatives to the parts that the settings name; positives are the rows whose target is above 0.
+
+    With several labels the main one's target tells, and a drawn row is negative by every label.
+    """
+    numbers = [label.name for label in schema.more_labels if label.task == "regression"]
+    if numbers:
+        raise ConfigError(
+            f"a sampled negative is a no to every label, but the label {numbers[0]!r} is a regression, which has no "
+            "such value: leave out negatives, or that label"
+        )
+    main = {name: _columns(y)[0] for name, y in targets.items()}
+    positives = {name: part.filter(pl.Series(main[name] > 0)) for name, part in frames.items()}
     log = pl.concat(list(positives.values()))
-    value = _negative_value(frames, schema)
+    values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
     all_frames, all_targets = dict(frames), dict(targets)
     for number, name in enumerate(PARTS):
         if name not in frames or name not in settings.parts:
             continue
-        has_negatives = bool((targets[name] <= 0).any())
+        has_negatives = bool((main[name] <= 0).any())
         if (settings.only_where_missing and has_negatives) or positives[name].is_empty():
             continue
         added = sample_negatives(
@@ -188,32 +216,42 @@ def _with_negatives(
             settings=settings,
             seed=seed * len(PARTS) + number,
             label_column=schema.label.column,
-            negative_value=value,
+            negative_value=values[schema.label.column],
         )
-        y = read_label(added, schema.label, all_negative=True).y
-        if (y > 0).any():
-            raise DataError(
-                f"a sampled negative must not be positive: {value!r} in column {schema.label.column!r} is positive "
-                "by the label's rule; change the rule"
-            )
+        for label in schema.more_labels:
+            if label.column != schema.label.column:
+                added = mark_negative(added, label.column, values[label.column])
+        y = read_labels(added, schema.labels, all_negative=True).y
+        for label, target in zip(schema.labels, _columns(y), strict=True):
+            if (target > 0).any():
+                raise DataError(
+                    f"a sampled negative must not be positive: {values[label.column]!r} in column {label.column!r} is "
+                    "positive by the label's rule; change the rule"
+                )
         all_frames[name] = pl.concat([frames[name], added])
         all_targets[name] = np.concatenate([targets[name], y])
     return all_frames, all_targets
 
 
-def _negative_value(frames: Mapping[str, pl.DataFrame], schema: Schema) -> int | float:
-    """What marks a negative in the label's column: the least value there that is not positive, else 0."""
-    values = pl.concat([part.get_column(schema.label.column) for part in frames.values()])
+def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | float:
+    """What marks a negative in a label's column: the least value there that is not positive, else 0."""
+    values = pl.concat([part.get_column(column) for part in frames.values()])
     low = values.min() if values.dtype.is_numeric() else 0
     return low if isinstance(low, (int, float)) and low <= 0 else 0
 
 
+def _columns(y: np.ndarray) -> list[np.ndarray]:
+    """The targets of each label [N], the main one's first."""
+    return [y] if y.ndim == 1 else list(y.T)
+
+
 def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
     for name, y in targets.items():
-        positive = int((y > 0.5).sum())
-        if positive in (0, len(y)):
-            found = "positive" if positive else "negative"
-            raise DataError(
-                f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
-                f"{schema.label.column!r}; check the rule, or split otherwise"
-            )
+        for label, target in zip(schema.labels, _columns(y), strict=True):
+            positive = int((target > 0.5).sum())
+            if label.task == "binary" and positive in (0, len(y)):
+                found = "positive" if positive else "negative"
+                raise DataError(
+                    f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
+                    f"{label.name!r}; check the rule, or split otherwise"
+                )

@@ -29,7 +29,8 @@ class InteractingLayer(nn.Module):
         bias: a bias in Q, K, V and the projected residual, as the authors' code has it.
         scale: scores are divided by sqrt(A/H).
         residual: `projected` always, `where_sizes_differ` (the input itself where D equals A), or `none`.
-        norm: LayerNorm of the sum `before_relu` or `after_relu`, or `none`.
+        norm: LayerNorm of the sum `before_relu` or `after_relu`, or `none`. NOTE[DIFF]: it adds 1e-5 to the variance
+            as PyTorch does, where the authors' code adds 1e-8, with which a nearly constant vector's gradient explodes.
         output_projection: the joined heads pass one more linear map, as in a transformer.
         output_relu: ReLU on the sum.
         dropout: share of the attention weights dropped.

@@ -1,13 +1,17 @@
 """AFM's attention over pairs of fields."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.ops import pair_attention_pool, pair_indices
 
-__all__ = ["PairAttention"]
+__all__ = ["PairAttention", "StartOfB", "StartOfH"]
+
+StartOfH = Literal["xavier", "standard_normal"]
+StartOfB = Literal["zeros", "xavier"]
 
 
 class PairAttention(nn.Module):
@@ -21,6 +25,8 @@ class PairAttention(nn.Module):
         attention_dim: A.
         pair_dropout: share of the products' entries dropped.
         attention_dropout: share of the weights dropped.
+        start_of_h: h starts from a normal distribution, `xavier` of variance 2 / (A + 1) or `standard_normal`.
+        start_of_b: b starts as `zeros`, or as W does from `xavier`'s normal of variance 2 / (D + A).
 
     Shape:
         forward: [B, F, D] -> pooled [B, D] and weights [B, P], which sum to 1 over the P = F(F-1)/2 pairs.
@@ -41,6 +47,8 @@ class PairAttention(nn.Module):
         *,
         pair_dropout: float = 0.0,
         attention_dropout: float = 0.0,
+        start_of_h: StartOfH = "xavier",
+        start_of_b: StartOfB = "zeros",
     ) -> None:
         super().__init__()
         self.pair_dropout, self.attention_dropout = pair_dropout, attention_dropout
@@ -48,7 +56,9 @@ class PairAttention(nn.Module):
         self.b = nn.Parameter(torch.zeros(attention_dim))
         self.h = nn.Parameter(torch.empty(attention_dim))
         nn.init.xavier_normal_(self.W)
-        nn.init.normal_(self.h, std=math.sqrt(2.0 / (attention_dim + 1)))
+        nn.init.normal_(self.h, std=math.sqrt(2.0 / (attention_dim + 1)) if start_of_h == "xavier" else 1.0)
+        if start_of_b == "xavier":
+            nn.init.normal_(self.b, std=math.sqrt(2.0 / (dim + attention_dim)))
         left_P, right_P = pair_indices(num_fields)
         self.register_buffer("left", left_P, persistent=False)
         self.register_buffer("right", right_P, persistent=False)

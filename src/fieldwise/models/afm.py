@@ -1,5 +1,9 @@
-"""Attentional Factorization Machine (Xiao et al., IJCAI 2017, arXiv 1708.04617)."""
+"""Attentional Factorization Machine (Xiao et al., IJCAI 2017, arXiv 1708.04617), with what its sources differ in named.
 
+Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention size, R rows of the shared table.
+"""
+
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,27 +11,62 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, FirstOrder, PairAttention
+from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_positive, check_shares
+from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_positive, check_shares
+from fieldwise.models.variants import choices
 
 __all__ = ["AFM", "AFMNetwork"]
 
+Variant = Literal["paper", "authors", "fuxictr"]
 StartOfP = Literal["ones", "xavier"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choices:
+    """What the sources differ in. A place has dropout where its strength is above 0."""
+
+    pair_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    pooled_dropout: float = 0.0
+    start_of_p: StartOfP = "ones"
+    start_of_h: StartOfH = "xavier"
+    start_of_b: StartOfB = "zeros"
+
+
+def _preset(variant: Variant, dropout: float) -> _Choices:
+    if variant == "paper":
+        # NOTE[DIFF]: the paper names no starting values; with p of ones the model starts as an FM of averaged pairs.
+        return _Choices(pair_dropout=dropout, pooled_dropout=dropout)
+    if variant == "authors":
+        # NOTE[DIFF]: the authors' code of 2017. Since February 2018 theirs takes the softmax over an axis of one, so
+        # that every weight is 1; here it runs over the pairs in every variant.
+        return _Choices(
+            attention_dropout=dropout, pooled_dropout=dropout, start_of_h="standard_normal", start_of_b="xavier"
+        )
+    return _Choices(attention_dropout=dropout, pooled_dropout=dropout, start_of_p="xavier")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AFM:
     """Settings of AFM. Squared L2 on W alone, as in the paper, is the trainer's, by the name `attention.W`.
 
+    A setting whose default is None is as the variant has it.
+
     Args:
+        variant: `paper`, `authors` (their code) or `fuxictr` (the code of the BARS runs): where dropout acts, and
+            how p, h and b start.
         embedding_dim: D.
         attention_dim: A.
-        pair_dropout: share of the products' entries dropped (the paper's place for dropout).
-        attention_dropout: share of the attention weights dropped (the authors' code, and BARS).
-        pooled_dropout: share of the pooled vector's entries dropped (the authors' code, and BARS).
-        start_of_p: p starts as `ones` (the authors' code: an FM of averaged pairs) or from `xavier`'s normal (BARS).
+        dropout: share dropped at the variant's places: products and pooled vector (`paper`), or attention weights
+            and pooled vector (`authors`, `fuxictr`).
+        pair_dropout: share of the products' entries dropped, whatever the variant.
+        attention_dropout: share of the attention weights dropped, whatever the variant.
+        pooled_dropout: share of the pooled vector's entries dropped, whatever the variant.
+        start_of_p: `ones` (`paper`, `authors`) or `xavier`, a normal draw of variance 2 / (D + 1) (`fuxictr`).
+        start_of_h: `xavier`, of variance 2 / (A + 1) (`paper`, `fuxictr`), or `standard_normal` (`authors`).
+        start_of_b: `zeros` (`paper`, `fuxictr`) or `xavier`, of variance 2 / (D + A) (`authors`).
         embedding_std: deviation of the embeddings' starting values.
 
     Errors:
@@ -35,30 +74,41 @@ class AFM:
 
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184
+    >>> AFM(variant="authors", dropout=0.5).build(Layout.of_sizes([3, 4])).attention.attention_dropout
+    0.5
     """
 
+    variant: Variant = "paper"
     embedding_dim: int = 16
     attention_dim: int = 16
-    pair_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    pooled_dropout: float = 0.0
-    start_of_p: StartOfP = "ones"
+    dropout: float = 0.0
+    pair_dropout: float | None = None
+    attention_dropout: float | None = None
+    pooled_dropout: float | None = None
+    start_of_p: StartOfP | None = None
+    start_of_h: StartOfH | None = None
+    start_of_b: StartOfB | None = None
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_choice("variant", self.variant, Variant)
         check_at_least(1, embedding_dim=self.embedding_dim, attention_dim=self.attention_dim)
+        check_shares(dropout=self.dropout)
+        chosen = self._choices()
         check_shares(
-            pair_dropout=self.pair_dropout,
-            attention_dropout=self.attention_dropout,
-            pooled_dropout=self.pooled_dropout,
+            pair_dropout=chosen.pair_dropout,
+            attention_dropout=chosen.attention_dropout,
+            pooled_dropout=chosen.pooled_dropout,
         )
-        check_choice("start_of_p", self.start_of_p, StartOfP)
+        check_choice("start_of_p", chosen.start_of_p, StartOfP)
+        check_choice("start_of_h", chosen.start_of_h, StartOfH)
+        check_choice("start_of_b", chosen.start_of_b, StartOfB)
         check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "AFMNetwork":
         """A network with fresh weights."""
-        if layout.num_fields < 2:
-            raise ConfigError(f"AFM attends to pairs of fields and needs at least 2 fields, found {layout.num_fields}")
+        check_fields(layout, 2, "AFM", "attends to pairs of fields")
+        chosen = self._choices()
         return AFMNetwork(
             embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
             first_order=FirstOrder(layout),
@@ -66,19 +116,25 @@ class AFM:
                 layout.num_fields,
                 self.embedding_dim,
                 self.attention_dim,
-                pair_dropout=self.pair_dropout,
-                attention_dropout=self.attention_dropout,
+                pair_dropout=chosen.pair_dropout,
+                attention_dropout=chosen.attention_dropout,
+                start_of_h=chosen.start_of_h,
+                start_of_b=chosen.start_of_b,
             ),
-            pooled_dropout=self.pooled_dropout,
-            start_of_p=self.start_of_p,
+            pooled_dropout=chosen.pooled_dropout,
+            start_of_p=chosen.start_of_p,
         )
+
+    def _choices(self) -> _Choices:
+        return choices(self, _preset(self.variant, self.dropout))
 
 
 class AFMNetwork(nn.Module):
     """`logit = first_order + p . sum_{i<j} a_ij (x_i * x_j)`, `a = softmax over pairs of h . relu(W (x_i * x_j) + b)`.
 
-    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1],
-    `first_order.bias`, `attention.W` [A, D], `attention.b` [A], `attention.h` [A], `p` [D].
+    These are Equations 2 to 6; x_f is field f's vector, a numeric field's times its value. Parameters, by which L2 and
+    warm starts name them: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1], `first_order.bias`,
+    `attention.W` [A, D], `attention.b` [A], `attention.h` [A], `p` [D].
 
     Shape:
         forward: Batch of B rows -> [B]. `pair_weights` -> [B, P], pairs as `fieldwise.ops.pair_indices` orders them.
@@ -99,7 +155,7 @@ class AFMNetwork(nn.Module):
         dim = attention.W.shape[1]
         self.p = nn.Parameter(torch.ones(dim))
         if start_of_p == "xavier":
-            nn.init.normal_(self.p, std=(2.0 / (dim + 1)) ** 0.5)
+            nn.init.normal_(self.p, std=math.sqrt(2.0 / (dim + 1)))
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

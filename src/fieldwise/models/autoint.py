@@ -1,6 +1,10 @@
-"""AutoInt and AutoInt+ (Song et al., CIKM 2019, arXiv 1810.11921), with the choices of its implementations named."""
+"""AutoInt and AutoInt+ (Song et al., CIKM 2019, arXiv 1810.11921), with what their implementations differ in named.
+
+Letters: B batch, F fields, D embedding size, H heads, A attention size of all heads together.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,22 +14,25 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder, InteractingLayer, linear
 from fieldwise.layers.interacting import Norm, Residual
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_positive, check_shares, check_sizes
+from fieldwise.models.checks import (
+    check_at_least,
+    check_choice,
+    check_fields,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
+from fieldwise.models.variants import choices
 
 __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
+Variant = Literal["paper", "authors", "fuxictr", "transformer"]
+
 
 @dataclass(frozen=True, kw_only=True)
-class _Interacting:
-    """What AutoInt and AutoInt+ share (abstract); the defaults are the paper's."""
+class _Choices:
+    """What the implementations differ in; the defaults are the paper's."""
 
-    embedding_dim: int = 16
-    layers: int = 3
-    heads: int = 2
-    attention_dim: int = 64
-    wide: bool = False
-    embedding_dropout: float = 0.0
-    attention_dropout: float = 0.0
     relu_on_projections: bool = False
     projection_bias: bool = False
     scale: bool = False
@@ -34,60 +41,100 @@ class _Interacting:
     output_projection: bool = False
     output_relu: bool = True
     field_vectors: bool = False
+
+
+PRESETS: dict[Variant, _Choices] = {
+    "paper": _Choices(),
+    "authors": _Choices(relu_on_projections=True, projection_bias=True, scale=True, norm="after_relu"),
+    # FuxiCTR leaves scale and norm to its user, both off by default; its norm is `before_relu`.
+    "fuxictr": _Choices(residual="where_sizes_differ"),
+    # NOTE[DIFF]: a transformer's residual is its input, which asks for an attention_dim equal to embedding_dim. Where
+    # the two differ, the first layer's is projected here instead of refused.
+    "transformer": _Choices(
+        scale=True,
+        residual="where_sizes_differ",
+        norm="before_relu",
+        output_projection=True,
+        output_relu=False,
+        field_vectors=True,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Interacting:
+    """What AutoInt and AutoInt+ share (abstract). A setting whose default is None is as the variant has it."""
+
+    variant: Variant = "paper"
+    embedding_dim: int = 16
+    layers: int = 3
+    heads: int = 2
+    attention_dim: int = 64
+    wide: bool = False
+    embedding_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    relu_on_projections: bool | None = None
+    projection_bias: bool | None = None
+    scale: bool | None = None
+    residual: Residual | None = None
+    norm: Norm | None = None
+    output_projection: bool | None = None
+    output_relu: bool | None = None
+    field_vectors: bool | None = None
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_at_least(
-            1,
-            embedding_dim=self.embedding_dim,
-            layers=self.layers,
-            heads=self.heads,
-            attention_dim=self.attention_dim,
-        )
+        check_choice("variant", self.variant, Variant)
+        sizes = {"embedding_dim": self.embedding_dim, "attention_dim": self.attention_dim}
+        check_at_least(1, **sizes, layers=self.layers, heads=self.heads)
         if self.attention_dim % self.heads:
             found = f"attention_dim {self.attention_dim} and heads {self.heads}"
             raise ConfigError(f"attention_dim must be divisible by heads, found {found}")
         check_shares(embedding_dropout=self.embedding_dropout, attention_dropout=self.attention_dropout)
-        check_choice("residual", self.residual, Residual)
-        check_choice("norm", self.norm, Norm)
+        chosen = self._choices()
+        check_choice("residual", chosen.residual, Residual)
+        check_choice("norm", chosen.norm, Norm)
         check_positive(embedding_std=self.embedding_std)
 
+    def _choices(self) -> _Choices:
+        return choices(self, PRESETS[self.variant])
+
     def _network(self, layout: Layout, mlp: MLP | None) -> "AutoIntNetwork":
-        fields = layout.num_fields
-        if fields < 1:
-            raise ConfigError("AutoInt needs at least 1 field, found none")
+        chosen, fields = self._choices(), layout.num_fields
         layers = [
             InteractingLayer(
                 self.attention_dim if i else self.embedding_dim,
                 self.attention_dim,
                 self.heads,
-                relu_on_projections=self.relu_on_projections,
-                bias=self.projection_bias,
-                scale=self.scale,
-                residual=self.residual,
-                norm=self.norm,
-                output_projection=self.output_projection,
-                output_relu=self.output_relu,
+                relu_on_projections=chosen.relu_on_projections,
+                bias=chosen.projection_bias,
+                scale=chosen.scale,
+                residual=chosen.residual,
+                norm=chosen.norm,
+                output_projection=chosen.output_projection,
+                output_relu=chosen.output_relu,
                 dropout=self.attention_dropout,
             )
             for i in range(self.layers)
         ]
+        vectors_FD = torch.randn(fields, self.embedding_dim) * self.embedding_std if chosen.field_vectors else None
         return AutoIntNetwork(
             embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
             layers=layers,
             head=linear(fields * self.attention_dim, 1),
             first_order=FirstOrder(layout, bias=False) if self.wide else None,
             mlp=mlp,
-            field_vectors=torch.randn(fields, self.embedding_dim) * self.embedding_std if self.field_vectors else None,
+            field_vectors=vectors_FD,
             embedding_dropout=self.embedding_dropout,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoInt(_Interacting):
-    """Settings of AutoInt; the defaults are the paper's.
+    """Settings of AutoInt. A setting whose default is None is as the variant has it.
 
     Args:
+        variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials).
         embedding_dim: D.
         layers: number of interacting layers.
         heads: H.
@@ -95,14 +142,16 @@ class AutoInt(_Interacting):
         wide: the first-order sum is added to the logit (without a bias of its own: the last unit has one).
         embedding_dropout: share of the embeddings' entries dropped.
         attention_dropout: share of the attention weights dropped.
-        relu_on_projections: ReLU on Q, K, V and the projected residual (the authors' code).
-        projection_bias: a bias in those (the authors' code).
-        scale: scores are divided by sqrt(A/H) (the authors' code, transformers).
-        residual: `projected` always (paper), `where_sizes_differ` and the input itself elsewhere, or `none`.
-        norm: LayerNorm of the layer's sum `before_relu`, `after_relu` (the authors' code), or `none` (paper).
-        output_projection: one more linear map of the joined heads (transformers).
-        output_relu: ReLU on the layer's sum (all but transformers).
-        field_vectors: one learned vector a field is added to its embedding (transformers' positions).
+        relu_on_projections: ReLU on Q, K, V and the projected residual (`authors`).
+        projection_bias: a bias in those (`authors`).
+        scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
+        residual: `projected` always (`paper`, `authors`), `where_sizes_differ` and the input itself elsewhere
+            (`fuxictr`, `transformer`), or `none`.
+        norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu`, which without a ReLU is the layer's
+            end (`transformer`), or `none` (`paper`, `fuxictr`).
+        output_projection: one more linear map of the joined heads (`transformer`).
+        output_relu: ReLU on the layer's sum (all but `transformer`).
+        field_vectors: one learned vector a field is added to its embedding (`transformer`: positions).
         embedding_std: deviation of the embeddings' starting values.
 
     Errors:
@@ -117,12 +166,15 @@ class AutoInt(_Interacting):
 
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
+        check_fields(layout, 1, "AutoInt", "attends to fields")
         return self._network(layout, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoIntPlus(_Interacting):
     """Settings of AutoInt+: those of `AutoInt`, and an MLP on the same embeddings whose logit is added.
+
+    The MLP's last unit has a bias beside that of AutoInt's, as in the authors' code and in FuxiCTR.
 
     Args:
         hidden: sizes of the MLP's layers.
@@ -147,6 +199,7 @@ class AutoIntPlus(_Interacting):
 
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
+        check_fields(layout, 1, "AutoInt+", "attends to fields")
         inputs = layout.num_fields * self.embedding_dim
         mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
         return self._network(layout, mlp)
@@ -154,6 +207,9 @@ class AutoIntPlus(_Interacting):
 
 class AutoIntNetwork(nn.Module):
     """`logit = w . flatten(layers(x)) + b`, plus the first-order sum where wide, plus the MLP's logit where AutoInt+.
+
+    NOTE[DIFF]: linear units start from Xavier's normal distribution with biases of zero in every variant; the paper
+    names no starting values, and the authors' code draws the biases of last units and MLP at random.
 
     Shape:
         forward: Batch of B rows -> [B]. `attention_weights`: one [B, H, F, F] a layer.

@@ -10,15 +10,20 @@ from fieldwise.config import nearest, parse, to_plain
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import MODELS, ModelSettings
+from fieldwise.models.several import several_labels
 
 __all__ = ["build_network", "model_from_dict", "model_name", "model_to_dict"]
 
 
-def build_network(settings: ModelSettings, layout: Layout, seed: int) -> nn.Module:
-    """A network with seeded weights; the global random state is left as it was."""
+def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels: int = 1) -> nn.Module:
+    """A network with seeded weights; the global random state is left as it was.
+
+    With several labels it has one head each and gives scores [B, T] (`fieldwise.models.several`).
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return settings.build(layout)
+        networks = [settings.build(layout) for _ in range(labels)]
+    return networks[0] if labels == 1 else several_labels(networks)
 
 
 def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSettings:

@@ -1,24 +1,177 @@
-"""COLD (stub)."""
+"""COLD, a pre-ranking network that chooses its fields (Wang et al., DLP-KDD 2020, arXiv 2007.16122).
+
+Letters: B batch, A all fields of a layout, F fields kept, D embedding size.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from fieldwise.layout import Layout
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError
+from fieldwise.layers import MLP, FieldEmbedding, linear
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import (
+    check_at_least,
+    check_choice,
+    check_fields,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 
 __all__ = ["COLD", "COLDNetwork"]
+
+SEBlock = Literal["joint", "own", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class COLD:
-    """Settings of COLD."""
+    """Settings of COLD: one tower over all fields, so that it is no `TwoTower` and stores no representations.
+
+    Selecting fields takes two runs: one with the SE block, whose `top_fields` are the `fields_kept` of another without.
+
+    Args:
+        embedding_dim: D.
+        hidden: sizes of the MLP's layers.
+        se_block: what the importance of a field is read from: `joint`, all fields' vectors; `own`, the field's own
+            vector; `none` leaves the block out and weighs no field, as the paper serves its model.
+        fields_kept: names of the fields that the network reads; all where left out.
+        mlp_dropout: share of the MLP's hidden units dropped.
+        batch_norm: BatchNorm after each of the MLP's hidden linear layers.
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: no field, or a name in `fields_kept` that the layout has not.
+
+    >>> COLD(embedding_dim=4, hidden=(8,)).build(Layout.of_sizes([3, 4])).se_block
+    Linear(in_features=8, out_features=2, bias=True)
+    """
 
     embedding_dim: int = 16
+    hidden: tuple[int, ...] = (300, 300, 128)
+    se_block: SEBlock = "joint"
+    fields_kept: tuple[str, ...] | None = None
+    mlp_dropout: float = 0.0
+    batch_norm: bool = False
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim)
+        check_sizes("hidden", self.hidden)
+        check_choice("se_block", self.se_block, SEBlock)
+        kept = self.fields_kept
+        if kept is not None and (not kept or len(set(kept)) < len(kept)):
+            raise ConfigError(f"fields_kept must name at least one field and none twice, found {kept!r}")
+        check_shares(mlp_dropout=self.mlp_dropout)
+        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "COLDNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 1, "COLD", "weighs fields")
+        positions = self._positions(layout)
+        fields, size = len(positions), len(positions) * self.embedding_dim
+        if self.se_block == "joint":
+            se_block: nn.Module | None = linear(size, fields)
+        else:
+            se_block = OwnImportance(fields, self.embedding_dim) if self.se_block == "own" else None
+        return COLDNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            names=[layout.fields[i].name for i in positions],
+            positions=positions,
+            se_block=se_block,
+            mlp=MLP(size, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
+        )
+
+    def _positions(self, layout: Layout) -> list[int]:
+        names = [f.name for f in layout.fields]
+        for name in self.fields_kept or ():
+            if name not in names:
+                raise ConfigError(f"fields_kept must name fields of the layout, found {name!r}: {nearest(name, names)}")
+        return [i for i, name in enumerate(names) if self.fields_kept is None or name in self.fields_kept]
+
+
+class OwnImportance(nn.Module):
+    """`w_i . e_i + b_i` of every field, from its own vector alone.
+
+    Shape:
+        forward: flattened vectors [B, F * D] -> [B, F].
+    """
+
+    def __init__(self, fields: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(fields, dim))
+        self.bias = nn.Parameter(torch.zeros(fields))
+        nn.init.normal_(self.weight, std=(2.0 / (dim + 1)) ** 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the sigmoid makes an importance of."""
+        return (x.view(-1, *self.weight.shape) * self.weight).sum(2) + self.bias
 
 
 class COLDNetwork(nn.Module):
-    """Stub."""
+    """`s = sigmoid(W [e_1, ..., e_F] + b)`, `v_i = s_i e_i`, `logit = MLP([v_1, ..., v_F])` (Eq. 1).
+
+    NOTE[DIFF]: the paper's cross features of user and advertisement are made by hand; here they are fields of the
+    schema like any other, in the first layer and in the selection.
+
+    Shape:
+        forward: Batch of B rows -> [B]. `importance` -> [B, F].
+    """
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        *,
+        embedding: FieldEmbedding,
+        names: list[str],
+        positions: list[int],
+        se_block: nn.Module | None,
+        mlp: MLP,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.names, self.se_block, self.mlp = embedding, names, se_block, mlp
+        self.register_buffer("positions", torch.tensor(positions, dtype=torch.int64), persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        x_BFD = self._kept(batch)
+        if self.se_block is not None:
+            x_BFD = x_BFD * self._weigh(x_BFD).unsqueeze(2)
+        logit_B: Tensor = self.mlp(x_BFD.flatten(1)).squeeze(1)
+        return logit_B
+
+    def importance(self, batch: Batch) -> Tensor:
+        """s, the importance between 0 and 1 of every field kept [B, F]; all 1 without an SE block."""
+        x_BFD = self._kept(batch)
+        return x_BFD.new_ones(x_BFD.shape[:2]) if self.se_block is None else self._weigh(x_BFD)
+
+    def top_fields(self, batch: Batch, k: int) -> tuple[str, ...]:
+        """The names of the k fields whose importance is greatest on average over the batch, in the layout's order.
+
+        NOTE[DIFF]: the paper ranks fields by s, which differs from row to row, without saying how; this is its mean.
+
+        Errors:
+            ConfigError: k is less than 1 or more than the fields; or there is no SE block to rank them.
+        """
+        if self.se_block is None:
+            raise ConfigError(
+                "top_fields ranks fields by the SE block, found se_block 'none': train with 'joint' or 'own'"
+            )
+        if not 1 <= k <= len(self.names):
+            raise ConfigError(f"k must be between 1 and the {len(self.names)} fields, found {k}")
+        with torch.no_grad():
+            best = self.importance(batch).mean(0).topk(k).indices.tolist()
+        return tuple(self.names[i] for i in sorted(best))
+
+    def _kept(self, batch: Batch) -> Tensor:
+        x_BAD: Tensor = self.embedding(batch)
+        return x_BAD.index_select(1, self.positions)
+
+    def _weigh(self, x_BFD: Tensor) -> Tensor:
+        assert self.se_block is not None
+        s_BF: Tensor = torch.sigmoid(self.se_block(x_BFD.flatten(1)))
+        return s_BF

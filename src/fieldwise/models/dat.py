@@ -1,24 +1,203 @@
-"""DAT (stub)."""
+"""DAT, the Dual Augmented Two-tower model (Yu et al., DLP-KDD 2021).
+
+Letters: B batch, A all fields of a layout, D embedding size, E size of a representation, C categories.
+"""
 
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from fieldwise.layout import Layout
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import check_positive
+from fieldwise.models.tower_losses import category_alignment_loss, mimic_loss
+from fieldwise.models.twotower import Activation, Similarity, Tower, TowerSettings
 
 __all__ = ["DAT", "DATNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAT:
-    """Settings of DAT."""
+class DAT(TowerSettings):
+    """Settings of DAT: DSSM's towers, each with a vector of the row's user or item joined to its input.
 
-    embedding_dim: int = 16
+    NOTE[DIFF]: without a `category` there is no category alignment loss.
+    NOTE[DIFF]: the paper has a ReLU on the representation too (`output_activation = True`). Under Adam most units
+    behind it die within a few hundred steps, so that the default is none.
+
+    Args:
+        embedding_dim: D.
+        hidden: sizes of both towers' hidden layers.
+        output_dim: E, of representations and augmented vectors alike.
+        activation: of the hidden units; `relu` (paper) or `tanh`.
+        output_activation: whether the representation's units have it too (paper: yes).
+        similarity: `cosine` (paper), divided by a learned temperature, or `dot`.
+        temperature: where the learned temperature starts; not read for `dot`.
+        mlp_dropout: share of the towers' hidden units dropped.
+        batch_norm: BatchNorm after each of the towers' hidden linear layers.
+        user_id: name of the field that tells users apart; the first categorical field of role user where left out.
+        item_id: name of the field that tells items apart; the first categorical field of role item where left out.
+        mimic_user_weight: lambda_1, of the users' mimic loss.
+        mimic_item_weight: lambda_2, of the items' mimic loss.
+        category: name of a categorical item field whose categories are aligned; none where left out.
+        category_weight: lambda_3, of the category alignment loss.
+        embedding_std: deviation of the starting values of embeddings and augmented vectors.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: an empty tower, or a field that is missing or not categorical.
+
+    >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
+    >>> DAT(embedding_dim=4, hidden=(8,), output_dim=5).build(layout).item_augmented.weight.shape
+    torch.Size([4, 5])
+    """
+
+    embedding_dim: int = 32
+    hidden: tuple[int, ...] = (256, 128)
+    output_dim: int = 32
+    activation: Activation = "relu"
+    output_activation: bool = False
+    user_id: str | None = None
+    item_id: str | None = None
+    mimic_user_weight: float = 0.5
+    mimic_item_weight: float = 0.5
+    category: str | None = None
+    category_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        TowerSettings.__post_init__(self)
+        weights = {"mimic_user_weight": self.mimic_user_weight, "mimic_item_weight": self.mimic_item_weight}
+        check_positive(zero=True, **weights, category_weight=self.category_weight)
 
     def build(self, layout: Layout) -> "DATNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        user_tower, item_tower = self.towers(layout, "DAT", joined=self.output_dim)
+        user_id, item_id = _id_field(layout, "user_id", self.user_id), _id_field(layout, "item_id", self.item_id)
+        return DATNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            user_tower=user_tower,
+            item_tower=item_tower,
+            user_augmented=Augmented(user_id, self.output_dim, std=self.embedding_std),
+            item_augmented=Augmented(item_id, self.output_dim, std=self.embedding_std),
+            similarity=Similarity(self.similarity, temperature=self.temperature),
+            mimic_weights=(self.mimic_user_weight, self.mimic_item_weight),
+            category=None if self.category is None else _id_field(layout, "category", self.category),
+            category_weight=self.category_weight,
+        )
+
+
+def _id_field(layout: Layout, setting: str, name: str | None) -> "IdField":
+    """The named field, or the first categorical one of the role that the setting asks for."""
+    role = "user" if setting == "user_id" else "item"
+    found = {layout.fields[i].name: i for i in layout.positions(kind="id", role=role)}
+    if name is None and found:
+        return IdField(layout, next(iter(found.values())))
+    if name in found:
+        return IdField(layout, found[name])
+    rule = f"DAT's {setting} must be a categorical field of role {role}"
+    if name is None:
+        raise ConfigError(f"{rule}, but the layout has none: give such a field to the schema, or take DSSM")
+    raise ConfigError(f"{rule}, found {name!r}: {nearest(name, found)}")
+
+
+class IdField:
+    """The ids of one categorical field, counted from 0."""
+
+    def __init__(self, layout: Layout, position: int) -> None:
+        field = layout.fields[position]
+        self.offset, self.rows = field.offset, field.rows
+        self.column = sum(f.kind != "bag" for f in layout.fields[:position])
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The rows' ids [B]."""
+        return batch.ids[:, self.column] - self.offset
+
+
+class Augmented(nn.Module):
+    """One learned vector an id, which is to become what the other tower says of the id's positive rows.
+
+    Shape:
+        forward: Batch of B rows -> [B, E]. `weight`: one row an id of the field.
+    """
+
+    def __init__(self, field: IdField, dim: int, *, std: float) -> None:
+        super().__init__()
+        self.field = field
+        self.weight = nn.Parameter(torch.empty(field.rows, dim))
+        nn.init.normal_(self.weight, std=std)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The vectors of the rows' ids."""
+        return F.embedding(self.field(batch), self.weight)
 
 
 class DATNetwork(nn.Module):
-    """Stub."""
+    """`p = L2Norm(MLP([e_1, ..., e_n, a]))` of each side (Eq. 1), `logit = <p_u, p_v> / temperature + b`.
+
+    Training adds `lambda_1 loss_u + lambda_2 loss_v + lambda_3 loss_CA` (Eq. 5), see `mimic_loss` and
+    `category_alignment_loss`.
+
+    NOTE[DIFF]: the paper's logit is the inner product alone, which of unit vectors behind a ReLU lies in [0, 1], and
+    its probability in [.5, .73]; here a temperature and b are learned.
+
+    Shape:
+        forward: Batch of B rows -> [B]. `user`, `item` -> [B, E]; `score`: two of these -> [B].
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: FieldEmbedding,
+        user_tower: Tower,
+        item_tower: Tower,
+        user_augmented: Augmented,
+        item_augmented: Augmented,
+        similarity: Similarity,
+        mimic_weights: tuple[float, float],
+        category: IdField | None = None,
+        category_weight: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.user_tower, self.item_tower = embedding, user_tower, item_tower
+        self.user_augmented, self.item_augmented = user_augmented, item_augmented
+        self.similarity = similarity
+        self.mimic_weights, self.category, self.category_weight = mimic_weights, category, category_weight
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        x_BAD = self.embedding(batch)
+        return self.score(self._user(x_BAD, self.user_augmented(batch)), self._item(x_BAD, self.item_augmented(batch)))
+
+    def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The logit [B], and the weighted mimic and category losses (a scalar) to add to the mean training loss."""
+        x_BAD = self.embedding(batch)
+        a_user_BE, a_item_BE = self.user_augmented(batch), self.item_augmented(batch)
+        user_BE, item_BE = self._user(x_BAD, a_user_BE), self._item(x_BAD, a_item_BE)
+        user_weight, item_weight = self.mimic_weights
+        loss = user_weight * mimic_loss(a_user_BE, item_BE, label_B)
+        loss = loss + item_weight * mimic_loss(a_item_BE, user_BE, label_B)
+        if self.category is not None:
+            categories_B, number = self.category(batch), self.category.rows
+            loss = loss + self.category_weight * category_alignment_loss(item_BE, categories_B, number)
+        return self.score(user_BE, item_BE), loss
+
+    def user(self, batch: Batch) -> Tensor:
+        """Representations of the users [B, E]; unit vectors for the cosine."""
+        return self._user(self.embedding(batch), self.user_augmented(batch))
+
+    def item(self, batch: Batch) -> Tensor:
+        """Representations of the items [B, E]; unit vectors for the cosine."""
+        return self._item(self.embedding(batch), self.item_augmented(batch))
+
+    def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
+        """The logit [B] of stored representations, row by row."""
+        logit_B: Tensor = self.similarity(user_BE, item_BE)
+        return logit_B
+
+    def _user(self, x_BAD: Tensor, augmented_BE: Tensor) -> Tensor:
+        return self.similarity.represent(self.user_tower(x_BAD, augmented_BE))
+
+    def _item(self, x_BAD: Tensor, augmented_BE: Tensor) -> Tensor:
+        return self.similarity.represent(self.item_tower(x_BAD, augmented_BE))

@@ -1,24 +1,138 @@
-"""DCNv2 (stub)."""
+"""DCN V2, the improved Deep & Cross Network (Wang et al., WWW 2021, arXiv 2008.13535).
+
+Letters: B batch, F fields, D embedding size, N = F * D, K experts, R rank of an expert.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from fieldwise.layout import Layout
+from fieldwise.layers import MLP, CrossMatrix, CrossMixture, FieldEmbedding, linear
+from fieldwise.layers.cross import ExpertActivation, Gate
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import (
+    check_at_least,
+    check_choice,
+    check_fields,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 
 __all__ = ["DCNv2", "DCNv2Network"]
+
+Structure = Literal["stacked", "parallel"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DCNv2:
-    """Settings of DCNv2."""
+    """Settings of DCN V2; the defaults are the paper's best for Criteo.
+
+    Args:
+        embedding_dim: D. The paper's is 39 for Criteo and 30 for MovieLens-1M, of a formula of the vocabularies.
+        layers: number of cross layers.
+        structure: `stacked`, the MLP reads the crossed vector; or `parallel`, it reads the fields and stands beside.
+        hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet V2, or CrossNet-Mix).
+        rank: R, of each expert of a mixture of low-rank cross layers (DCN-Mix); None for full matrices.
+        experts: K, where there is a rank.
+        gate: `softmax` over the experts, `sigmoid`, or `constant` 1, where there are two experts or more.
+        expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code), `hard_tanh` or `relu`.
+        mlp_dropout: share of the MLP's hidden units dropped.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: no field.
+
+    >>> DCNv2(embedding_dim=4, hidden=(8,), rank=2, experts=3).build(Layout.of_sizes([3, 4])).cross[0].U.shape
+    torch.Size([3, 8, 2])
+    """
 
     embedding_dim: int = 16
+    layers: int = 2
+    structure: Structure = "stacked"
+    hidden: tuple[int, ...] = (768, 768)
+    rank: int | None = None
+    experts: int = 4
+    gate: Gate = "softmax"
+    expert_activation: ExpertActivation = "tanh"
+    mlp_dropout: float = 0.0
+    batch_norm: bool = False
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim, layers=self.layers, experts=self.experts)
+        if self.rank is not None:
+            check_at_least(1, rank=self.rank)
+        if self.hidden != ():
+            check_sizes("hidden", self.hidden)
+        check_choice("structure", self.structure, Structure)
+        check_choice("gate", self.gate, Gate)
+        check_choice("expert_activation", self.expert_activation, ExpertActivation)
+        check_shares(mlp_dropout=self.mlp_dropout)
+        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DCNv2Network":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 1, "DCNv2", "crosses fields")
+        inputs = layout.num_fields * self.embedding_dim
+        mlp = MLP(inputs, self.hidden, dropout=self.mlp_dropout, batch_norm=self.batch_norm) if self.hidden else None
+        crossed = 0 if self.hidden and self.structure == "stacked" else inputs
+        return DCNv2Network(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            cross=[self._cross(inputs) for _ in range(self.layers)],
+            mlp=mlp,
+            head=linear(crossed + sum(self.hidden[-1:]), 1),
+            structure=self.structure,
+        )
+
+    def _cross(self, inputs: int) -> CrossMatrix | CrossMixture:
+        if self.rank is None:
+            return CrossMatrix(inputs)
+        return CrossMixture(
+            inputs, rank=self.rank, experts=self.experts, gate=self.gate, activation=self.expert_activation
+        )
 
 
 class DCNv2Network(nn.Module):
-    """Stub."""
+    """`logit = w . MLP(x_L) + b` (stacked) or `w . [x_L, MLP(x_0)] + b` (parallel), x_0 all fields' vectors joined.
+
+    Of L cross layers `x_{l+1} = x_0 * (W_l x_l + b_l) + x_l` (Equation 1), or mixtures of low-rank experts instead
+    (Equations 2 to 4; see `CrossMixture`). Without an MLP, `logit = w . x_L + b`.
+
+    Every layer has gates of its own. The paper does not say so: its G bears no index of a layer, where U, V, C and b
+    do. Popular public code has one set of gates for all layers.
+
+    NOTE[DIFF]: the paper lets fields have sizes of their own, and numbers stand in x_0 as they are. Here all fields
+    have size D, and a number is its value times a learned vector.
+
+    NOTE[DIFF]: the last unit has a bias, which the paper leaves out and every implementation has.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: FieldEmbedding,
+        cross: list[CrossMatrix | CrossMixture],
+        mlp: MLP | None,
+        head: nn.Linear,
+        structure: Structure,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.cross, self.mlp, self.head = embedding, nn.ModuleList(cross), mlp, head
+        self.structure = structure
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        x0_BN = x_BN = self.embedding(batch).flatten(1)
+        for layer in self.cross:
+            x_BN = layer(x0_BN, x_BN)
+        if self.mlp is not None:
+            x_BN = self.mlp(x_BN) if self.structure == "stacked" else torch.cat([x_BN, self.mlp(x0_BN)], 1)
+        logit_B: Tensor = self.head(x_BN).squeeze(1)
+        return logit_B

@@ -1,24 +1,124 @@
-"""DeepCrossing (stub)."""
+"""Deep Crossing (Shan et al., KDD 2016): residual units on the stacked embeddings.
+
+Letters: B batch, F fields, D embedding size, S = F * D size of the stacked vector, H inner size of a unit.
+"""
 
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from fieldwise.layout import Layout
+from fieldwise.layers import FieldEmbedding, linear
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
 
-__all__ = ["DeepCrossing", "DeepCrossingNetwork"]
+__all__ = ["DeepCrossing", "DeepCrossingNetwork", "ResidualUnit"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepCrossing:
-    """Settings of DeepCrossing."""
+    """Settings of Deep Crossing; the defaults are those of the authors' published CNTK script.
 
-    embedding_dim: int = 16
+    Args:
+        embedding_dim: D.
+        hidden: inner sizes of the residual units, one unit each.
+        embedding_relu: `relu(x_f + b_f)` of every field's vector, with a learned b_f (the paper), or x_f itself (BARS).
+        unit_dropout: share of every unit's outputs dropped (BARS).
+        batch_norm: BatchNorm of every unit's sum, before its ReLU (BARS).
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: no field.
+
+    >>> sum(p.numel() for p in DeepCrossing(embedding_dim=5, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
+    234
+    """
+
+    embedding_dim: int = 128
+    hidden: tuple[int, ...] = (512, 512, 256, 128, 64)
+    embedding_relu: bool = True
+    unit_dropout: float = 0.0
+    batch_norm: bool = False
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim)
+        check_sizes("hidden", self.hidden)
+        check_shares(unit_dropout=self.unit_dropout)
+        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DeepCrossingNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 1, "DeepCrossing", "reads fields")
+        fields, inputs = layout.num_fields, layout.num_fields * self.embedding_dim
+        return DeepCrossingNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding_bias=torch.zeros(fields, self.embedding_dim) if self.embedding_relu else None,
+            units=[ResidualUnit(inputs, n, dropout=self.unit_dropout, batch_norm=self.batch_norm) for n in self.hidden],
+            head=linear(inputs, 1),
+        )
+
+
+class ResidualUnit(nn.Module):
+    """`relu(x + W1 relu(W0 x + b0) + b1)`: the input is added before the last ReLU.
+
+    Args:
+        inputs: S, of the output too.
+        hidden: H.
+        dropout: share of the outputs dropped.
+        batch_norm: BatchNorm of the sum, before its ReLU.
+
+    Shape:
+        forward: [B, S] -> [B, S].
+
+    >>> ResidualUnit(6, 4)(torch.ones(2, 6)).shape
+    torch.Size([2, 6])
+    """
+
+    def __init__(self, inputs: int, hidden: int, *, dropout: float = 0.0, batch_norm: bool = False) -> None:
+        super().__init__()
+        self.inner, self.outer = linear(inputs, hidden), linear(hidden, inputs)
+        self.norm = nn.BatchNorm1d(inputs) if batch_norm else None
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x_BS: Tensor) -> Tensor:
+        """The unit's output."""
+        y_BS = x_BS + self.outer(torch.relu(self.inner(x_BS)))
+        if self.norm is not None:
+            y_BS = self.norm(y_BS)
+        dropped_BS: Tensor = self.drop(torch.relu(y_BS))
+        return dropped_BS
 
 
 class DeepCrossingNetwork(nn.Module):
-    """Stub."""
+    """`logit = w . units(flatten(relu(x + b))) + c`: the paper's embedding, stacking, residual units and scoring layer.
+
+    NOTE[DIFF]: in the paper, numbers and features of few dimensions are stacked as they are, and only the others are
+    embedded; here every field has a vector of size D, and a numeric field's is its value times a learned one.
+
+    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `embedding_bias` [F, D],
+    `units.i.inner.*`, `units.i.outer.*`, `head.*`.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: FieldEmbedding,
+        units: list[ResidualUnit],
+        head: nn.Linear,
+        embedding_bias: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.units, self.head = embedding, nn.Sequential(*units), head
+        self.embedding_bias = None if embedding_bias is None else nn.Parameter(embedding_bias)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        x_BFD = self.embedding(batch)
+        if self.embedding_bias is not None:
+            x_BFD = torch.relu(x_BFD + self.embedding_bias)
+        logit_B: Tensor = self.head(self.units(x_BFD.flatten(1))).squeeze(1)
+        return logit_B

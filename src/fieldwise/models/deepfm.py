@@ -1,24 +1,78 @@
-"""DeepFM (stub)."""
+"""DeepFM (Guo et al., IJCAI 2017, arXiv 1703.04247): an FM and an MLP on the same embeddings."""
 
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
-from fieldwise.layout import Layout
+from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
+from fieldwise.ops import fm_second_order
 
 __all__ = ["DeepFM", "DeepFMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepFM:
-    """Settings of DeepFM."""
+    """Settings of DeepFM; the defaults are the paper's for Criteo.
 
-    embedding_dim: int = 16
+    Args:
+        embedding_dim: D, of the FM and of the MLP's input alike.
+        hidden: sizes of the MLP's layers.
+        mlp_dropout: share of the MLP's hidden units dropped.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: no field.
+
+    >>> sum(p.numel() for p in DeepFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
+    254
+    """
+
+    embedding_dim: int = 10
+    hidden: tuple[int, ...] = (400, 400, 400)
+    mlp_dropout: float = 0.5
+    batch_norm: bool = False
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim)
+        check_sizes("hidden", self.hidden)
+        check_shares(mlp_dropout=self.mlp_dropout)
+        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DeepFMNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 1, "DeepFM", "reads fields")
+        inputs = layout.num_fields * self.embedding_dim
+        return DeepFMNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            first_order=FirstOrder(layout, bias=False),
+            mlp=MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
+        )
 
 
 class DeepFMNetwork(nn.Module):
-    """Stub."""
+    """`logit = sum_f w_f(x) + sum_{i<j} <x_i, x_j> + MLP(flatten(x))`, x_f field f's vector (times its value).
+
+    Equations 1 to 4 of the paper. Its Equation 2 leaves out a constant: it is the bias of the MLP's last unit.
+
+    NOTE[DIFF]: the paper writes the MLP's last unit with an activation, `y_DNN = sigma(W a + b)`, and takes the sigmoid
+    of `y_FM + y_DNN` again. Read as a sigmoid, the MLP could only add a number between 0 and 1 to the logit; here its
+    last unit is linear, as in all implementations known.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(self, *, embedding: FieldEmbedding, first_order: FirstOrder, mlp: MLP) -> None:
+        super().__init__()
+        self.embedding, self.first_order, self.mlp = embedding, first_order, mlp
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        x_BFD = self.embedding(batch)
+        deep_B = self.mlp(x_BFD.flatten(1)).squeeze(1)
+        logit_B: Tensor = self.first_order(batch) + fm_second_order(x_BFD) + deep_B
+        return logit_B

@@ -1,24 +1,217 @@
-"""DIN (stub)."""
+"""Deep Interest Network (Zhou et al., KDD 2018, arXiv 1706.06978), with what its sources differ in named.
 
+Letters: B batch, F fields, G bag fields, N values of all bags in a batch, D embedding size, R rows of the shared table.
+"""
+
+import dataclasses
 from dataclasses import dataclass
+from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from fieldwise.layout import Layout
+from fieldwise.errors import ConfigError
+from fieldwise.layers import FieldEmbedding, linear
+from fieldwise.layers.activation_unit import Activation, ActivationUnit, Inputs, activated_layers
+from fieldwise.layout import Batch, FieldLayout, Layout
+from fieldwise.models.checks import check_at_least, check_choice, check_positive, check_shares, check_sizes
+from fieldwise.models.variants import choices
 
 __all__ = ["DIN", "DINNetwork"]
+
+Variant = Literal["paper", "authors", "fuxictr"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choices:
+    """What the sources differ in; the defaults are the paper's."""
+
+    attention_inputs: Inputs = "outer"
+    attention_hidden: tuple[int, ...] = (36,)
+    attention_activation: Activation = "prelu"
+    softmax: bool = False
+    scale: bool = False
+    hidden: tuple[int, ...] = (200, 80)
+    activation: Activation = "prelu"
+
+
+_VARIANTS: dict[Variant, _Choices] = {
+    "paper": _Choices(),
+    # NOTE[DIFF]: the authors' experiment code also has a linear map of the interest (one more before the MLP's first),
+    # a weight of the item beside the MLP, and batch normalization that is never in training mode; left out here.
+    "authors": _Choices(
+        attention_inputs="difference_product",
+        attention_hidden=(80, 40),
+        attention_activation="sigmoid",
+        softmax=True,
+        scale=True,
+        hidden=(80, 40),
+        activation="sigmoid",
+    ),
+    "fuxictr": _Choices(
+        attention_inputs="difference_product",
+        attention_hidden=(64,),
+        attention_activation="dice",
+        hidden=(512, 128, 64),
+        activation="relu",
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DIN:
-    """Settings of DIN."""
+    """Settings of DIN. Where a setting's default is None, the variant says.
 
+    The schema needs a history that shares the rows of its items' field, as in
+    `Sequence("history", shares="item_id")`; there may be several.
+
+    Args:
+        variant: `paper`, `authors` (their experiment code) or `fuxictr` (the code of the BARS runs).
+        embedding_dim: D.
+        attention_inputs: what the unit reads beside h and c: their `outer` product, flattened (`paper`), their
+            element-wise `product`, their `difference`, or both of these, `difference_product` (`authors`, `fuxictr`).
+        attention_hidden: sizes of the unit's hidden layers.
+        attention_activation: of these layers: `prelu` (`paper`), `dice` (`fuxictr`), `sigmoid` (`authors`) or `relu`.
+        softmax: the weights of a history sum to 1 (`authors`); the paper drops this, to keep an interest's strength.
+        scale: the unit's output is divided by sqrt(D) (`authors`).
+        attention_dropout: share of the unit's hidden units dropped.
+        hidden: sizes of the MLP's layers.
+        activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu` or `sigmoid`.
+        mlp_dropout: share of the MLP's hidden units dropped.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: no history that shares another field's rows.
+
+    >>> DIN().build(Layout.of_sizes([3, 4]))
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: DIN attends to a history of items and needs a sequence that shares the rows of the \
+items' field, found none: give the schema one, as in { kind = "sequence", name = "history", shares = "item_id" }
+    """
+
+    variant: Variant = "paper"
     embedding_dim: int = 16
+    attention_inputs: Inputs | None = None
+    attention_hidden: tuple[int, ...] | None = None
+    attention_activation: Activation | None = None
+    softmax: bool | None = None
+    scale: bool | None = None
+    attention_dropout: float = 0.0
+    hidden: tuple[int, ...] | None = None
+    activation: Activation | None = None
+    mlp_dropout: float = 0.0
+    batch_norm: bool = False
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_choice("variant", self.variant, Variant)
+        chosen = self._choices()
+        check_at_least(1, embedding_dim=self.embedding_dim)
+        check_choice("attention_inputs", chosen.attention_inputs, Inputs)
+        check_choice("attention_activation", chosen.attention_activation, Activation)
+        check_choice("activation", chosen.activation, Activation)
+        check_sizes("attention_hidden", chosen.attention_hidden)
+        check_sizes("hidden", chosen.hidden)
+        check_shares(attention_dropout=self.attention_dropout, mlp_dropout=self.mlp_dropout)
+        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DINNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        histories = [i for i, f in enumerate(layout.fields) if _is_history(f)]
+        if not histories:
+            raise ConfigError(
+                "DIN attends to a history of items and needs a sequence that shares the rows of the items' field, "
+                'found none: give the schema one, as in { kind = "sequence", name = "history", shares = "item_id" }'
+            )
+        chosen = self._choices()
+        # The weights of a history's sum come from its unit, whatever pooling its field names for other models.
+        fields = [dataclasses.replace(f, pooling="sum") if _is_history(f) else f for f in layout.fields]
+        layers = activated_layers(
+            layout.num_fields * self.embedding_dim, chosen.hidden, chosen.activation, self.mlp_dropout, self.batch_norm
+        )
+        return DINNetwork(
+            layout,
+            histories,
+            embedding=FieldEmbedding(Layout(tuple(fields)), self.embedding_dim, std=self.embedding_std),
+            units=[
+                ActivationUnit(
+                    self.embedding_dim,
+                    chosen.attention_hidden,
+                    inputs=chosen.attention_inputs,
+                    activation=chosen.attention_activation,
+                    softmax=chosen.softmax,
+                    scale=chosen.scale,
+                    dropout=self.attention_dropout,
+                )
+                for _ in histories
+            ],
+            mlp=nn.Sequential(*layers, linear(chosen.hidden[-1], 1)),
+        )
+
+    def _choices(self) -> _Choices:
+        return choices(self, _VARIANTS[self.variant])
 
 
 class DINNetwork(nn.Module):
-    """Stub."""
+    """`logit = MLP([x_1, ..., x_F])`, where the vector of a history is `sum_j a(h_j, c) h_j` (Equation 3).
+
+    h_j is the embedding of the history's j-th value, c that of the row's own value of the field whose rows the history
+    shares (the candidate), a the history's activation unit. All other fields have their own vectors.
+
+    A history without any value has the zero vector. The encoder gives an empty cell the one id "missing", so that h is
+    then that row's learned vector, and a its weight.
+
+    NOTE[DIFF]: the paper joins the embeddings of one event (item, shop, category) and has one unit for them; here every
+    history has a unit of its own and attends with its own candidate.
+    NOTE[DIFF]: the paper's last layer has two units and a softmax; here one unit gives the logit, the same model.
+    NOTE[DIFF]: mini-batch aware regularization (Equation 6) is the trainer's `l2_rows = "touched"`: it counts the rows
+    that a batch touches, but does not divide by how often they occur in the training rows.
+
+    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `units.K.*` of the K-th history,
+    `mlp.*`.
+
+    Shape:
+        forward: Batch of B rows -> [B]. `attention_weights` -> [N].
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        histories: list[int],
+        *,
+        embedding: FieldEmbedding,
+        units: list[ActivationUnit],
+        mlp: nn.Sequential,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.units, self.mlp = embedding, nn.ModuleList(units), mlp
+        bags = layout.positions(kind="bag")
+        singles = [f.name for f in layout.fields if f.kind != "bag"]
+        self.num_bags = len(bags)
+        # For each history its place among the bags, and its candidate's among the single-valued fields.
+        self.places = [(bags.index(i), singles.index(str(layout.fields[i].shares))) for i in histories]
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        weighted = batch._replace(bag_weights=self.attention_weights(batch))
+        logit_B: Tensor = self.mlp(self.embedding(weighted).flatten(1)).squeeze(1)
+        return logit_B
+
+    def attention_weights(self, batch: Batch) -> Tensor:
+        """The weight of every value of every bag [N]: in a history a(h_j, c), in other bags the pooling's."""
+        row_N, bag_N = batch.bag_segments // self.num_bags, batch.bag_segments % self.num_bags
+        h_ND = F.embedding(batch.bag_ids, self.embedding.weight)
+        weights_N = batch.bag_weights.to(h_ND.dtype)
+        # Every unit sees the values of all bags, since choosing its own would make shapes depend on the data.
+        for unit, (bag, candidate) in zip(self.units, self.places, strict=True):
+            own_N = bag_N == bag
+            c_BD = F.embedding(batch.ids[:, candidate], self.embedding.weight)
+            a_N = unit(h_ND, c_BD.index_select(0, row_N), own_N, batch.bag_segments, batch.ids.shape[0] * self.num_bags)
+            weights_N = torch.where(own_N, a_N, weights_N)
+        return weights_N
+
+
+def _is_history(f: FieldLayout) -> bool:
+    return f.kind == "bag" and f.ordered and f.shares is not None

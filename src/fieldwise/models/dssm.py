@@ -1,24 +1,87 @@
-"""DSSM (stub)."""
+"""DSSM (Huang et al., CIKM 2013) as a two-tower recommender.
+
+Letters: B batch, D embedding size, E size of a representation.
+"""
 
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
-from fieldwise.layout import Layout
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.twotower import Similarity, Tower, TowerSettings
 
 __all__ = ["DSSM", "DSSMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DSSM:
-    """Settings of DSSM."""
+class DSSM(TowerSettings):
+    """Settings of DSSM: a tower of the user and context fields, and one of the item fields; the paper's towers.
 
-    embedding_dim: int = 16
+    Args:
+        embedding_dim: D.
+        hidden: sizes of both towers' hidden layers.
+        output_dim: E.
+        activation: of the hidden units; `tanh` (paper) or `relu`.
+        output_activation: whether the representation's units have it too (paper).
+        similarity: `cosine` (paper), divided by a learned temperature, or `dot`.
+        temperature: where the learned temperature starts; not read for `dot`.
+        mlp_dropout: share of the towers' hidden units dropped.
+        batch_norm: BatchNorm after each of the towers' hidden linear layers.
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
+
+    >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
+    >>> DSSM(embedding_dim=4, hidden=(8,), output_dim=5).build(layout).item_tower.output
+    Linear(in_features=8, out_features=5, bias=True)
+    """
 
     def build(self, layout: Layout) -> "DSSMNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        user_tower, item_tower = self.towers(layout, "DSSM")
+        return DSSMNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            user_tower=user_tower,
+            item_tower=item_tower,
+            similarity=Similarity(self.similarity, temperature=self.temperature),
+        )
 
 
 class DSSMNetwork(nn.Module):
-    """Stub."""
+    """`logit = cos(y_u, y_v) / temperature + b`, `y = tanh(W_3 tanh(W_2 tanh(W_1 x + b_1) + b_2) + b_3)` of each side.
+
+    NOTE[DIFF]: the paper's x is a hashed text; here it is the flattened vectors of a side's fields.
+    NOTE[DIFF]: the paper trains by the softmax over a clicked document and four others, with a smoothing factor set on
+    held-out data; here each row has its label, so that the factor, one over the temperature, is learned, and so is b.
+
+    Shape:
+        forward: Batch of B rows -> [B]. `user`, `item` -> [B, E]; `score`: two of these -> [B].
+    """
+
+    def __init__(
+        self, *, embedding: FieldEmbedding, user_tower: Tower, item_tower: Tower, similarity: Similarity
+    ) -> None:
+        super().__init__()
+        self.embedding, self.user_tower, self.item_tower = embedding, user_tower, item_tower
+        self.similarity = similarity
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        x_BAD = self.embedding(batch)
+        represent = self.similarity.represent
+        return self.score(represent(self.user_tower(x_BAD)), represent(self.item_tower(x_BAD)))
+
+    def user(self, batch: Batch) -> Tensor:
+        """Representations of the users [B, E]; unit vectors for the cosine."""
+        return self.similarity.represent(self.user_tower(self.embedding(batch)))
+
+    def item(self, batch: Batch) -> Tensor:
+        """Representations of the items [B, E]; unit vectors for the cosine."""
+        return self.similarity.represent(self.item_tower(self.embedding(batch)))
+
+    def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
+        """The logit [B] of stored representations, row by row."""
+        logit_B: Tensor = self.similarity(user_BE, item_BE)
+        return logit_B

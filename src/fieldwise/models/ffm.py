@@ -1,24 +1,107 @@
-"""FFM (stub)."""
+"""Field-aware Factorization Machine (Juan et al., RecSys 2016).
 
+Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, R rows of the shared table.
+"""
+
+import itertools
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from fieldwise.layout import Layout
+from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import check_at_least, check_fields, check_positive
 
 __all__ = ["FFM", "FFMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FFM:
-    """Settings of FFM."""
+    """Settings of FFM; D and what is left out of the logit are as in LIBFFM, the authors' code.
 
-    embedding_dim: int = 16
+    Args:
+        embedding_dim: D of one vector; a row of the table holds F - 1 of them.
+        first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have neither.
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: fewer than two fields.
+
+    >>> FFM(embedding_dim=2).build(Layout.of_sizes([3, 4, 5])).embedding.weight.shape
+    torch.Size([12, 4])
+    """
+
+    embedding_dim: int = 4
+    first_order: bool = False
+    embedding_std: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim)
+        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "FFMNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 2, "FFM", "multiplies pairs of fields")
+        width = (layout.num_fields - 1) * self.embedding_dim
+        return FFMNetwork(
+            embedding=FieldEmbedding(layout, width, std=self.embedding_std),
+            first_order=FirstOrder(layout) if self.first_order else None,
+            layout=layout,
+        )
 
 
 class FFMNetwork(nn.Module):
-    """Stub."""
+    """`logit = sum_{i<j} <x_i toward j, x_j toward i>`, plus the first-order term where asked for.
+
+    `x_i toward j` is field i's vector for its products with field j. A row of the table holds its field's vectors
+    toward all other fields, in their order: `weight[r].view(F - 1, D)`.
+
+    NOTE[DIFF]: LIBFFM keeps F vectors a row. The one toward the row's own field is never read where every field has one
+    value, and is left out here, so a row has (F - 1) * D numbers.
+    NOTE[DIFF]: LIBFFM also multiplies the values of one field with each other. A bag is pooled to one vector here, as
+    every model has it, so that its values do not meet one another.
+    NOTE[DIFF]: a field that shares another's rows (a history of items) shares the vectors toward third fields; between
+    the two of them, both sides take the vector toward the field that shares.
+    NOTE[DIFF]: LIBFFM scales every instance to length 1, which for categories alone divides the logit by F, and starts
+    from uniform numbers in [0, D^-0.5]. Here nothing is scaled, and vectors start from a normal distribution.
+
+    Parameters: `embedding.weight` [R, (F - 1) D], `first_order.embedding.weight` [R, 1], `first_order.bias`.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    left: Tensor
+    right: Tensor
+
+    def __init__(self, *, embedding: FieldEmbedding, first_order: FirstOrder | None, layout: Layout) -> None:
+        super().__init__()
+        self.embedding, self.first_order = embedding, first_order
+        self.num_fields = layout.num_fields
+        owners = _owners(layout)
+        pairs = list(itertools.combinations(range(layout.num_fields), 2))
+        left = [_place(owners, i, j) for i, j in pairs]
+        right = [_place(owners, j, i) for i, j in pairs]
+        self.register_buffer("left", torch.tensor(left, dtype=torch.int64), persistent=False)
+        self.register_buffer("right", torch.tensor(right, dtype=torch.int64), persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        # All F * (F - 1) vectors of a row stand in one axis, of which each pair takes two.
+        x_BVD = self.embedding(batch).unflatten(2, (self.num_fields - 1, -1)).flatten(1, 2)
+        logit_B: Tensor = (x_BVD.index_select(1, self.left) * x_BVD.index_select(1, self.right)).sum((1, 2))
+        return logit_B if self.first_order is None else logit_B + self.first_order(batch)
+
+
+def _owners(layout: Layout) -> list[int]:
+    """For every field the position of the field whose rows it uses: its own, but where it shares."""
+    at = {f.name: i for i, f in enumerate(layout.fields)}
+    return [i if f.shares is None else at[f.shares] for i, f in enumerate(layout.fields)]
+
+
+def _place(owners: list[int], i: int, j: int) -> int:
+    """Where field i's vector toward field j stands among the F * (F - 1) vectors of an example."""
+    own = owners[i]
+    toward = i if j == own else j  # i shares j's rows, which hold no vector toward j itself
+    return i * (len(owners) - 1) + toward - (toward > own)

@@ -1,24 +1,177 @@
-"""FinalMLP (stub)."""
+"""FinalMLP (Mao et al., AAAI 2023, arXiv 2304.00902): two MLPs on differently gated features, fused bilinearly.
+
+Letters: B batch, F fields, D embedding size, M and N sizes of the streams' outputs, C fields that a gate reads.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from fieldwise.layout import Layout
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError
+from fieldwise.layers import MLP, BilinearFusion, FieldEmbedding, SubsetEmbedding
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import (
+    check_at_least,
+    check_choice,
+    check_fields,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 
 __all__ = ["FinalMLP", "FinalMLPNetwork"]
+
+Fusion = Literal["bilinear", "sum"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinalMLP:
-    """Settings of FinalMLP."""
+    """Settings of FinalMLP; sizes are by default those of the authors' code.
 
-    embedding_dim: int = 16
+    Args:
+        embedding_dim: D, of the shared table and of the gates' own tables.
+        stream1_hidden: sizes of the first MLP's layers.
+        stream2_hidden: sizes of the second MLP's layers.
+        stream1_dropout: share of the first MLP's hidden units dropped.
+        stream2_dropout: share of the second MLP's hidden units dropped.
+        batch_norm: BatchNorm after each linear layer of both MLPs.
+        gates: whether features are gated; without gates and with `sum` this is the paper's DualMLP.
+        stream1_gate_fields: names of the fields whose own embeddings the first gate reads; () for a learned vector.
+        stream2_gate_fields: the same of the second gate.
+        gate_hidden: sizes of both gates' hidden layers.
+        fusion: `bilinear`, or `sum` of the two streams' linear outputs.
+        heads: H of the bilinear fusion; divides the last sizes of both streams.
+        embedding_std: deviation of all embeddings' and learned vectors' starting values.
+
+    Errors:
+        ConfigError: a setting out of range, or heads that do not divide the streams' outputs; `build`: no field, or a
+            gate field that the layout has not.
+
+    >>> network = FinalMLP(stream1_gate_fields=("field_0",)).build(Layout.of_sizes([3, 4]))
+    >>> network.gate1.fields.weight.shape, network.gate2.vector.shape
+    (torch.Size([3, 10]), torch.Size([10]))
+    """
+
+    embedding_dim: int = 10
+    stream1_hidden: tuple[int, ...] = (64, 64, 64)
+    stream2_hidden: tuple[int, ...] = (64, 64, 64)
+    stream1_dropout: float = 0.0
+    stream2_dropout: float = 0.0
+    batch_norm: bool = False
+    gates: bool = True
+    stream1_gate_fields: tuple[str, ...] = ()
+    stream2_gate_fields: tuple[str, ...] = ()
+    gate_hidden: tuple[int, ...] = (64,)
+    fusion: Fusion = "bilinear"
+    heads: int = 1
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim, heads=self.heads)
+        for name in ("stream1_hidden", "stream2_hidden", "gate_hidden"):
+            check_sizes(name, getattr(self, name))
+        check_shares(stream1_dropout=self.stream1_dropout, stream2_dropout=self.stream2_dropout)
+        check_choice("fusion", self.fusion, Fusion)
+        check_positive(embedding_std=self.embedding_std)
+        for name in ("stream1_gate_fields", "stream2_gate_fields"):
+            _check_names(name, getattr(self, name))
+        one, two = self.stream1_hidden[-1], self.stream2_hidden[-1]
+        if one % self.heads or two % self.heads:
+            found = f"heads {self.heads} for sizes {one} and {two}"
+            raise ConfigError(f"heads must divide the last sizes of both streams, found {found}: take a common divisor")
 
     def build(self, layout: Layout) -> "FinalMLPNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 1, "FinalMLP", "reads fields")
+        inputs = layout.num_fields * self.embedding_dim
+        one, two = self.stream1_hidden, self.stream2_hidden
+        return FinalMLPNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            gate1=self._gate(layout, "stream1_gate_fields") if self.gates else None,
+            gate2=self._gate(layout, "stream2_gate_fields") if self.gates else None,
+            stream1=MLP(inputs, one, dropout=self.stream1_dropout, batch_norm=self.batch_norm),
+            stream2=MLP(inputs, two, dropout=self.stream2_dropout, batch_norm=self.batch_norm),
+            fusion=BilinearFusion((one[-1], two[-1]), heads=self.heads if self.fusion == "bilinear" else 0),
+        )
+
+    def _gate(self, layout: Layout, setting: str) -> "FeatureGate":
+        names: tuple[str, ...] = getattr(self, setting)
+        known = [f.name for f in layout.fields]
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"{setting} must name fields of the schema, found {name!r}: {nearest(name, known)}")
+        dim, std = self.embedding_dim, self.embedding_std
+        return FeatureGate(
+            fields=SubsetEmbedding(layout, names, dim, std=std) if names else None,
+            vector=None if names else torch.randn(dim) * std,
+            mlp=MLP(dim * max(1, len(names)), self.gate_hidden, outputs=layout.num_fields * dim),
+        )
+
+
+def _check_names(setting: str, names: tuple[str, ...]) -> None:
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f'{setting} must be a tuple of field names, as in ("user_id",), found {names!r}')
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{setting} must name a field once, found {names!r}")
+
+
+class FeatureGate(nn.Module):
+    """`2 sigmoid(mlp(c))`, a factor for every entry of the fields' vectors, around 1 at the start.
+
+    `c` holds the gate's own embeddings of some fields, or is one learned vector for all rows.
+
+    NOTE[DIFF]: the authors' code starts the learned vector from zeros, where ReLU gives no gradient to the vector nor
+    to the hidden layers, so that of the gate only the last bias ever learns. Here it starts as an embedding does.
+
+    Shape:
+        forward: Batch of B rows -> [B, F * D], or [1, F * D] of a learned vector.
+    """
+
+    def __init__(self, *, fields: SubsetEmbedding | None, vector: Tensor | None, mlp: MLP) -> None:
+        super().__init__()
+        self.fields, self.mlp = fields, mlp
+        self.vector = None if vector is None else nn.Parameter(vector)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The factors."""
+        if self.fields is not None:
+            c = self.fields(batch).flatten(1)
+        else:
+            assert self.vector is not None, "a gate reads fields or a learned vector"
+            c = self.vector.unsqueeze(0)
+        return 2.0 * torch.sigmoid(self.mlp(c))
 
 
 class FinalMLPNetwork(nn.Module):
-    """Stub."""
+    """`logit = b + w1 . o1 + w2 . o2 + sum over heads of o1_h^T W_h o2_h`, `o_k = mlp_k(2 sigmoid(gate_k) * x)`.
+
+    `x` is all fields' vectors, flattened; `o1_h` and `o2_h` are the h-th of H equal parts of the streams' outputs.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: FieldEmbedding,
+        gate1: FeatureGate | None,
+        gate2: FeatureGate | None,
+        stream1: MLP,
+        stream2: MLP,
+        fusion: BilinearFusion,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.gate1, self.gate2 = embedding, gate1, gate2
+        self.stream1, self.stream2, self.fusion = stream1, stream2, fusion
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        x = self.embedding(batch).flatten(1)
+        one_BM = self.stream1(x if self.gate1 is None else x * self.gate1(batch))
+        two_BN = self.stream2(x if self.gate2 is None else x * self.gate2(batch))
+        logit_B: Tensor = self.fusion(one_BM, two_BN)
+        return logit_B

@@ -1,24 +1,196 @@
-"""FinalNet (stub)."""
+"""FinalNet ("FINAL: Factorized Interaction Layer for CTR Prediction", Zhu et al., SIGIR 2023).
 
+Letters: B batch, F fields, D embedding size, N factors.
+"""
+
+import itertools
 from dataclasses import dataclass
+from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from fieldwise.layout import Layout
+from fieldwise.errors import ConfigError
+from fieldwise.layers import FactorizedInteraction, FieldEmbedding, linear
+from fieldwise.layers.factorized_interaction import FactorActivation, FactorResidual
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import (
+    check_at_least,
+    check_choice,
+    check_fields,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 
 __all__ = ["FinalNet", "FinalNetNetwork"]
+
+Blocks = Literal["1B", "2B"]
+Activation = Literal["none", "relu"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinalNet:
-    """Settings of FinalNet."""
+    """Settings of FinalNet; the defaults are the authors' code's, as its documentation has them.
 
-    embedding_dim: int = 16
+    Args:
+        embedding_dim: D.
+        blocks: `1B`, one block, or `2B`, the mean of two blocks' logits.
+        block1_hidden: sizes of the first block's layers.
+        block2_hidden: sizes of the second block's layers (`2B` alone).
+        block1_dropout: share of the first block's hidden units dropped.
+        block2_dropout: share of the second block's hidden units dropped (`2B` alone).
+        batch_norm: BatchNorm after each factorized layer.
+        activation: after BatchNorm, `relu` or `none`, which leaves a polynomial.
+        field_gate: the first block reads the fields and beside them the gated fields.
+        factors: N of each layer; 1 makes a block an MLP. The authors' code has 2.
+        residual: a layer's products are joined by `concat` (the authors' code, and the published runs) or by `sum`.
+        factor_activation: of a layer's factors but the first: `none` (the authors' code), `relu` or `sigmoid`.
+        distillation_weight: of the loss that draws each block to the mean's probability (`2B` alone). It is a
+            cross-entropy, for binary labels; set 0 for a regression.
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range, or sizes that `factors` does not divide with `concat`; `build`: no field.
+
+    >>> network = FinalNet(block1_hidden=(8,), block2_hidden=(6,)).build(Layout.of_sizes([3, 4]))
+    >>> network.block1[0][0].linear, network.block2[0][0].linear
+    (Linear(in_features=40, out_features=8, bias=True), Linear(in_features=20, out_features=6, bias=True))
+    """
+
+    embedding_dim: int = 10
+    blocks: Blocks = "2B"
+    block1_hidden: tuple[int, ...] = (64, 64, 64)
+    block2_hidden: tuple[int, ...] = (64, 64, 64)
+    block1_dropout: float = 0.0
+    block2_dropout: float = 0.0
+    batch_norm: bool = True
+    activation: Activation = "relu"
+    field_gate: bool = True
+    factors: int = 2
+    residual: FactorResidual = "concat"
+    factor_activation: FactorActivation = "none"
+    distillation_weight: float = 1.0
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim, factors=self.factors)
+        check_choice("blocks", self.blocks, Blocks)
+        check_choice("activation", self.activation, Activation)
+        check_choice("residual", self.residual, FactorResidual)
+        check_choice("factor_activation", self.factor_activation, FactorActivation)
+        check_shares(block1_dropout=self.block1_dropout, block2_dropout=self.block2_dropout)
+        check_positive(embedding_std=self.embedding_std)
+        check_positive(zero=True, distillation_weight=self.distillation_weight)
+        self._check_sizes("block1_hidden", divided=True)
+        self._check_sizes("block2_hidden", divided=self.blocks == "2B")
+
+    def _check_sizes(self, name: str, *, divided: bool) -> None:
+        sizes: tuple[int, ...] = getattr(self, name)
+        check_sizes(name, sizes)
+        for i, size in enumerate(sizes):
+            if divided and self.residual == "concat" and size % self.factors:
+                found = f"{size} and factors {self.factors}"
+                raise ConfigError(
+                    f"{name}[{i}] must be divisible by factors, found {found}: take a multiple, or residual = 'sum'"
+                )
 
     def build(self, layout: Layout) -> "FinalNetNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 1, "FinalNet", "reads fields")
+        inputs = layout.num_fields * self.embedding_dim
+        two = self.blocks == "2B"
+        return FinalNetNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            field_gate=FieldGate(layout.num_fields) if self.field_gate else None,
+            block1=self._block(2 * inputs if self.field_gate else inputs, self.block1_hidden, self.block1_dropout),
+            head1=linear(self.block1_hidden[-1], 1),
+            block2=self._block(inputs, self.block2_hidden, self.block2_dropout) if two else None,
+            head2=linear(self.block2_hidden[-1], 1) if two else None,
+            distillation_weight=self.distillation_weight,
+        )
+
+    def _block(self, inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
+        """Factorized layer, BatchNorm, activation and dropout, for every size."""
+        parts: list[nn.Module] = []
+        for before, after in itertools.pairwise((inputs, *hidden)):
+            layer = FactorizedInteraction(
+                before, after, factors=self.factors, residual=self.residual, activation=self.factor_activation
+            )
+            norm = [nn.BatchNorm1d(after)] if self.batch_norm else []
+            act = [nn.ReLU()] if self.activation == "relu" else []
+            drop = [nn.Dropout(dropout)] if dropout else []
+            parts.append(nn.Sequential(layer, *norm, *act, *drop))
+        return nn.Sequential(*parts)
+
+
+class FieldGate(nn.Module):
+    """`g_f = sum_k W_fk x_k + b_f`, entry by entry of D, then x joined with `g * x`; g starts as 1.
+
+    Shape:
+        forward: [B, F, D] -> [B, 2 F, D].
+    """
+
+    def __init__(self, num_fields: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(num_fields, num_fields)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.ones_(self.linear.bias)
+
+    def forward(self, x_BFD: Tensor) -> Tensor:
+        """The fields' vectors, then the gated ones."""
+        g_BFD = self.linear(x_BFD.transpose(1, 2)).transpose(1, 2)
+        return torch.cat([x_BFD, g_BFD * x_BFD], 1)
 
 
 class FinalNetNetwork(nn.Module):
-    """Stub."""
+    """`logit = (y1 + y2) / 2`, `y_k = head_k(block_k(x))`; with one block `logit = y1`.
+
+    `x` is all fields' vectors, flattened; with a field gate the first block reads the gated ones beside them.
+
+    Training adds `distillation_weight * (L(y1, p) + L(y2, p))` to the loss of the logit: L is cross-entropy, and p the
+    logit's probability, through which no gradient passes.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: FieldEmbedding,
+        field_gate: FieldGate | None,
+        block1: nn.Sequential,
+        head1: nn.Linear,
+        block2: nn.Sequential | None,
+        head2: nn.Linear | None,
+        distillation_weight: float,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.field_gate = embedding, field_gate
+        self.block1, self.head1, self.block2, self.head2 = block1, head1, block2, head2
+        self.distillation_weight = distillation_weight
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        return torch.stack(self.block_logits(batch)).mean(0)
+
+    def forward_with_auxiliary(self, batch: Batch, _label_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The logit [B], and the weighted self-distillation loss (a scalar), 0 with one block."""
+        logits = self.block_logits(batch)
+        logit_B = torch.stack(logits).mean(0)
+        if len(logits) == 1 or self.distillation_weight == 0:
+            return logit_B, logit_B.new_zeros(())
+        p_B = torch.sigmoid(logit_B).detach()
+        losses = [functional.binary_cross_entropy_with_logits(y_B, p_B) for y_B in logits]
+        return logit_B, self.distillation_weight * torch.stack(losses).sum()
+
+    def block_logits(self, batch: Batch) -> list[Tensor]:
+        """Each block's own logit [B]."""
+        x_BFD = self.embedding(batch)
+        first = x_BFD if self.field_gate is None else self.field_gate(x_BFD)
+        logits = [self.head1(self.block1(first.flatten(1))).squeeze(1)]
+        if self.block2 is not None and self.head2 is not None:
+            logits.append(self.head2(self.block2(x_BFD.flatten(1))).squeeze(1))
+        return logits

@@ -1,4 +1,7 @@
-"""Factorization Machine (Rendle, ICDM 2010)."""
+"""Factorization Machine (Rendle, ICDM 2010).
+
+Letters: B batch, F fields, D embedding size, R rows of the shared table.
+"""
 
 from dataclasses import dataclass
 
@@ -36,17 +39,26 @@ class FM:
 
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""
-        return FMNetwork(FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std), FirstOrder(layout))
+        return FMNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std), first_order=FirstOrder(layout)
+        )
 
 
 class FMNetwork(nn.Module):
-    """`logit = first_order + sum_{i<j} <x_i, x_j>`, where x_f is field f's vector (times its value).
+    """`logit = first_order + sum_{i<j} <x_i, x_j>` (Equation 1), in O(F D) (Lemma 3.1).
+
+    x_f is field f's vector: its category's, its number's times the number, or its bag's, pooled.
+
+    NOTE[DIFF]: the paper sums over all pairs of features. A bag is pooled to one vector here, as every model has it, so
+    that its values do not meet one another.
+
+    Parameters: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1], `first_order.bias`.
 
     Shape:
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(self, embedding: FieldEmbedding, first_order: FirstOrder) -> None:
+    def __init__(self, *, embedding: FieldEmbedding, first_order: FirstOrder) -> None:
         super().__init__()
         self.embedding, self.first_order = embedding, first_order
 

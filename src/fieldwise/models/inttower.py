@@ -4,24 +4,50 @@ Letters: B batch, F fields of a tower, D embedding size, L levels, H user heads,
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FEBlock, FieldEmbedding, LightSE
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_positive, check_shares, check_sizes
+from fieldwise.models.checks import check_at_least, check_choice, check_positive, check_shares, check_sizes, sides
+from fieldwise.models.tower_losses import contrastive_loss
+from fieldwise.models.variants import choices
 
 __all__ = ["IntTower", "IntTowerNetwork", "contrastive_loss"]
+
+Variant = Literal["paper", "authors"]
+Levels = Literal["outputs", "inputs"]
+CIRReads = Literal["levels", "heads"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """Where the sources differ; the defaults are the paper's."""
+
+    levels: Levels = "outputs"
+    light_se_bias: bool = True
+    head_bias: bool = True
+    output_bias: bool = False
+    cir_weight: float = 0.1
+    cir_reads: CIRReads = "levels"
+
+
+AUTHORS = Choices(levels="inputs", light_se_bias=False, output_bias=True, cir_weight=0.0, cir_reads="heads")
+VARIANTS = {"paper": Choices(), "authors": AUTHORS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntTower:
     """Settings of IntTower: a tower of the user and context fields, and one of the item fields.
 
+    Choices that are None are the variant's; one that is given overrides it.
+
     Args:
+        variant: `paper`, or `authors` for their published code with its faults: the user tower's last layer has no
+            part in the score, and none in the loss.
         embedding_dim: D.
         hidden: sizes of both towers' layers; any number of them.
         dropout: share of the towers' hidden units dropped.
@@ -29,14 +55,20 @@ class IntTower:
         user_heads: H of each user level.
         item_heads: K, which may differ from H.
         head_dim: P.
+        levels: what a user level projects: the `outputs` of each layer (paper), or its `inputs` (authors), the first
+            of which is the tower's input. Both are read after BatchNorm, ReLU and dropout.
+        light_se_bias: whether Light-SE's linear map has a bias (authors: no).
         head_bias: whether the projections to heads have a bias.
-        light_se_bias: whether Light-SE's linear map has a bias.
-        cir_weight: alpha, the weight of the contrastive loss; the paper's could not be found: tune it.
-        temperature: tau of the contrastive loss; likewise.
+        output_bias: whether the logit has a bias (authors).
+        cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper's could not be found: tune it.
+        cir_reads: what the contrastive loss compares: both towers' last `levels` (paper), or the last level's `heads`
+            with the item's, which needs as many of both (authors).
+        temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper's could not be found.
         embedding_std: deviation of the embeddings' starting values.
 
     Errors:
-        ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
+        ConfigError: a setting out of range, or heads that cannot be compared; `build`: no field for the user tower, or
+            none for the item tower.
 
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
     >>> IntTower(embedding_dim=4, hidden=(8,), user_heads=2, item_heads=1, head_dim=3).build(layout).block
@@ -48,6 +80,7 @@ class IntTower:
     )
     """
 
+    variant: Variant = "paper"
     embedding_dim: int = 32
     hidden: tuple[int, ...] = (300, 300, 128)
     dropout: float = 0.3
@@ -55,9 +88,12 @@ class IntTower:
     user_heads: int = 32
     item_heads: int = 32
     head_dim: int = 64
-    head_bias: bool = True
-    light_se_bias: bool = True
-    cir_weight: float = 0.1
+    levels: Levels | None = None
+    light_se_bias: bool | None = None
+    head_bias: bool | None = None
+    output_bias: bool | None = None
+    cir_weight: float | None = None
+    cir_reads: CIRReads | None = None
     temperature: float = 0.07
     embedding_std: float = 0.01
 
@@ -67,47 +103,62 @@ class IntTower:
         check_sizes("hidden", self.hidden)
         check_shares(dropout=self.dropout)
         check_positive(temperature=self.temperature, embedding_std=self.embedding_std)
-        check_positive(zero=True, cir_weight=self.cir_weight)
+        check_choice("variant", self.variant, Variant)
+        chosen = self.chosen
+        check_choice("levels", chosen.levels, Levels)
+        check_choice("cir_reads", chosen.cir_reads, CIRReads)
+        check_positive(zero=True, cir_weight=chosen.cir_weight)
+        if chosen.cir_reads == "heads" and chosen.cir_weight > 0 and self.user_heads != self.item_heads:
+            found = f"user_heads {self.user_heads} and item_heads {self.item_heads}"
+            raise ConfigError(
+                f"cir_reads 'heads' compares as many user heads as item heads, found {found}: take 'levels'"
+            )
+
+    @property
+    def chosen(self) -> Choices:
+        """The variant's choices, with those replaced that are given."""
+        return choices(self, VARIANTS[self.variant])
 
     def build(self, layout: Layout) -> "IntTowerNetwork":
         """A network with fresh weights."""
-        user = sorted(layout.positions(role="user") + layout.positions(role="context"))
-        item = layout.positions(role="item")
-        if not user or not item:
-            side, needed = ("user", "user or context") if not user else ("item", "item")
-            raise ConfigError(f"IntTower's {side} tower needs a field of role {needed}, found none: set fields' roles")
+        user, item = sides(layout, "IntTower")
+        chosen = self.chosen
+        first = [len(user) * self.embedding_dim] if chosen.levels == "inputs" else []
         return IntTowerNetwork(
             embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
             user_tower=self._tower(user),
             item_tower=self._tower(item),
             block=FEBlock(
-                self.hidden,
+                [*first, *self.hidden][: len(self.hidden)],
                 self.hidden[-1],
                 user_heads=self.user_heads,
                 item_heads=self.item_heads,
                 head_dim=self.head_dim,
-                bias=self.head_bias,
+                bias=chosen.head_bias,
             ),
-            cir_weight=self.cir_weight,
+            levels=chosen.levels,
+            output_bias=chosen.output_bias,
+            cir_weight=chosen.cir_weight,
+            cir_reads=chosen.cir_reads,
             temperature=self.temperature,
         )
 
-    def _tower(self, positions: list[int]) -> "Tower":
-        return Tower(
+    def _tower(self, positions: list[int]) -> "LevelTower":
+        return LevelTower(
             positions,
-            LightSE(len(positions), bias=self.light_se_bias),
+            LightSE(len(positions), bias=self.chosen.light_se_bias),
             MLP(len(positions) * self.embedding_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm),
         )
 
 
-class Tower(nn.Module):
+class LevelTower(nn.Module):
     """One side: its fields' vectors, weighted by Light-SE, flattened, through an MLP whose every output is a level.
 
     NOTE[DIFF]: the paper joins a tower's dense values to the flattened vectors as they are; here a numeric field
     is a field like any other, its value times a learned vector, so that Light-SE sees it and missing ones are held.
 
     Shape:
-        forward: all fields' vectors [B, all fields, D] -> L levels [B, hidden[i]].
+        forward: all fields' vectors [B, all fields, D] -> the tower's input [B, F * D] and L levels [B, hidden[i]].
     """
 
     positions: Tensor
@@ -118,87 +169,72 @@ class Tower(nn.Module):
         self.register_buffer("positions", torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, x_BAD: Tensor) -> list[Tensor]:
-        """The levels, first to last: outputs of the layers, never their inputs."""
-        x_BFD = self.light_se(x_BAD.index_select(1, self.positions))
-        return self.mlp.levels(x_BFD.flatten(1))
+        """What enters the first layer, and what every layer gives, first to last."""
+        x = self.light_se(x_BAD.index_select(1, self.positions)).flatten(1)
+        return [x, *self.mlp.levels(x)]
 
 
 class IntTowerNetwork(nn.Module):
     """`logit = sum over user levels of sum over user heads of max over item heads of <m_u, m_v>`.
 
-    Item heads do not depend on the user: `score(user_heads(batch), item_heads(batch))` equals `forward(batch)`, so
-    that item heads can be computed once and stored.
+    Item heads do not depend on the user: `score(user(batch), item(batch))` equals `forward(batch)`, so that item heads
+    can be computed once and stored.
 
     Shape:
-        forward: Batch of B rows -> [B].
+        forward: Batch of B rows -> [B]. `user` -> [B, L, H, P]; `item` -> [B, K, P]; `score`: both of these -> [B].
     """
 
     def __init__(
         self,
         *,
         embedding: FieldEmbedding,
-        user_tower: Tower,
-        item_tower: Tower,
+        user_tower: LevelTower,
+        item_tower: LevelTower,
         block: FEBlock,
+        levels: Levels = "outputs",
+        output_bias: bool = False,
         cir_weight: float,
+        cir_reads: CIRReads = "levels",
         temperature: float,
     ) -> None:
         super().__init__()
         self.embedding, self.user_tower, self.item_tower, self.block = embedding, user_tower, item_tower, block
-        self.cir_weight, self.temperature = cir_weight, temperature
+        self.bias = nn.Parameter(torch.zeros(())) if output_bias else None
+        self.levels, self.cir_weight, self.cir_reads, self.temperature = levels, cir_weight, cir_reads, temperature
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
-        return self._levels_and_logit(batch)[2]
+        x_BAD = self.embedding(batch)
+        return self.score(self._user_heads(self.user_tower(x_BAD)), self._item_heads(self.item_tower(x_BAD)))
 
     def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B], and `cir_weight` times the contrastive loss (a scalar) to add to the mean training loss."""
-        user_BE, item_BE, logit_B = self._levels_and_logit(batch)
+        x_BAD = self.embedding(batch)
+        user, item = self.user_tower(x_BAD), self.item_tower(x_BAD)
+        user_BLHP, item_BKP = self._user_heads(user), self._item_heads(item)
+        logit_B = self.score(user_BLHP, item_BKP)
         if self.cir_weight == 0:
             return logit_B, logit_B.new_zeros(())
-        return logit_B, self.cir_weight * contrastive_loss(user_BE, item_BE, label_B, temperature=self.temperature)
+        compared = user[-1], item[-1]
+        if self.cir_reads == "heads":
+            compared = user_BLHP[:, -1].flatten(1), item_BKP.flatten(1)
+        return logit_B, self.cir_weight * contrastive_loss(*compared, label_B, temperature=self.temperature)
 
-    def user_heads(self, batch: Batch) -> Tensor:
+    def user(self, batch: Batch) -> Tensor:
         """Head vectors of the users [B, L, H, P]; item fields are not read beyond the gather."""
-        return self.block.user(self.user_tower(self.embedding(batch)))
+        return self._user_heads(self.user_tower(self.embedding(batch)))
 
-    def item_heads(self, batch: Batch) -> Tensor:
+    def item(self, batch: Batch) -> Tensor:
         """Head vectors of the items [B, K, P]; user and context fields are not read beyond the gather."""
-        return self.block.item(self.item_tower(self.embedding(batch))[-1])
+        return self._item_heads(self.item_tower(self.embedding(batch)))
 
     def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
         """The logit [B] of stored head vectors, row by row."""
-        return self.block.score(user_BLHP, item_BKP)
+        logit_B = self.block.score(user_BLHP, item_BKP)
+        return logit_B if self.bias is None else logit_B + self.bias
 
-    def _levels_and_logit(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        x_BAD = self.embedding(batch)
-        user_levels, item_levels = self.user_tower(x_BAD), self.item_tower(x_BAD)
-        logit_B = self.score(self.block.user(user_levels), self.block.item(item_levels[-1]))
-        return user_levels[-1], item_levels[-1], logit_B
+    def _user_heads(self, outputs: list[Tensor]) -> Tensor:
+        return self.block.user(outputs[1:] if self.levels == "outputs" else outputs[:-1])
 
-
-def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, temperature: float) -> Tensor:
-    """CIR: InfoNCE over a batch's positive rows, with cosine similarity (Li et al., CIKM 2022).
-
-    For a positive row r: `-log(exp(c_rr) / sum over all rows s of the batch of exp(c_rs))`, c_rs = cos(u_r, v_s) / tau.
-    The numerator is the row's own pair; the denominator pairs its user with the item of every row, positive or not,
-    its own included. The mean over positive rows; 0 without one.
-
-    Args:
-        user_BE: the user tower's last level.
-        item_BE: the item tower's last level.
-        label_B: positive rows are those above 0.
-        temperature: tau.
-
-    Shape:
-        user_BE, item_BE: [B, E]; label_B: [B]; returns a scalar.
-
-    >>> same = torch.eye(2)
-    >>> round(float(contrastive_loss(same, same, torch.tensor([1.0, 0.0]), temperature=1.0)), 4)
-    0.3133
-    """
-    positive_B = (label_B > 0).to(user_BE.dtype)
-    # The temperature divides the smaller operand: the product has B * B entries.
-    scores_BB = (F.normalize(user_BE, dim=1) / temperature) @ F.normalize(item_BE, dim=1).t()
-    loss_B = scores_BB.logsumexp(1) - scores_BB.diagonal()
-    return (loss_B * positive_B).sum() / positive_B.sum().clamp(min=1)
+    def _item_heads(self, outputs: list[Tensor]) -> Tensor:
+        return self.block.item(outputs[-1])

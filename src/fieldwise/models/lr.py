@@ -1,4 +1,7 @@
-"""Logistic regression over all features: the first-order term alone."""
+"""Logistic regression over all features: the first-order term alone.
+
+Letters: B batch, F fields, R rows of the shared table.
+"""
 
 from dataclasses import dataclass
 
@@ -24,17 +27,21 @@ class LR:
 
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""
-        return LRNetwork(FirstOrder(layout))
+        return LRNetwork(first_order=FirstOrder(layout))
 
 
 class LRNetwork(nn.Module):
-    """`logit = w0 + sum_f w_f(x)`.
+    """`logit = w0 + sum_f w_f(x)` (as Richardson et al., WWW 2007, have it for click-through rates).
+
+    `w_f(x)` is the weight of field f's category, weight times value of a number, pooled weights of a bag.
+
+    Parameters: `first_order.embedding.weight` [R, 1], `first_order.bias`.
 
     Shape:
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(self, first_order: FirstOrder) -> None:
+    def __init__(self, *, first_order: FirstOrder) -> None:
         super().__init__()
         self.first_order = first_order
 

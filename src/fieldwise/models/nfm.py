@@ -1,24 +1,121 @@
-"""NFM (stub)."""
+"""Neural Factorization Machine (He & Chua, SIGIR 2017, arXiv 1708.05027).
+
+Letters: B batch, F fields, D embedding size, E size of the last hidden layer (D where there is none).
+"""
 
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from fieldwise.layout import Layout
+from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
 
-__all__ = ["NFM", "NFMNetwork"]
+__all__ = ["NFM", "NFMNetwork", "bi_interaction"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NFM:
-    """Settings of NFM."""
+    """Settings of NFM; the defaults are the paper's, with the hidden dropout of its authors' command for Frappe.
 
-    embedding_dim: int = 16
+    Args:
+        embedding_dim: D.
+        hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which starts as an FM (h is all ones).
+        pooled_dropout: share of the pooled vector's entries dropped.
+        mlp_dropout: share of the hidden units dropped.
+        batch_norm: BatchNorm of the pooled vector, and after each hidden layer's linear map.
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: fewer than two fields.
+
+    >>> sum(p.numel() for p in NFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
+    210
+    """
+
+    embedding_dim: int = 64
+    hidden: tuple[int, ...] = (64,)
+    pooled_dropout: float = 0.5
+    mlp_dropout: float = 0.2
+    batch_norm: bool = True
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim)
+        if self.hidden != ():
+            check_sizes("hidden", self.hidden)
+        check_shares(pooled_dropout=self.pooled_dropout, mlp_dropout=self.mlp_dropout)
+        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "NFMNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 2, "NFM", "pools products of two fields")
+        return NFMNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            first_order=FirstOrder(layout),
+            mlp=MLP(self.embedding_dim, self.hidden, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
+            h=self._start_of_h(),
+            pooled_norm=nn.BatchNorm1d(self.embedding_dim) if self.batch_norm else None,
+            pooled_dropout=self.pooled_dropout,
+        )
+
+    def _start_of_h(self) -> Tensor:
+        if not self.hidden:
+            return torch.ones(self.embedding_dim)
+        size = self.hidden[-1]
+        start_E: Tensor = torch.randn(size) * (2.0 / (size + 1)) ** 0.5  # Xavier's normal, for one output
+        return start_E
 
 
 class NFMNetwork(nn.Module):
-    """Stub."""
+    """`logit = first_order + h . MLP(sum_{i<j} x_i * x_j)`, where x_f is field f's vector (times its value).
+
+    Equations 2 to 7 of the paper. The pooled vector passes BatchNorm (where there is one), then dropout, and every
+    hidden layer is Linear, BatchNorm, ReLU, Dropout. The one bias of the output is the first-order term's w0.
+
+    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1],
+    `first_order.bias`, `pooled_norm.*`, `mlp.layers.*`, `h` [E].
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: FieldEmbedding,
+        first_order: FirstOrder,
+        mlp: MLP,
+        h: Tensor,
+        pooled_norm: nn.BatchNorm1d | None = None,
+        pooled_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.first_order, self.mlp = embedding, first_order, mlp
+        self.h = nn.Parameter(h)
+        self.pooled_norm, self.pooled_dropout = pooled_norm, pooled_dropout
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        pooled_BD = bi_interaction(self.embedding(batch))
+        if self.pooled_norm is not None:
+            pooled_BD = self.pooled_norm(pooled_BD)
+        pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
+        logit_B: Tensor = self.first_order(batch) + torch.mv(self.mlp(pooled_BD), self.h)
+        return logit_B
+
+
+def bi_interaction(x_BFD: Tensor) -> Tensor:
+    """Bi-Interaction pooling `sum_{i<j} x_i * x_j` in O(F D), as half of the squared sum less the sum of squares.
+
+    Equations 3 and 4 of the paper; the sum of its D entries is FM's second-order term.
+
+    Shape:
+        x_BFD: [B, F, D]; returns [B, D].
+
+    >>> bi_interaction(torch.tensor([[[1.0, 0.0], [2.0, 1.0], [3.0, 1.0]]]))
+    tensor([[11.,  1.]])
+    """
+    return 0.5 * (x_BFD.sum(1).square() - x_BFD.square().sum(1))

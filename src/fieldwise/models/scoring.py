@@ -15,7 +15,7 @@ SCORING_BATCH = 1024
 
 
 def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | None]]) -> np.ndarray:
-    """Logits (or predicted numbers) [N], float64.
+    """Logits (or predicted numbers) [N], or [N, T] with several labels, float64; [0] without a batch.
 
     The network is in evaluation mode meanwhile, and left in its former mode.
     """

@@ -1,24 +1,159 @@
-"""WideDeep (stub)."""
+"""Wide & Deep (Cheng et al., DLRS 2016, arXiv 1606.07792): a linear model and an MLP, trained together.
+
+Letters: B batch, F fields, D embedding size, C crosses, N weights of all crosses.
+"""
 
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from fieldwise.layout import Layout
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError
+from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
+from fieldwise.layout import Batch, FieldLayout, Layout
+from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
 
-__all__ = ["WideDeep", "WideDeepNetwork"]
+__all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WideDeep:
-    """Settings of WideDeep."""
+    """Settings of Wide & Deep; the defaults are the paper's, but for the crosses, which have to be chosen by hand.
 
-    embedding_dim: int = 16
+    Args:
+        embedding_dim: D.
+        hidden: sizes of the MLP's layers.
+        crosses: pairs of names of single-valued categorical fields; the wide part has one weight for every combination
+            of the categories of such a pair, so mind the product of their sizes.
+        mlp_dropout: share of the MLP's hidden units dropped.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: no field, or a cross of a field that is no single category.
+
+    >>> layout = Layout.of_sizes([3, 4])
+    >>> sum(p.numel() for p in WideDeep(embedding_dim=10, hidden=(8,)).build(layout).parameters())
+    254
+    >>> WideDeep(crosses=(("field_0", "field_1"),)).build(layout).crosses.weight.shape
+    torch.Size([12, 1])
+    """
+
+    embedding_dim: int = 32
+    hidden: tuple[int, ...] = (1024, 512, 256)
+    crosses: tuple[tuple[str, str], ...] = ()
+    mlp_dropout: float = 0.0
+    batch_norm: bool = False
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_at_least(1, embedding_dim=self.embedding_dim)
+        check_sizes("hidden", self.hidden)
+        _check_crosses(self.crosses)
+        check_shares(mlp_dropout=self.mlp_dropout)
+        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "WideDeepNetwork":
         """A network with fresh weights."""
-        raise NotImplementedError
+        check_fields(layout, 1, "WideDeep", "reads fields")
+        inputs = layout.num_fields * self.embedding_dim
+        return WideDeepNetwork(
+            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            first_order=FirstOrder(layout, bias=False),
+            mlp=MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
+            crosses=CrossProducts(layout, self.crosses) if self.crosses else None,
+        )
 
 
 class WideDeepNetwork(nn.Module):
-    """Stub."""
+    """`logit = w . [x, phi(x)] + MLP(flatten(x))`: Equation 3 of the paper, whose b is the bias of the MLP's last unit.
+
+    NOTE[DIFF]: numeric features enter the paper's MLP as they are; here a numeric field is a field like any other, its
+    value times a learned vector of size D.
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding: FieldEmbedding,
+        first_order: FirstOrder,
+        mlp: MLP,
+        crosses: "CrossProducts | None" = None,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.first_order, self.mlp, self.crosses = embedding, first_order, mlp, crosses
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        logit_B: Tensor = self.first_order(batch) + self.mlp(self.embedding(batch).flatten(1)).squeeze(1)
+        return logit_B if self.crosses is None else logit_B + self.crosses(batch)
+
+
+class CrossProducts(nn.Module):
+    """`w . phi(x)`: one weight for each AND of two fields' categories (Equation 1 of the paper). All start at zero.
+
+    NOTE[DIFF]: the paper's transformations may join any number of features, and multi-valued ones (its own cross is
+    of the apps that a user has with the app shown); here they are of two single-valued categorical fields.
+
+    Args:
+        layout: the encoded fields.
+        crosses: pairs of fields' names.
+
+    Shape:
+        forward: Batch of B rows -> [B]. `weight`: [N, 1], N the sum over crosses of the products of both sizes.
+    """
+
+    left: Tensor
+    right: Tensor
+    stride: Tensor
+    start: Tensor
+
+    def __init__(self, layout: Layout, crosses: tuple[tuple[str, str], ...]) -> None:
+        super().__init__()
+        columns = {f.name: i for i, f in enumerate(f for f in layout.fields if f.kind != "bag")}
+        left, right, stride, start, total = [], [], [], [], 0
+        for pair in crosses:
+            a, b = (_categorical(layout, name) for name in pair)
+            left.append(columns[a.name])
+            right.append(columns[b.name])
+            # Categories (i, j) of a pair have weight total + i * b.rows + j; a batch's ids hold their field's offset.
+            stride.append(b.rows)
+            start.append(total - a.offset * b.rows - b.offset)
+            total += a.rows * b.rows
+        self.weight = nn.Parameter(torch.zeros(total, 1))
+        for name, numbers in (("left", left), ("right", right), ("stride", stride), ("start", start)):
+            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The sum of the weights of the combinations that a row has [B]."""
+        left_BC, right_BC = batch.ids.index_select(1, self.left), batch.ids.index_select(1, self.right)
+        return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))
+
+
+def _check_crosses(crosses: tuple[tuple[str, str], ...]) -> None:
+    rule = 'crosses must be pairs of names of two fields, as in (("user", "item"),)'
+    if not isinstance(crosses, tuple):
+        raise ConfigError(f"{rule}, found {crosses!r}")
+    seen: set[frozenset[str]] = set()
+    for pair in crosses:
+        strings = isinstance(pair, tuple) and all(isinstance(name, str) for name in pair)
+        if not strings or len(pair) != 2 or pair[0] == pair[1]:
+            raise ConfigError(f"{rule}, found {pair!r}")
+        if frozenset(pair) in seen:
+            raise ConfigError(f"crosses must name a pair of fields once, found {pair!r} again: leave one out")
+        seen.add(frozenset(pair))
+
+
+def _categorical(layout: Layout, name: str) -> FieldLayout:
+    fields = {f.name: f for f in layout.fields}
+    if name not in fields:
+        raise ConfigError(f"crosses must name fields of the schema, found {name!r}: {nearest(name, fields)}")
+    if fields[name].kind != "id":
+        kind = {"value": "a number", "bag": "a bag"}[fields[name].kind]
+        raise ConfigError(f"crosses must name single-valued categorical fields, found {name!r}, {kind}: leave it out")
+    return fields[name]

@@ -19,7 +19,7 @@ from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["Evaluation", "FitResult", "HasAuxiliaryLoss", "fit"]
 
-HIGHER_IS_BETTER = {"auc": True, "gauc": True, "logloss": False, "rmse": False, "mae": False}
+HIGHER_IS_BETTER = {"auc": True, "gauc": True, "logloss": False, "rmse": False, "mae": False, "loss": False}
 
 
 @runtime_checkable
@@ -27,7 +27,7 @@ class HasAuxiliaryLoss(Protocol):
     """A network with a loss of its own beside that on the logit, such as IntTower's contrastive regularization."""
 
     def forward_with_auxiliary(self, batch: Batch, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Logit [B] and a scalar that is added to the mean loss."""
+        """Logit [B] and a scalar that is added to the mean loss; with T labels [B, T] and one number a label [T]."""
         ...
 
 
@@ -194,7 +194,7 @@ class _Run:
         if isinstance(self.network, HasAuxiliaryLoss):
             logit, auxiliary = self.network.forward_with_auxiliary(batch, y)
             data_loss = self.objective.loss(logit, y)
-            total = data_loss + auxiliary
+            total = data_loss + self.objective.weighted(auxiliary)
         else:
             data_loss = self.objective.loss(self.network(batch), y)
             total = data_loss
@@ -215,7 +215,8 @@ class _Run:
                 f"learning_rate (now {self._rate():g}) or set clip_norm"
             )
         self.losses = []
-        metrics = evaluate(self.network, self.valid, self.objective, self.valid_group)
+        by_loss = self.monitor == "loss"
+        metrics = evaluate(self.network, self.valid, self.objective, self.valid_group, loss=by_loss)
         if self.monitor not in metrics:
             raise ConfigError(
                 f"monitor = {self.monitor!r} needs a group of both classes among the validation rows, found none"
@@ -247,7 +248,7 @@ class _Run:
 
 
 def _monitor(settings: TrainingSettings, objective: Objective, grouped: bool) -> str:
-    known = ("auc", "logloss", "gauc") if objective.task == "binary" else ("rmse", "mae")
+    known = ("auc", "logloss", "gauc", "loss") if objective.task == "binary" else ("rmse", "mae", "loss")
     monitor = settings.monitor or known[0]
     if monitor not in known:
         raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")

@@ -9,7 +9,7 @@ from fieldwise.errors import ConfigError
 
 __all__ = ["Monitor", "TrainingSettings"]
 
-Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae"]
+Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae", "loss"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,8 @@ class TrainingSettings:
             the mean loss of every step. A pattern that fits no parameter is an error.
         l2_rows: for embedding tables the sum runs over `all` rows, or over the distinct rows `touched` by the batch.
         clip_norm: gradients are scaled down to at most this norm over all parameters.
-        monitor: validation metric that decides; `auc` for binary and `rmse` for regression, where left out.
+        monitor: validation metric of the main label that decides; `auc` for binary and `rmse` for regression, where
+            left out. `loss` decides by all labels: their validation losses, summed by their weights.
         evaluations_per_epoch: how often the validation rows are scored within an epoch, evenly spaced.
         patience: stop after so many evaluations in a row without a better `monitor`.
         plateau_factor: the learning rate is multiplied by it after `plateau_patience` evaluations without a better

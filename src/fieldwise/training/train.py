@@ -1,6 +1,6 @@
-"""From encoded parts to a trained network, and what a run did as plain values."""
+"""From a fresh network and encoded parts to a trained one, and what a run did as plain values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -8,10 +8,7 @@ from torch import nn
 from fieldwise.config import parse, to_plain
 from fieldwise.data.prepare import Part
 from fieldwise.errors import BundleError
-from fieldwise.layout import Layout
-from fieldwise.models import ModelSettings
-from fieldwise.models.build import build_network
-from fieldwise.schema import Label
+from fieldwise.label import Label
 from fieldwise.training.fit import FitResult, fit
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import Progress
@@ -21,32 +18,29 @@ __all__ = ["result_from_plain", "result_to_plain", "train_network"]
 
 
 def train_network(
-    model: ModelSettings,
-    layout: Layout,
+    network: nn.Module,
     train: Part,
     valid: Part,
     *,
-    label: Label,
+    labels: Sequence[Label],
     settings: TrainingSettings,
     seed: int,
     progress: Progress | None = None,
-) -> tuple[nn.Module, FitResult]:
-    """Build a network and train it; it holds the weights of its best evaluation on the validation rows.
+) -> FitResult:
+    """Train a network in place; it holds the weights of its best evaluation on the validation rows.
 
     Ctrl-C ends training early, as in `fieldwise.training.fit.fit`.
     """
-    network = build_network(model, layout, seed)
-    result = fit(
+    return fit(
         network,
         train.table,
         valid.table,
         settings=settings,
-        objective=Objective.of(label),
+        objective=Objective.of(*labels),
         seed=seed,
         valid_group=valid.group,
         progress=progress,
     )
-    return network, result
 
 
 def result_to_plain(result: FitResult) -> dict[str, Any]:

@@ -8,6 +8,10 @@ A module a model (`autoint+` is `autoint_plus`), each with
     permuted(settings, layout, order, w)
                         what of the state changes where the k-th field is the former field order[k]: name -> array
     LAYOUTS             names of the laboratory's layouts that the model can be built on; all of them where left out
+    ORDER_MATTERS       why no state of the network makes up for another order of the fields, for a model of which
+                        that is true; `permuted` then has to hold for states that are alike in that respect, made by
+    order_free(settings, w)
+                        what of the state to change: name -> array
 """
 
 from importlib import import_module

@@ -39,7 +39,7 @@ def batch_norm(x, w, name):
 
 
 def mlp(x, w, prefix, *, levels=False):
-    """`fieldwise.layers.MLP` in evaluation mode: Linear, BatchNorm where there is one, ReLU; at the end a Linear or none.
+    """`fieldwise.layers.MLP` in evaluation mode: Linear, BatchNorm (or none), ReLU; at the end a Linear or none.
 
     `prefix` ends with a dot, as in "mlp.". With `levels`, the list of hidden outputs instead.
     """

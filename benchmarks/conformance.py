@@ -1,0 +1,115 @@
+"""`make conformance`: every model beside its published parameter counts, its NumPy version and the contract.
+
+Writes docs/models/conformance.md (or prints it, with `--print`): nothing in it is typed by hand.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from parity import lab  # noqa: E402
+from parity.reference import REFERENCES, layouts_of  # noqa: E402
+from parity.test_counts import PUBLISHED  # noqa: E402
+
+from fieldwise.files import write_atomically  # noqa: E402
+from fieldwise.layout import Layout  # noqa: E402
+from fieldwise.models import MODELS, parameter_count  # noqa: E402
+
+PAGE = ROOT / "docs" / "models" / "conformance.md"
+SUITES = ("tests/models/test_contract.py", "tests/models/test_onnx.py")
+HEAD = """# Conformance
+
+Written by `make conformance`; do not edit. Of each model:
+
+- **parity**: the largest difference |a - b| / max(1, |b|) between its logits a and those b of its independent NumPy
+  version in float64 (`tests/parity/reference/`), over all its cases (defaults, variants, options) and all kinds of
+  layouts; the number of such pairs stands behind it.
+- **published counts**: parameters at published settings, ours beside the published number.
+- **contract**: tests of `tests/models/test_contract.py` and `test_onnx.py` (without the slow ones) that passed, of all.
+
+| model | parity | pairs | published counts, ours = published | contract |
+|---|---:|---:|---|---:|
+"""
+
+
+def parity(name: str) -> tuple[float, int]:
+    """The largest relative difference, and how many (case, layout) pairs it is over."""
+    reference, worst, pairs = REFERENCES[name], 0.0, 0
+    for settings in reference.CASES.values():
+        for layout in layouts_of(reference).values():
+            network, batch = lab.randomized(settings.build(layout)), lab.random_batch(layout, 5)
+            with torch.no_grad():
+                ours = network(batch).numpy()
+            truth = reference.logit(settings, layout, batch, lab.weights(network))
+            worst = max(worst, float(np.max(np.abs(ours - truth) / np.maximum(1.0, np.abs(truth)))))
+            pairs += 1
+    return worst, pairs
+
+
+def counts(name: str) -> str:
+    """The published counts of a model, each with ours."""
+    found = []
+    for (model, data), published in PUBLISHED.items():
+        if model == name:
+            ours = parameter_count(published.settings.build(Layout.of_sizes(list(published.sizes))))
+            sign = "=" if ours == published.count else "≠"
+            found.append(f"{data}: {ours:,} {sign} {published.count:,}")
+    return "; ".join(found) or "none known"
+
+
+def contract() -> dict[str, list[bool]]:
+    """Whether each test of the contract passed, by model."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *SUITES]
+        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+        if not report.exists():
+            sys.exit(f"pytest gave no report: {done.stdout}{done.stderr}")
+        cases = ET.parse(report).getroot().iter("testcase")
+        results: dict[str, list[bool]] = defaultdict(list)
+        for case in cases:
+            model = model_of(case.get("name", ""))
+            if model is not None and case.find("skipped") is None:
+                results[model].append(case.find("failure") is None and case.find("error") is None)
+    return results
+
+
+def model_of(test: str) -> str | None:
+    """The model that a test's identifier names: `test_x[afm-mixed]`, `test_x[1-afm-mixed]`."""
+    words = re.split(r"[\[\]-]", test)[1:]
+    return next((word for word in words if word in MODELS), None)
+
+
+def main() -> None:
+    """Measure, run the contract, write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.conformance", description=__doc__)
+    parser.add_argument("--print", action="store_true", help="print the page, write nothing")
+    arguments = parser.parse_args()
+    results = contract()
+    rows = []
+    for name in MODELS:
+        worst, pairs = parity(name)
+        passed = results[name]
+        rows.append(f"| `{name}` | {worst:.0e} | {pairs} | {counts(name)} | {sum(passed)} of {len(passed)} |")
+    page = HEAD + "\n".join(rows) + "\n"
+    if arguments.print:
+        print(page, end="")
+    else:
+        write_atomically(PAGE, page.encode())
+    failed = sum(not ok for passed in results.values() for ok in passed)
+    sys.exit(f"{failed} tests of the contract failed" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

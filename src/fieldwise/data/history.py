@@ -1,0 +1,148 @@
+"""Point-in-time histories: for every row, the items that its user used earlier, out of the training rows alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import nearest
+from fieldwise.data.columns import as_text
+from fieldwise.data.ordering import order_values
+from fieldwise.errors import ConfigError, DataError, SchemaError
+from fieldwise.schema import Schema
+
+__all__ = ["HistorySettings", "add_histories", "check_history"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistorySettings:
+    """How the column of histories is made that a Sequence field of the schema reads.
+
+    A row's history holds the items of training rows of the same user that come strictly before it; rows of one moment
+    are not before each other. No label of a validation or test row, nor any row's own, nor a later one enters it. Rows
+    that the label's rule drops are no events.
+
+    Recipes alone make histories. A `Recommender` does not, and rows that a bundle is to score later (`predict`,
+    `evaluate --data`) come from elsewhere: such tables must hold the column themselves.
+
+    Args:
+        column: name of the new column; a cell is a list of items, oldest first.
+        user: column of users. A row without a user has an empty history.
+        item: column of items. A training row without an item is no event.
+        order: column that orders a user's rows; the schema's time, where left out.
+        positives_only: of the training rows count those with a positive label (above 0) alone.
+        max_length: only the newest so many items are kept.
+    """
+
+    column: str = "history"
+    user: str
+    item: str
+    order: str | None = None
+    positives_only: bool = True
+    max_length: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("column", "user", "item", "order"):
+            if getattr(self, name) == "":
+                raise ConfigError(f"a history's {name} must name a column, found an empty name")
+        if self.column in (self.user, self.item, self.order):
+            raise ConfigError(f"a history's column must be a new one, but {self.column!r} is named twice: rename it")
+        if self.max_length < 1:
+            raise ConfigError(f"a history's max_length must be at least 1, found {self.max_length}")
+
+
+def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:
+    """Check that histories can be made of a table, and that a field reads them.
+
+    Returns:
+        The column that orders rows.
+
+    Errors:
+        ConfigError: neither the settings nor the schema name an order.
+        DataError: a column is absent, the new one is there already, or a row has no place in the order.
+        SchemaError: no field reads the new column.
+    """
+    order = settings.order or schema.time
+    if order is None:
+        raise ConfigError("a history needs an order: give history.order, or the schema's time, a column of moments")
+    for what, name in (("user", settings.user), ("item", settings.item), ("order", order)):
+        if name not in frame.columns:
+            hint = nearest(name, frame.columns)
+            raise DataError(f"a history's {what} column must be in the table: {name!r} is not; {hint}")
+    if settings.column in frame.columns:
+        raise DataError(
+            f"a history needs a new column, but the table has {settings.column!r} already: set history.column to "
+            "another name, or read the table's own without [history]"
+        )
+    if settings.column not in schema.columns:
+        raise SchemaError(
+            f"a field must read the histories: the schema has none of column {settings.column!r}; add {{ kind = "
+            f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
+        )
+    order_values(frame, order, "order")
+    return order
+
+
+def add_histories(
+    frames: Mapping[str, pl.DataFrame],
+    targets: Mapping[str, np.ndarray],
+    settings: HistorySettings,
+    *,
+    order: str,
+) -> dict[str, pl.DataFrame]:
+    """The tables of all parts with the column of histories.
+
+    Args:
+        frames: tables of the same columns; `train` is the one whose rows are events.
+        targets: of the main label, [N] each.
+        settings: columns and length.
+        order: the column that orders rows, as `check_history` gives it.
+
+    Errors:
+        DataError: a row has no place in the order.
+
+    >>> log = pl.DataFrame({"user": [1, 1, 1, 2], "film": ["a", "b", "c", "d"], "day": [1, 2, 2, 1]})
+    >>> ask = HistorySettings(user="user", item="film")
+    >>> made = add_histories({"train": log}, {"train": np.array([1, 1, 0, 1])}, ask, order="day")
+    >>> made["train"]["history"].to_list()
+    [[], ['a'], ['a'], []]
+    """
+    # All parts at once, so that a text column of moments is read alike in each.
+    rows = pl.concat([f.select(list(dict.fromkeys((settings.user, settings.item, order)))) for f in frames.values()])
+    event = np.concatenate(
+        [
+            (targets[name] > 0) | (not settings.positives_only) if name == "train" else np.zeros(f.height, dtype=bool)
+            for name, f in frames.items()
+        ]
+    )
+    user = as_text(rows.get_column(settings.user)).rank("dense")  # from 1 on, so that none has 0
+    event &= (user.is_not_null() & as_text(rows.get_column(settings.item)).is_not_null()).to_numpy()
+    moment = np.unique(order_values(rows, order, "order"), return_inverse=True)[1]
+    # One number that rises by user and, within, by moment: a search for it counts the events before a row.
+    base = user.fill_null(0).to_numpy().astype(np.int64) * (rows.height + 1)
+    events = np.flatnonzero(event)
+    events = events[np.argsort((base + moment)[events], kind="stable")]
+    places = (base + moment)[events]
+    end = np.searchsorted(places, base + moment, side="left")
+    start = np.maximum(np.searchsorted(places, base, side="left"), end - settings.max_length)
+    lists = _lists(rows.get_column(settings.item).gather(events), start, end).alias(settings.column)
+    made, first = {}, 0
+    for name, f in frames.items():
+        made[name] = f.with_columns(lists.slice(first, f.height))
+        first += f.height
+    return made
+
+
+def _lists(values: pl.Series, start: np.ndarray, end: np.ndarray) -> pl.Series:
+    """`values[start[n]:end[n]]` for every n, as one column of lists."""
+    empty = start == end
+    # For a while an empty list holds one null, which stands behind the values, so that every row is a group.
+    values = values.extend_constant(None, 1)
+    start, lengths = np.where(empty, len(values) - 1, start), np.where(empty, 1, end - start)
+    row = np.repeat(np.arange(len(start)), lengths)
+    place = np.arange(len(row)) + np.repeat(start - (np.cumsum(lengths) - lengths), lengths)
+    flat = pl.DataFrame({"row": row, "value": values.gather(place)}).with_columns(pl.col("row").set_sorted())
+    lists = flat.group_by("row", maintain_order=True).agg("value").get_column("value")
+    none = pl.lit([], dtype=pl.List(values.dtype))
+    return pl.select(pl.when(pl.Series(empty)).then(none).otherwise(lists)).to_series()

@@ -1,0 +1,79 @@
+"""What is predicted: a label's column, its task and its rule. A schema has one main label and may have more."""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, get_args
+
+from fieldwise.errors import SchemaError
+
+__all__ = ["Label", "Task"]
+
+Task = Literal["binary", "regression"]
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Label:
+    """What is predicted.
+
+    Args:
+        column: the table's column.
+        name: what metrics and predictions call it where there are several labels; the column, where left out.
+        task: `binary` (a probability, cross-entropy) or `regression` (a number, squared error).
+        positive_above: binary: numbers above this are positive, all others negative.
+        positive_values: binary: these values are positive, all others negative.
+            With neither rule the column must hold 0 and 1 (or false and true) alone.
+        drop_values: rows with these values are left out, and counted.
+        range: regression: the targets' least and greatest value; predictions are clipped to it.
+        weight: of this label's loss in the sum over the labels.
+
+    Errors:
+        SchemaError: settings that contradict each other, a number that is not finite.
+
+    >>> Label("rating", positive_above=3, drop_values=(3,)).task
+    'binary'
+    """
+
+    column: str
+    _: KW_ONLY
+    name: str = ""
+    task: Task = "binary"
+    positive_above: float | None = None
+    positive_values: tuple[Scalar, ...] | None = None
+    drop_values: tuple[Scalar, ...] = ()
+    range: tuple[float, float] | None = None
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.column:
+            raise SchemaError("a label needs a column, found an empty name")
+        if not self.name:
+            object.__setattr__(self, "name", self.column)
+        if self.task not in get_args(Task):
+            options = ", ".join(map(repr, get_args(Task)))
+            raise SchemaError(f"label: task must be one of {options}, found {self.task!r}")
+        object.__setattr__(self, "drop_values", tuple(self.drop_values))
+        if self.positive_values is not None:
+            object.__setattr__(self, "positive_values", tuple(self.positive_values))
+            if not self.positive_values:
+                raise SchemaError("a label's positive_values must name at least one value, found none")
+        if self.range is not None:
+            object.__setattr__(self, "range", tuple(self.range))
+        for value in (*self.drop_values, *(self.positive_values or ())):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise SchemaError(f"a label's positive_values and drop_values must be finite, found {value}")
+        if self.positive_above is not None and not math.isfinite(self.positive_above):
+            raise SchemaError(f"a label's positive_above must be finite, found {self.positive_above}")
+        if not 0 < self.weight < math.inf:
+            raise SchemaError(f"a label's weight must be above 0 and finite, found {self.weight}")
+        if self.positive_above is not None and self.positive_values is not None:
+            raise SchemaError("a label takes positive_above or positive_values, not both")
+        has_rule = self.positive_above is not None or self.positive_values is not None
+        if self.task == "regression" and has_rule:
+            raise SchemaError("a regression label takes no positive rule: leave out positive_above and positive_values")
+        if self.task == "binary" and self.range is not None:
+            raise SchemaError("a binary label takes no range: it is for task = 'regression'")
+        if self.range is not None:
+            finite = len(self.range) == 2 and all(math.isfinite(bound) for bound in self.range)
+            if not finite or not self.range[0] < self.range[1]:
+                raise SchemaError(f"a label's range must be two finite numbers that rise, found {list(self.range)}")

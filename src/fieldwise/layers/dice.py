@@ -1,0 +1,58 @@
+"""DIN's activation that adapts to its input's distribution."""
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Dice"]
+
+
+class Dice(nn.Module):
+    """`f(s) = p(s) s + (1 - p(s)) alpha s` with `p(s) = sigmoid((s - E[s]) / sqrt(Var[s] + eps))`, unit by unit.
+
+    Source: Zhou et al., KDD 2018, arXiv 1706.06978, Section 5.2. In training E and Var are those of the batch, else
+    moving averages of them, as in batch normalization (without its scale and shift).
+
+    NOTE[DIFF]: the paper does not say how the averages move; here each step takes a share of `momentum` of the batch's,
+    as PyTorch's BatchNorm does, and the average of Var is of the unbiased one. alpha starts at 0, as in the authors'
+    code, which leaves out the averages: its batch normalization runs in inference mode, so that E stays 0 and Var 1.
+
+    Args:
+        size: units.
+        eps: the paper's 1e-8.
+        momentum: share of the newest batch in the moving averages.
+
+    Shape:
+        forward: [N, size] -> [N, size]. `counted` [N]: the rows that E and Var are taken over; all, where left out.
+
+    >>> Dice(1).eval()(torch.tensor([[0.0], [3.0]])).flatten().tolist()  # p(3) = 0.953 at mean 0, variance 1
+    [0.0, 2.857722282409668]
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, size: int, *, eps: float = 1e-8, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.alpha = nn.Parameter(torch.zeros(size))
+        self.register_buffer("running_mean", torch.zeros(size))
+        self.register_buffer("running_var", torch.ones(size))
+
+    def forward(self, s: Tensor, counted: Tensor | None = None) -> Tensor:
+        """The activation of every row and unit."""
+        mean, var = self._measure(s, counted) if self.training else (self.running_mean, self.running_var)
+        p = torch.sigmoid((s - mean) * torch.rsqrt(var + self.eps))
+        return s * (p + (1 - p) * self.alpha)
+
+    def _measure(self, s: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Mean and (biased) variance of the batch, which move the averages."""
+        share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
+        n = share.sum()
+        share = share / n.clamp(min=1)
+        mean = share @ s
+        var = share @ (s - mean).square()
+        with torch.no_grad():
+            step = self.momentum * (n > 1).to(s.dtype)  # of one row there is no variance
+            self.running_mean.lerp_(mean, step)
+            self.running_var.lerp_(var * (n / (n - 1).clamp(min=1)), step)
+        return mean, var

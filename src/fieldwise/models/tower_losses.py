@@ -1,0 +1,89 @@
+"""What training two towers adds to the loss of their scores.
+
+Letters: B batch, E size of a representation, C categories.
+"""
+
+import torch
+from torch import Tensor
+
+from fieldwise.models.twotower import unit_vectors
+
+__all__ = ["category_alignment_loss", "contrastive_loss", "mimic_loss"]
+
+
+def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, temperature: float) -> Tensor:
+    """CIR: InfoNCE over a batch's positive rows, with cosine similarity (Li et al., CIKM 2022).
+
+    For a positive row r: `-log(exp(c_rr) / sum over all rows s of the batch of exp(c_rs))`, c_rs = cos(u_r, v_s) / tau.
+    The numerator is the row's own pair; the denominator pairs its user with the item of every row, positive or not,
+    its own included. The mean over positive rows; 0 without one.
+
+    Args:
+        user_BE: the user side's vectors, such as the tower's last level.
+        item_BE: the item side's.
+        label_B: positive rows are those above 0.
+        temperature: tau.
+
+    Shape:
+        user_BE, item_BE: [B, E]; label_B: [B]; returns a scalar.
+
+    >>> same = torch.eye(2)
+    >>> round(float(contrastive_loss(same, same, torch.tensor([1.0, 0.0]), temperature=1.0)), 4)
+    0.3133
+    """
+    positive_B = (label_B > 0).to(user_BE.dtype)
+    # The temperature divides the smaller operand: the product has B * B entries.
+    scores_BB = (unit_vectors(user_BE) / temperature) @ unit_vectors(item_BE).t()
+    loss_B = scores_BB.logsumexp(1) - scores_BB.diagonal()
+    return (loss_B * positive_B).sum() / positive_B.sum().clamp(min=1)
+
+
+def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tensor:
+    """The mean over all rows of `|y a + (1 - y) p - p|^2`, p held fixed: only the positive rows' a move (Eq. 2).
+
+    Args:
+        augmented_BE: a, of one side's ids.
+        other_BE: p, the other side's representations; no gradient flows into them.
+        label_B: positive rows are those above 0.
+
+    Shape:
+        augmented_BE, other_BE: [B, E]; label_B: [B]; returns a scalar.
+
+    >>> p = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> mimic_loss(torch.zeros(2, 2), p, torch.tensor([1.0, 0.0]))
+    tensor(0.5000)
+    """
+    positive_B = (label_B > 0).to(augmented_BE.dtype)
+    distance_B = (augmented_BE - other_BE.detach()).square().sum(1)
+    return (positive_B * distance_B).sum() / max(distance_B.shape[0], 1)
+
+
+def category_alignment_loss(item_BE: Tensor, category_B: Tensor, categories: int) -> Tensor:
+    """`sum over the other categories of |C(major) - C(other)|_F^2`, C the covariance of a category's items (Eq. 3).
+
+    The major category is the one of most rows in the batch. NOTE[DIFF]: the paper does not say how a covariance is
+    counted; here it divides by n - 1, and a category of fewer than two rows is left out.
+
+    Args:
+        item_BE: the items' representations.
+        category_B: their categories, whole numbers below `categories`.
+        categories: how many there are.
+
+    Shape:
+        item_BE: [B, E]; category_B: [B]; returns a scalar.
+
+    >>> items = torch.tensor([[0.0], [2.0], [4.0], [5.0], [5.0]])
+    >>> category_alignment_loss(items, torch.tensor([0, 0, 0, 1, 1]), 2)
+    tensor(16.)
+    """
+
+    def per_category(values: Tensor) -> Tensor:
+        return values.new_zeros(categories, *values.shape[1:]).index_add(0, category_B, values)
+
+    n_C = per_category(item_BE.new_ones(item_BE.shape[0]))
+    mean_CE = per_category(item_BE) / n_C.clamp(min=1).unsqueeze(1)
+    x_BE = item_BE - mean_CE[category_B]
+    products_BEE = torch.einsum("be,bf->bef", x_BE, x_BE)
+    covariance_CEE = per_category(products_BEE) / (n_C - 1).clamp(min=1).view(-1, 1, 1)
+    distance_C = (covariance_CEE - covariance_CEE[n_C.argmax()]).square().sum((1, 2))
+    return (distance_C * (n_C > 1)).sum()

@@ -1,0 +1,126 @@
+"""Start from another bundle: what of its network fits a new one by name is copied, and what was taken is reported.
+
+FM as the start of AFM is the AFM paper's pre-training (Xiao et al., IJCAI 2017, Section 4.1); any bundle may start any
+model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.bundle import Bundle
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.fitted import Fitted, Vocabulary
+from fieldwise.errors import ConfigError
+from fieldwise.layers import FieldEmbedding
+from fieldwise.models.build import model_name
+
+__all__ = ["WarmStart", "warm_start"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStart:
+    """What a network took from a bundle.
+
+    Args:
+        source: the name of the bundle's model.
+        taken: by parameter, what was taken of it: `all`, or `n of m rows` of an embedding table.
+        fresh: by parameter, why it was left as it was.
+        same_test_rows: whether the bundle's own run kept the same test rows aside (known for recipes alone); where it
+            did not, it may have been trained on test rows of this run.
+    """
+
+    source: str
+    taken: dict[str, str]
+    fresh: dict[str, str]
+    same_test_rows: bool | None = None
+
+    def sentence(self) -> str:
+        """What a person is told."""
+        taken = ", ".join(name if what == "all" else f"{name} ({what})" for name, what in self.taken.items())
+        return f"warm start from {self.source}: took {taken}; left fresh: {_by_reason(self.fresh) or 'nothing'}"
+
+
+def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStart:
+    """Copy into a network, in place, what fits by name from a bundle's network.
+
+    Embedding tables of one width are matched row by row: a field of the same name gives the rows of the values that
+    both vocabularies hold, its missing and its unknown row; bins by their rank; numbers their vector; hashed fields
+    all rows where the buckets are as many. Rows without a match stay fresh. Any other tensor is copied where name and
+    shape agree, and the fields' names too, in their order: elsewhere a weight would mean another field.
+
+    Args:
+        network: fresh, built for `encoder.layout`.
+        encoder: fitted on the rows that the network is to be trained on.
+        bundle: a trained network with its own encoder.
+
+    Errors:
+        ConfigError: nothing fits.
+    """
+    source, target = bundle.network.state_dict(), network.state_dict()
+    tables = {f"{name}.weight" for name, module in network.named_modules() if isinstance(module, FieldEmbedding)}
+    same_fields = [f.name for f in encoder.fields] == [f.name for f in bundle.encoder.fields]
+    new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
+    taken: dict[str, str] = {}
+    fresh: dict[str, str] = {}
+    for name, tensor in target.items():
+        old = source.get(name)
+        if old is None:
+            fresh[name] = "the bundle has none"
+        elif name in tables and old.shape[1] == tensor.shape[1] and len(new_rows):
+            tensor[new_rows] = old[old_rows]
+            taken[name] = f"{len(new_rows):,} of {len(tensor):,} rows"
+        elif name in tables:
+            sizes = f"the bundle's is {old.shape[1]} wide, this one {tensor.shape[1]}"
+            fresh[name] = sizes if old.shape[1] != tensor.shape[1] else "no field in common"
+        elif old.shape != tensor.shape:
+            fresh[name] = f"the bundle's has shape {_shape(old)}, this one {_shape(tensor)}"
+        elif not same_fields:
+            fresh[name] = "the fields differ"
+        else:
+            tensor.copy_(old)
+            taken[name] = "all"
+    report = WarmStart(source=model_name(bundle.settings), taken=taken, fresh=fresh)
+    if not taken:
+        raise ConfigError(
+            f"a warm start needs parts that fit by name, but a bundle of {report.source} has none for this model: "
+            f"{_by_reason(fresh)}; choose another bundle, or the same sizes"
+        )
+    return report
+
+
+def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
+    """Rows of the new and of the old shared table that mean the same, as two int64 vectors; each new row once."""
+    places = zip(old.fields, old.layout.fields, old.fitted, strict=True)
+    former = {f.name: (at.offset, fitted) for f, at, fitted in places}
+    rows: dict[int, int] = {}
+    for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
+        if f.name in former:
+            offset, other = former[f.name]
+            rows.update((at.offset + a, offset + b) for a, b in _same_values(fitted, other))
+    pairs = torch.tensor(list(rows.items()), dtype=torch.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _same_values(new: Fitted, old: Fitted) -> Sequence[tuple[int, int]]:
+    """Pairs of local row ids, new and old, of one field."""
+    if isinstance(new, Vocabulary) and isinstance(old, Vocabulary):
+        places = {value: row for row, value in enumerate(old.values, start=2)}
+        found = [(row, places[value]) for row, value in enumerate(new.values, start=2) if value in places]
+        return [(0, 0), (1, 1), *found]
+    if type(new) is type(old) and new.rows == old.rows:
+        return [(row, row) for row in range(new.rows)]
+    return [(0, 0)]  # every encoding has its missing row first
+
+
+def _by_reason(fresh: dict[str, str]) -> str:
+    reasons: dict[str, list[str]] = {}
+    for name, why in fresh.items():
+        reasons.setdefault(why, []).append(name)
+    return "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+
+
+def _shape(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "one number"

@@ -1,0 +1,285 @@
+"""Histories against a loop over rows and a planted leak; in recipes, with negatives, in bundles; each fault."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from fieldwise.cli import run
+from fieldwise.data.history import HistorySettings, add_histories, check_history
+from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.prepare import prepare
+from fieldwise.data.split_settings import ColumnSplit, RandomSplit
+from fieldwise.errors import ConfigError, DataError, FieldwiseError, SchemaError
+from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.schema import Categorical, Label, Schema, Sequence
+
+Rows = list[tuple[object, object, float, float]]  # user, item, moment, target
+PARTS = ("train", "valid", "test")
+ASK = HistorySettings(user="user", item="film")
+SCHEMA = Schema(
+    fields=(
+        Categorical("user", role="user"),
+        Categorical("film", role="item"),
+        Sequence("history", role="user", shares="film"),
+    ),
+    label=Label("liked"),
+    time="at",
+)
+
+
+def frames_of(parts: dict[str, Rows]) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
+    types = {"user": pl.Int64, "film": pl.String, "at": pl.Float64, "liked": pl.Float64}
+    frames = {name: pl.DataFrame(rows, schema=types, orient="row") for name, rows in parts.items()}
+    return frames, {name: f["liked"].to_numpy() for name, f in frames.items()}
+
+
+def histories(parts: dict[str, Rows], ask: HistorySettings = ASK) -> dict[str, list[list[object]]]:
+    made = add_histories(*frames_of(parts), ask, order="at")
+    return {name: f["history"].to_list() for name, f in made.items()}
+
+
+def by_loops(parts: dict[str, Rows], ask: HistorySettings) -> dict[str, list[list[object]]]:
+    found: dict[str, list[list[object]]] = {}
+    for name, rows in parts.items():
+        found[name] = []
+        for user, _, at, _ in rows:
+            before = [
+                (moment, place, film)
+                for place, (who, film, moment, target) in enumerate(parts["train"])
+                if user is not None
+                and who == user
+                and moment < at
+                and film is not None
+                and (target > 0 or not ask.positives_only)
+            ]
+            found[name].append([film for _, _, film in sorted(before)][-ask.max_length :])
+    return found
+
+
+cells = st.tuples(
+    st.none() | st.integers(1, 3),
+    st.none() | st.sampled_from("abcd"),
+    st.integers(0, 6).map(float),
+    st.sampled_from([0.0, 1.0]),
+)
+parts_of_rows = st.fixed_dictionaries({name: st.lists(cells, max_size=14) for name in PARTS})
+
+
+@given(parts_of_rows, st.integers(1, 4), st.booleans())
+def test_equals_a_loop_over_rows(parts: dict[str, Rows], length: int, positives: bool) -> None:
+    ask = dataclasses.replace(ASK, max_length=length, positives_only=positives)
+    assert histories(parts, ask) == by_loops(parts, ask)
+
+
+def test_a_small_log_by_hand() -> None:
+    train: Rows = [(1, "c", 3, 1), (1, "a", 1, 1), (1, "b", 1, 1), (1, "x", 2, 0), (2, "d", 1, 1)]
+    test: Rows = [(1, "e", 9, 1), (1, "f", 3, 1), (2, "g", 1, 0), (3, "h", 5, 1)]
+    assert histories({"train": train, "test": test}) == {
+        # The two rows of moment 1 are not before each other; x was not liked; user 3 has no training row.
+        "train": [["a", "b"], [], [], ["a", "b"], []],
+        "test": [["a", "b", "c"], ["a", "b"], [], []],
+    }
+
+
+def test_a_planted_leak_stays_out() -> None:
+    """Every pair of user and film occurs once, so that "the user liked this film" is the label itself."""
+    rng = np.random.default_rng(0)
+    pairs = [(user, f"f{film}") for user in range(20) for film in range(60)]
+    liked = rng.integers(0, 2, len(pairs))
+    order = rng.permutation(len(pairs))
+    log = pl.DataFrame(
+        {
+            "user": [pairs[k][0] for k in order],
+            "film": [pairs[k][1] for k in order],
+            "at": np.arange(len(pairs)),
+            "liked": liked,
+        }
+    )
+    liked_ever = log.filter(liked=1).group_by("user").agg(pl.col("film").alias("leak"))
+    leaking = log.join(liked_ever, on="user", how="left")
+    assert roc_auc_score(liked, leaking.select(pl.col("leak").list.contains(pl.col("film"))).to_series()) == 1
+    prepared = prepare(log, SCHEMA, split=RandomSplit(), seed=0, history=ASK)
+    for name in PARTS:
+        frame = getattr(prepared, name).frame
+        assert not frame.select(pl.col("history").list.contains(pl.col("film"))).to_series().any()
+        assert frame["history"].list.len().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["valid", "test"])
+def test_labels_of_other_parts_change_no_history(name: str) -> None:
+    log = a_log().with_columns(part=pl.Series(np.random.default_rng(1).choice(PARTS, 600)))
+    other = log.with_columns(liked=pl.when(pl.col("part") == name).then(1 - pl.col("liked")).otherwise("liked"))
+    split = ColumnSplit(column="part")
+    before, after = (prepare(f, SCHEMA, split=split, seed=0, history=ASK) for f in (log, other))
+    for part in PARTS:
+        assert getattr(before, part).frame["history"].equals(getattr(after, part).frame["history"])
+
+
+def test_labels_of_later_training_rows_change_no_earlier_history() -> None:
+    log = a_log().with_columns(part=pl.Series(["train", "valid", "test"] * 200))
+    later = (pl.col("at") >= 300) & (pl.col("part") == "train")
+    other = log.with_columns(liked=pl.when(later).then(1 - pl.col("liked")).otherwise("liked"))
+    before, after = (
+        prepare(f, SCHEMA, split=ColumnSplit(column="part"), seed=0, history=ASK).test.frame for f in (log, other)
+    )
+    until = before["at"] <= 300
+    assert before.filter(until)["history"].equals(after.filter(until)["history"])
+    assert not before["history"].equals(after["history"])
+
+
+def a_log(rows: int = 600, seed: int = 0) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pl.DataFrame(
+        {
+            "user": rng.integers(0, 12, rows),
+            "film": [f"f{k}" for k in rng.integers(0, 40, rows)],
+            "at": rng.permutation(rows),
+            "liked": rng.integers(0, 2, rows),
+        }
+    )
+
+
+def test_the_encoded_history_has_the_films_own_rows() -> None:
+    prepared = prepare(a_log(), SCHEMA, split=RandomSplit(), seed=0, history=ASK)
+    _, film, history = prepared.encoder.layout.fields
+    assert (history.offset, history.rows, history.shares) == (film.offset, film.rows, "film")
+    row_of = dict(zip(prepared.train.frame["film"], prepared.train.table.ids[:, 1].tolist(), strict=True))
+    table = prepared.test.table
+    for n, films in enumerate(prepared.test.frame["history"].to_list()):
+        ids = table.bag_ids[table.bag_offsets[n] : table.bag_offsets[n + 1]].tolist()
+        assert ids == ([row_of[f] for f in films] or [film.offset])  # an empty one has the row "missing"
+
+
+def test_a_drawn_negative_has_its_positives_history() -> None:
+    log = a_log().filter(liked=1).unique(["user", "film"], maintain_order=True)
+    schema = dataclasses.replace(SCHEMA, label=Label("liked", positive_above=0))
+    draw = NegativeSampling(user="user", item="film", per_positive=1, parts=PARTS)
+    prepared = prepare(log, schema, split=RandomSplit(), seed=0, negatives=draw, history=ASK)
+    for name in PARTS:
+        frame = getattr(prepared, name).frame
+        positive, negative = frame.filter(liked=1), frame.filter(liked=0)
+        assert positive.height == negative.height
+        assert negative["history"].equals(positive["history"])
+        assert not positive.select(pl.col("history").list.contains(pl.col("film"))).to_series().any()
+
+
+def test_text_and_dates_order_rows_too() -> None:
+    log = a_log()
+    numbered = prepare(log, SCHEMA, split=RandomSplit(), seed=0, history=ASK).test.frame["history"]
+    for moment in (
+        pl.col("at").cast(pl.String),
+        pl.col("at").cast(pl.Datetime),
+        pl.datetime(2026, 1, 1) + pl.duration(days="at"),
+    ):
+        frame = log.with_columns(moment.alias("at"))
+        assert prepare(frame, SCHEMA, split=RandomSplit(), seed=0, history=ASK).test.frame["history"].equals(numbered)
+
+
+def test_the_order_may_be_another_column_than_the_time() -> None:
+    log = a_log().with_columns(place=-pl.col("at"))
+    ask = dataclasses.replace(ASK, order="place")
+    backwards = prepare(log, SCHEMA, split=RandomSplit(), seed=0, history=ask).train.frame
+    row = backwards.filter(pl.col("history").list.len() > 0).sort("at").row(0, named=True)
+    first = backwards.filter((pl.col("film") == row["history"][-1]) & (pl.col("user") == row["user"]))
+    assert first["at"].max() > row["at"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        ({"user": "usr"}, DataError, "a history's user column must be in the table: 'usr' is not; did you mean 'user'"),
+        ({"item": "movie"}, DataError, "a history's item column must be in the table: 'movie' is not"),
+        ({"order": "when"}, DataError, "a history's order column must be in the table: 'when' is not"),
+        ({"column": "liked"}, DataError, "a history needs a new column, but the table has 'liked' already"),
+        ({"column": "past"}, SchemaError, "a field must read the histories: the schema has none of column 'past'"),
+    ],
+)
+def test_what_does_not_fit_the_table_is_one_sentence(change: dict, error: type[FieldwiseError], sentence: str) -> None:
+    with pytest.raises(error, match=sentence) as caught:
+        prepare(a_log(), SCHEMA, split=RandomSplit(), seed=0, history=dataclasses.replace(ASK, **change))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_order_and_absent_moments_are_named() -> None:
+    timeless = dataclasses.replace(SCHEMA, time=None)
+    with pytest.raises(ConfigError, match=r"a history needs an order: give history\.order, or the schema's time"):
+        check_history(a_log(), timeless, ASK)
+    gap = a_log().with_columns(at=pl.when(pl.int_range(600) != 77).then("at"))
+    with pytest.raises(DataError, match=r"to be ordered by: column 'at' holds None in row 77 "):
+        prepare(gap, SCHEMA, split=RandomSplit(), seed=0, history=ASK)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"column": "user"}, "a history's column must be a new one, but 'user' is named twice"),
+        ({"column": ""}, "a history's column must name a column, found an empty name"),
+        ({"order": ""}, "a history's order must name a column, found an empty name"),
+        ({"max_length": 0}, "a history's max_length must be at least 1, found 0"),
+    ],
+)
+def test_bad_settings_name_themselves(change: dict, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        dataclasses.replace(ASK, **change)
+
+
+def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -> None:
+    short = a_log()
+    tables = short, pl.concat([short] * 100)
+    few, many = (
+        calls_of(lambda f=f: add_histories({"train": f}, {"train": f["liked"].to_numpy()}, ASK, order="at"))
+        for f in tables
+    )
+    assert few == many
+
+
+RECIPE = """
+[data]
+path = "log.csv"
+[history]
+user = "user"
+item = "film"
+max_length = 5
+[schema]
+time = "at"
+label = { column = "liked" }
+fields = [
+    { kind = "categorical", name = "user", role = "user" },
+    { kind = "categorical", name = "film", role = "item" },
+    { kind = "sequence", name = "history", role = "user", shares = "film" },
+]
+[model]
+name = "fm"
+embedding_dim = 4
+[training]
+epochs = 1
+"""
+
+
+def test_a_recipes_bundle_is_evaluated_on_rows_with_their_histories(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_log().write_csv(tmp_path / "log.csv")
+    (tmp_path / "mine.toml").write_text(RECIPE)
+    recipe = load_recipe(tmp_path / "mine.toml", ["history.max_length=4"])
+    assert recipe.history == HistorySettings(user="user", item="film", max_length=4)
+    assert Recipe.from_dict(recipe.to_dict(), recipe.name) == recipe
+    assert run(["train", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "b"), "--quiet", "--json"]) == 0
+    trained = json.loads(capsys.readouterr().out)["test"]
+    assert run(["evaluate", str(tmp_path / "b"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["auc"] == pytest.approx(trained["auc"], abs=1e-9)
+    # Other rows bring the column: as text from a CSV file.
+    scored = ["predict", str(tmp_path / "b"), "--out", str(tmp_path / "p.csv"), "--data"]
+    assert run([*scored, str(tmp_path / "log.csv")]) != 0
+    assert "'history' (field 'history') is missing" in capsys.readouterr().err
+    a_log(5).with_columns(history=pl.lit("f1|f2")).write_csv(tmp_path / "new.csv")
+    assert run([*scored, str(tmp_path / "new.csv")]) == 0
+    assert pl.read_csv(tmp_path / "p.csv").height == 5

@@ -1,0 +1,105 @@
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fieldwise.layers import CIN
+from fieldwise.layers.cin import CINLayer
+from fieldwise.ops import fm_second_order
+
+
+def fill(cin, *weights, biases=()):
+    """Every layer's weight [F, I, H], and bias."""
+    cin.double()
+    with torch.no_grad():
+        for layer, weight in zip(cin.layers, weights, strict=True):
+            layer.weight.copy_(torch.tensor(weight, dtype=torch.float64))
+        for layer, bias in zip(cin.layers, biases, strict=False):
+            layer.bias.copy_(torch.tensor(bias, dtype=torch.float64))
+    return cin
+
+
+# Two fields, D = 2: x1 = (1, 2), x2 = (3, -1).
+X = torch.tensor([[[1.0, 2.0], [3.0, -1.0]]], dtype=torch.float64)
+FIRST = [[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, -1.0]]]  # [j][i]: for j = 1, (x1 x1, x1 x2 -> map 1, map 2)
+SECOND = [[[1.0], [1.0]], [[0.0], [0.5]]]
+
+
+def test_one_layer_by_hand():
+    # Map 1: x1*x1 + 2 x1*x2 = (1, 4) + 2 (3, -2) = (7, 0). Map 2: x2*x1 - x2*x2 = (3, -2) - (9, 1) = (-6, -3).
+    assert fill(CIN(2, (2,)), FIRST)(X).tolist() == [[7.0, -9.0]]
+    # ReLU acts on entries, before the sum over D.
+    assert fill(CIN(2, (2,), activation="relu"), FIRST)(X).tolist() == [[7.0, 0.0]]
+    # A bias is added to every entry of D: (8, 1) and (-4, -1).
+    assert fill(CIN(2, (2,), bias=True), FIRST, biases=([1.0, 2.0],))(X).tolist() == [[9.0, -5.0]]
+    assert fill(CIN(2, (2,), bias=True, activation="relu"), FIRST, biases=([1.0, 4.0],))(X).tolist() == [[9.0, 1.0]]
+
+
+def test_the_second_layer_crosses_maps_with_fields():
+    # (map 1 + map 2) * x1 + 0.5 map 2 * x2 = (1, -3) * (1, 2) + 0.5 (-18, 3) = (1, -6) + (-9, 1.5): -12.5 in all.
+    assert fill(CIN(2, (2, 1)), FIRST, SECOND)(X).tolist() == [[7.0, -9.0, -12.5]]
+
+
+def test_the_first_half_goes_on_and_the_second_is_output():
+    # Map 1 alone goes on: (7, 0) * x1 + 0.5 (7, 0) * x2 = (7, 0) + (10.5, 0). Map 2 alone is output.
+    cin = fill(CIN(2, (2, 1), split_half=True), FIRST, [[[1.0]], [[0.5]]])
+    assert cin(X).tolist() == [[-9.0, 17.5]]
+
+
+def test_the_last_layer_is_never_halved():
+    halved, whole = CIN(3, (5,), split_half=True), CIN(3, (5,))
+    halved.load_state_dict(whole.state_dict())
+    x = torch.randn(2, 3, 4)
+    assert torch.equal(halved(x), whole(x))
+    assert CIN(3, (8, 6, 5), split_half=True).outputs == 4 + 3 + 5
+    assert CIN(3, (8, 6, 5)).outputs == 8 + 6 + 5
+
+
+def test_a_map_of_all_pairs_is_fm():
+    """Equation 6 with W = 1 for i < j; the map's sum is FM's. All-one weights also hold each field with itself."""
+    x = torch.randn(6, 5, 4, dtype=torch.float64)
+    upper = torch.ones(5, 5).triu(1).unsqueeze(2).tolist()
+    torch.testing.assert_close(fill(CIN(5, (1,)), upper)(x)[:, 0], fm_second_order(x))
+    ones = fill(CIN(5, (1,)), torch.ones(5, 5, 1).tolist())
+    torch.testing.assert_close(ones(x)[:, 0], x.sum(1).square().sum(1))
+
+
+def test_layer_k_is_of_degree_k_plus_one():
+    cin, x = CIN(3, (4, 4, 2)).double(), torch.randn(5, 3, 4, dtype=torch.float64)
+    scale = torch.tensor([2.0**2] * 4 + [2.0**3] * 4 + [2.0**4] * 2, dtype=torch.float64)
+    torch.testing.assert_close(cin(2 * x), cin(x) * scale)
+
+
+def test_no_tensor_of_all_products_is_held():
+    """A layer holds the products of a few fields at a time, whatever F is: here 4 of 30."""
+    widest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal widest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, (list, tuple)) else [out]:
+                if tensor.ndim and tensor.shape[0] == 2 * 7:
+                    widest = max(widest, tensor.numel() // (2 * 7))
+            return out
+
+    cin, x = CIN(30, (64, 64)), torch.randn(2, 30, 7)
+    with torch.no_grad(), Watch():
+        cin(x)
+    assert widest == 4 * 64
+
+
+@pytest.mark.parametrize("inputs", [1, 3, 300])
+def test_fields_at_once_change_nothing(inputs):
+    """Blocks of one field, of some with a smaller last one, and of all, against one sum over all pairs."""
+    layer = CINLayer(130, inputs, 5, bias=True).double()
+    torch.nn.init.normal_(layer.bias)
+    x, x0 = torch.randn(4, inputs).double(), torch.randn(4, 130).double()
+    expected = torch.einsum("mi,mj,jih->mh", x, x0, layer.weight) + layer.bias
+    torch.testing.assert_close(layer(x, x0), expected)
+
+
+def test_layers_start_as_xavier_has_a_map_of_all_products():
+    torch.manual_seed(0)
+    cin = CIN(20, (50, 40))
+    for layer, (inputs, outputs) in zip(cin.layers, ((20, 50), (50, 40)), strict=True):
+        assert float(layer.weight.detach().std()) == pytest.approx((2 / (20 * inputs + outputs)) ** 0.5, rel=0.05)

@@ -1,0 +1,127 @@
+"""Settings out of range, and layouts that a model cannot be built on: one sentence that names the setting."""
+
+import math
+import re
+import types
+import typing
+from typing import Literal, Union, get_args, get_origin
+
+import pytest
+import torch
+from parity.reference import REFERENCES
+
+from fieldwise.errors import ConfigError
+from fieldwise.layout import Layout
+from fieldwise.models import MODELS
+from fieldwise.models.build import model_from_dict
+
+PAIRS = ("ffm", "fwfm", "afm", "nfm", "fibinet")  # nothing to learn without two fields
+TOWERS = ("dssm", "dat", "inttower")
+
+
+def options(hint):
+    """The types that a hint allows, None left out."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return [a for a in get_args(hint) if a is not type(None)]
+    return [hint]
+
+
+def wrong_values(name, hint):
+    """Values that no setting of such a type can have."""
+    for option in options(hint):
+        if option is int:
+            yield from (-1, 2.5, "8", True)
+        elif option is float:
+            yield from (math.nan, -1.0, math.inf)
+            if "dropout" in name:
+                yield 1.0
+        elif get_origin(option) is tuple and get_args(option)[0] is int:
+            yield from ((0,), (8, -1), "88")
+        elif get_origin(option) is Literal:
+            yield "nonsense"
+
+
+WRONG = [
+    (model, name, value)
+    for model, settings in MODELS.items()
+    for name, hint in typing.get_type_hints(settings).items()
+    if name in settings.__dataclass_fields__
+    for value in wrong_values(name, hint)
+]
+
+
+@pytest.mark.parametrize(("model", "name", "value"), WRONG)
+def test_a_wrong_setting_is_one_sentence_that_names_it(model, name, value):
+    with pytest.raises(ConfigError) as caught:
+        MODELS[model](**{name: value})
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+SIZES = [
+    (model, name)
+    for model, settings in MODELS.items()
+    for name, hint in typing.get_type_hints(settings).items()
+    if name.endswith("_dim") or name in ("layers", "heads", "user_heads", "item_heads", "order")
+    if int in options(hint)
+]
+
+
+@pytest.mark.parametrize(("model", "name"), SIZES)
+def test_sizes_of_zero_are_refused(model, name):
+    with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least"):
+        MODELS[model](**{name: 0})
+
+
+@pytest.mark.parametrize("model", ["autoint", "autoint+"])
+def test_heads_must_divide(model):
+    with pytest.raises(ConfigError, match="attention_dim must be divisible by heads, found attention_dim 64 and"):
+        MODELS[model](heads=3)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_recipe_names_the_setting_and_its_model(model):
+    with pytest.raises(ConfigError, match=re.escape("model has no setting 'embeding_dim'")):
+        model_from_dict({"name": model, "embeding_dim": 8})
+
+
+def small(model):
+    return next(iter(REFERENCES[model].CASES.values()))
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m != "lr"])
+def test_no_field_is_refused(model):
+    with pytest.raises(ConfigError, match=r"found none|needs"):
+        small(model).build(Layout(()))
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m not in (*PAIRS, *TOWERS, "din")])
+def test_one_field_is_enough_for_the_others(lab, model):
+    layout = Layout.of_sizes([4])
+    assert torch.isfinite(small(model).build(layout).eval()(lab.batch(layout, 3))).all()
+
+
+@pytest.mark.parametrize("model", PAIRS)
+def test_pairs_need_two_fields(model):
+    with pytest.raises(ConfigError, match="needs at least 2 fields, found 1: add fields to the schema"):
+        small(model).build(Layout.of_sizes([4]))
+
+
+@pytest.mark.parametrize("model", TOWERS)
+@pytest.mark.parametrize(
+    ("roles", "side"), [(["item", "item"], "user"), (["user", "context"], "item"), (["context", "context"], "item")]
+)
+def test_a_tower_without_fields_is_named(model, roles, side):
+    with pytest.raises(ConfigError, match=rf"{side} tower needs a field of role .*{side}.*set fields' roles"):
+        small(model).build(Layout.of_sizes([3, 4], roles))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("kind", ["numeric", "bags"])
+def test_numbers_alone_and_bags_alone_are_scored_or_refused(lab, model, kind):
+    layout = lab.layouts[kind]
+    if model in ("din", "dat"):  # a history's candidate and a user's id are categories
+        with pytest.raises(ConfigError, match="field"):
+            small(model).build(layout)
+        return
+    assert torch.isfinite(small(model).build(layout).eval()(lab.batch(layout, 3))).all()

@@ -1,0 +1,230 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fieldwise.errors import ConfigError
+from fieldwise.layout import Layout
+from fieldwise.models import DAT, DSSM, parameter_count
+from fieldwise.models.tower_losses import category_alignment_loss, mimic_loss
+
+SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5}
+
+
+@pytest.fixture
+def categorical(lab):
+    """f0 is the user's field, f1 and f3 are the item's, with 4 and 6 rows."""
+    return lab.layouts["categorical"]
+
+
+# The score
+
+
+def test_without_its_augmented_vectors_it_is_dssm(lab, categorical):
+    dat, batch = lab.randomized(DAT(**SMALL).build(categorical)), lab.batch(categorical, 8)
+    dssm = DSSM(**SMALL, activation="relu", output_activation=False).build(categorical).double().eval()
+    state = {n: p for n, p in dat.state_dict().items() if not n.endswith("augmented.weight")}
+    for name in ("user_tower.layers.0.0.weight", "item_tower.layers.0.0.weight"):
+        state[name] = state[name][:, :-5]  # the vector joined stands last
+    dssm.load_state_dict(state)
+    assert not torch.allclose(dat(batch), dssm(batch))
+    with torch.no_grad():
+        dat.user_augmented.weight.zero_()
+        dat.item_augmented.weight.zero_()
+    torch.testing.assert_close(dat(batch), dssm(batch))
+
+
+def test_rows_of_one_user_share_its_vector_and_move_no_other(lab, categorical):
+    network = lab.randomized(DAT(**SMALL).build(categorical)).train()
+    batch = lab.batch(categorical, 3)
+    batch = batch._replace(ids=torch.cat([torch.tensor([[2], [2], [4]]), batch.ids[:, 1:]], 1))
+    network(batch).sum().backward()
+    assert network.user_augmented.weight.grad.abs().sum(1).nonzero().flatten().tolist() == [2, 4]
+
+
+def test_probabilities_leave_the_band_of_the_papers_product(lab, categorical):
+    """Unit vectors behind a ReLU have a product in [0, 1], and its sigmoid lies in [.5, .73]; b goes below."""
+    network = lab.randomized(DAT(**SMALL, output_activation=True).build(categorical))
+    batch = lab.batch(categorical, 64)
+    product = (network.user(batch) * network.item(batch)).sum(1)
+    assert product.min() >= 0
+    assert product.max() <= 1 + 1e-9
+    with torch.no_grad():
+        network.similarity.bias.fill_(-4.0)
+        network.similarity.log_scale.fill_(3.0)
+    probability = torch.sigmoid(network(batch))
+    assert probability.min() < 0.05
+    assert probability.max() > 0.8
+
+
+def test_the_representation_may_be_negative_by_default(lab, categorical):
+    """The paper's may not, and most of its units die in training."""
+    batch = lab.batch(categorical, 64)
+    least = {}
+    for chosen in (True, False):
+        network = lab.randomized(DAT(**SMALL, output_activation=chosen).build(categorical))
+        least[chosen] = float(network.item(batch).min().detach())
+    assert least[True] == 0 > -0.1 > least[False]
+
+
+# Which field is the id
+
+
+def test_ids_are_the_first_categorical_fields_or_those_named(categorical):
+    found = {}
+    for item_id in (None, "f1", "f3"):
+        network = DAT(**SMALL, item_id=item_id).build(categorical)
+        found[item_id] = tuple(network.user_augmented.weight.shape), tuple(network.item_augmented.weight.shape)
+    assert found == {None: ((5, 5), (4, 5)), "f1": ((5, 5), (4, 5)), "f3": ((5, 5), (6, 5))}
+
+
+@pytest.mark.parametrize(
+    ("layout_name", "setting"), [("numeric", "user_id"), ("bags", "user_id"), ("mixed", "item_id")]
+)
+def test_a_layout_without_ids_is_one_clear_error(lab, layout_name, setting):
+    role = setting.removesuffix("_id")
+    message = f"DAT's {setting} must be a categorical field of role {role}, but the layout has none: .* or take DSSM"
+    with pytest.raises(ConfigError, match=message):
+        DAT(**SMALL).build(lab.layouts[layout_name])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"user_id": "F0"}, r"DAT's user_id must be a categorical field of role user, found 'F0': did you mean 'f0'"),
+        ({"user_id": "f1"}, "DAT's user_id must be a categorical field of role user, found 'f1'"),
+        ({"item_id": "f2"}, "DAT's item_id must be a categorical field of role item, found 'f2'"),
+        ({"category": "f0"}, "DAT's category must be a categorical field of role item, found 'f0'"),
+    ],
+)
+def test_a_named_field_must_be_there(categorical, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        DAT(**SMALL, **settings).build(categorical)
+
+
+# The adaptive-mimic mechanism
+
+
+def test_the_mimic_loss_is_the_papers_expression():
+    rng = np.random.default_rng(0)
+    a, p, y = rng.normal(size=(9, 4)), rng.normal(size=(9, 4)), rng.integers(0, 2, 9)
+    expected = np.mean([((y[r] * a[r] + (1 - y[r]) * p[r] - p[r]) ** 2).sum() for r in range(9)])
+    assert float(mimic_loss(*map(torch.tensor, (a, p, y)))) == pytest.approx(expected, rel=1e-12)
+    # By hand: |(1, 2) - (0, 4)|^2 = 5 of the one positive row, over two rows.
+    a, p = torch.tensor([[1.0, 2.0], [9.0, 9.0]]), torch.tensor([[0.0, 4.0], [0.0, 0.0]])
+    assert mimic_loss(a, p, torch.tensor([1, 0])) == 2.5
+
+
+def test_the_mimic_loss_moves_the_augmented_vectors_of_positive_rows_alone():
+    a, p = torch.randn(4, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)
+    mimic_loss(a, p, torch.tensor([1.0, 0.0, -1.0, 1.0])).backward()
+    assert p.grad is None
+    assert a.grad.abs().sum(1).gt(0).tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_few_rows_cost_a_finite_loss(rows):
+    vectors, label = torch.ones(rows, 4), torch.zeros(rows)
+    assert mimic_loss(vectors, vectors, label) == 0
+    assert category_alignment_loss(vectors, label.long(), 3) == 0
+
+
+def test_the_augmented_vector_becomes_the_mean_of_what_the_user_liked(lab, categorical):
+    """The purpose of the mechanism: a_u ends at the mean of p_v over the user's positive rows."""
+    network, batch = lab.randomized(DAT(**SMALL).build(categorical)), lab.batch(categorical, 40)
+    label = (torch.arange(40) % 2).double()
+    optimizer = torch.optim.SGD([network.user_augmented.weight], lr=2.0)
+    for _ in range(400):
+        optimizer.zero_grad()
+        mimic_loss(network.user_augmented(batch), network.item(batch), label).backward()
+        optimizer.step()
+    for user in range(5):
+        liked = network.item(batch)[(batch.ids[:, 0] == user) & (label == 1)]
+        torch.testing.assert_close(network.user_augmented.weight[user], liked.mean(0), atol=1e-4, rtol=0)
+
+
+def test_the_auxiliary_loss_is_the_weighted_sum(lab, categorical):
+    batch, label = lab.batch(categorical, 24), (torch.arange(24) % 3 == 0).double()
+    weights = {"mimic_user_weight": 0.3, "mimic_item_weight": 0.7, "category": "f1", "category_weight": 0.2}
+    network = lab.randomized(DAT(**SMALL, **weights).build(categorical))
+    logit, auxiliary = network.forward_with_auxiliary(batch, label)
+    torch.testing.assert_close(logit, network(batch))
+    user, item = network.user(batch), network.item(batch)
+    loss_u = mimic_loss(network.user_augmented(batch), item, label)
+    loss_v = mimic_loss(network.item_augmented(batch), user, label)
+    loss_ca = category_alignment_loss(item, batch.ids[:, 1] - categorical.fields[1].offset, 4)
+    torch.testing.assert_close(auxiliary, 0.3 * loss_u + 0.7 * loss_v + 0.2 * loss_ca)
+    assert loss_ca > 0
+
+
+def test_without_a_category_there_is_no_alignment(lab, categorical):
+    batch, label = lab.batch(categorical, 24), (torch.arange(24) % 3 == 0).double()
+    settings = {"mimic_user_weight": 0.0, "mimic_item_weight": 0.0, "category_weight": 5.0}
+    network = lab.randomized(DAT(**SMALL, **settings).build(categorical))
+    assert network.forward_with_auxiliary(batch, label)[1] == 0
+
+
+# The category alignment loss
+
+
+def test_the_alignment_loss_is_the_distance_of_covariances():
+    rng = np.random.default_rng(1)
+    item, category = rng.normal(size=(30, 4)), rng.choice(5, 30, p=[0.2, 0.5, 0.1, 0.2, 0.0])
+    c = {k: np.cov(item[category == k].T) for k in range(4)}
+    expected = sum(np.sum((c[1] - c[k]) ** 2) for k in (0, 2, 3))
+    found = category_alignment_loss(torch.tensor(item), torch.tensor(category), 5)
+    assert float(found) == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_category_of_one_row_has_no_covariance_to_align():
+    item = torch.tensor([[0.0], [2.0], [4.0], [7.0]])
+    assert category_alignment_loss(item, torch.tensor([0, 0, 0, 1]), 2) == 0
+    # Variances 4 of (0, 2, 4) and 2 of (5, 7): (4 - 2)^2.
+    item = torch.tensor([[0.0], [2.0], [4.0], [5.0], [7.0]])
+    assert category_alignment_loss(item, torch.tensor([0, 0, 0, 1, 1]), 2) == 4
+
+
+def test_the_alignment_reaches_the_item_tower_alone(lab, categorical):
+    network, batch = lab.randomized(DAT(**SMALL).build(categorical)), lab.batch(categorical, 24)
+    category_alignment_loss(network.item(batch), batch.ids[:, 1] - categorical.fields[1].offset, 4).backward()
+    assert network.item_tower.output.weight.grad.abs().max() > 0
+    assert network.user_tower.output.weight.grad is None
+
+
+# Settings
+
+
+def test_training_with_the_auxiliary_loss_learns(lab, categorical):
+    torch.manual_seed(0)
+    network, batch = DAT(embedding_std=0.1).build(categorical), lab.batch(categorical, 32)
+    label = ((batch.ids[:, 0] + batch.ids[:, 1]) % 2).float()
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.003)
+    for _ in range(150):
+        optimizer.zero_grad()
+        logit, auxiliary = network.forward_with_auxiliary(batch, label)
+        loss = F.binary_cross_entropy_with_logits(logit, label)
+        (loss + auxiliary).backward()
+        optimizer.step()
+    assert loss < 0.1
+
+
+def test_parameter_count_is_the_formula():
+    layout = Layout.of_sizes([30, 12, 7, 5], ["user", "item", "context", "item"])
+    rows, dim, first, second, output = 54, 10, 8, 6, 5
+    tower = (2 * dim + output + 1) * first + (first + 1) * second + (second + 1) * output
+    network = DAT(embedding_dim=dim, hidden=(first, second), output_dim=output).build(layout)
+    assert parameter_count(network) == rows * dim + (30 + 12) * output + 2 * tower + 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mimic_user_weight": -1.0}, "mimic_user_weight must be 0 or more and finite, found -1.0"),
+        ({"mimic_item_weight": float("inf")}, "mimic_item_weight must be 0 or more and finite, found inf"),
+        ({"category_weight": -0.5}, "category_weight"),
+        ({"output_dim": 1}, "output_dim must be at least 2 for similarity 'cosine'"),
+    ],
+)
+def test_bad_settings_name_themselves(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        DAT(**settings)

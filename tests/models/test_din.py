@@ -1,0 +1,307 @@
+import dataclasses
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from parity.reference.din import CASES
+from torch import nn
+from torch.nn import functional as F
+
+from fieldwise.data.encoder import Encoder
+from fieldwise.errors import ConfigError
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layers.activation_unit import ActivationUnit
+from fieldwise.layout import Batch, FieldLayout, Layout
+from fieldwise.models import DIN, parameter_count
+from fieldwise.schema import Categorical, Label, Schema, Sequence
+from fieldwise.training.penalty import L2Penalty
+
+TINY = {
+    "embedding_dim": 1,
+    "attention_hidden": (1,),
+    "attention_activation": "relu",
+    "hidden": (1,),
+    "activation": "relu",
+}
+ITEMS = FieldLayout(name="item", kind="id", role="item", offset=0, rows=4)
+HISTORY = FieldLayout(name="seen", kind="bag", role="user", offset=0, rows=4, ordered=True, shares="item")
+
+
+def batch_of(items, histories):
+    """Rows of one item and one history each."""
+    lengths = torch.tensor([len(h) for h in histories])
+    return Batch(
+        ids=torch.tensor(items).unsqueeze(1),
+        values=torch.empty(len(items), 0),
+        bag_ids=torch.tensor([i for h in histories for i in h], dtype=torch.int64),
+        bag_segments=torch.repeat_interleave(torch.arange(len(items)), lengths),
+        bag_weights=torch.tensor([1 / len(h) for h in histories for _ in h]),
+    )
+
+
+def tiny(**settings):
+    """A network of one number a layer: unit(h, c) = 2 relu(h + 2 h c + c / 2 + 0.1) - 1, MLP = relu(item + 2 x) + 0.3."""
+    network = DIN(**(TINY | settings)).build(Layout((ITEMS, HISTORY))).double().eval()
+    with torch.no_grad():
+        network.embedding.weight.copy_(torch.tensor([[0.5], [1.0], [-1.0], [0.25]]))
+        hidden, output = network.units[0].layers[0][0], network.units[0].output
+        hidden.weight.copy_(torch.tensor([[1.0, 2.0, 0.5]]))
+        hidden.bias.fill_(0.1)
+        output.weight.fill_(2.0)
+        if output.bias is not None:
+            output.bias.fill_(-1.0)
+        network.mlp[0][0].weight.copy_(torch.tensor([[1.0, 2.0]]))
+        network.mlp[0][0].bias.zero_()
+        network.mlp[1].weight.fill_(1.0)
+        network.mlp[1].bias.fill_(0.3)
+    return network
+
+
+def test_two_values_by_hand():
+    network, batch = tiny(), batch_of([0], [[1, 2]])
+    # c = 0.5. h = 1: 2 (1 + 1 + 0.25 + 0.1) - 1 = 3.7. h = -1: the unit's relu is 0, so -1. Interest 3.7 + 1 = 4.7.
+    assert network.attention_weights(batch).tolist() == pytest.approx([3.7, -1.0])
+    assert network(batch).tolist() == pytest.approx([0.5 + 2 * 4.7 + 0.3])
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_the_softmax_by_hand(scale):
+    # The unit's outputs are 4.7 and 0 (without the constant -1, which a softmax takes away); sqrt(D) is 1.
+    weight = 1 / (1 + math.exp(-4.7))
+    network, batch = tiny(softmax=True, scale=scale), batch_of([0], [[1, 2]])
+    assert network.attention_weights(batch).tolist() == pytest.approx([weight, 1 - weight])
+    assert network(batch).tolist() == pytest.approx([0.5 + 2 * (2 * weight - 1) + 0.3])
+
+
+def test_without_softmax_weights_keep_their_strength(lab):
+    """A history twice as long is an interest twice as strong, unless weights sum to 1."""
+    once, twice = batch_of([0], [[1, 3]]), batch_of([0], [[1, 3, 1, 3]])
+    for softmax, factor in ((False, 2.0), (True, 1.0)):
+        network = lab.randomized(DIN(embedding_dim=4, softmax=softmax).build(Layout((ITEMS, HISTORY))))
+        one, two = (interest(network, b) for b in (once, twice))
+        torch.testing.assert_close(two, factor * one)
+        assert one.abs().max() > 1e-3
+    assert network.attention_weights(twice).sum().item() == pytest.approx(1)
+
+
+def interest(network, batch):
+    return network.embedding(batch._replace(bag_weights=network.attention_weights(batch)))[:, 1]
+
+
+@pytest.mark.parametrize(("settings", "pooling"), [({}, "sum"), ({"softmax": True}, "mean")])
+def test_with_the_unit_switched_off_it_is_the_base_model(lab, settings, pooling):
+    """Weights of 1, or of 1/n: sum or mean pooling and an MLP (the paper's Section 4.2)."""
+    layout = Layout((ITEMS, HISTORY))
+    network = lab.randomized(DIN(embedding_dim=3, hidden=(5,), activation="relu", **settings).build(layout))
+    with torch.no_grad():
+        network.units[0].output.weight.zero_()
+        if network.units[0].output.bias is not None:
+            network.units[0].output.bias.fill_(1.0)
+    pooled = FieldEmbedding(Layout((ITEMS, dataclasses.replace(HISTORY, pooling=pooling))), 3).double()
+    pooled.load_state_dict(network.embedding.state_dict())
+    batch = batch_of([0, 1, 2], [[1, 2, 3], [2], [3, 3]])
+    if pooling == "sum":
+        batch = batch._replace(bag_weights=torch.ones(6))
+    torch.testing.assert_close(network(batch), network.mlp(pooled(batch).flatten(1)).squeeze(1))
+
+
+def test_an_empty_history_is_the_zero_vector(lab):
+    network = lab.randomized(DIN(embedding_dim=3, softmax=True).build(Layout((ITEMS, HISTORY))))
+    assert (interest(network, batch_of([2, 1], [[], [3]]))[0] == 0).all()
+    assert torch.isfinite(network(batch_of([2, 1], [[], []]))).all()
+
+
+def test_an_encoders_empty_history_is_the_missing_rows_vector_with_a_weight(lab):
+    """The encoder gives an empty cell the one id "missing": a learned vector for users of whom nothing is known."""
+    schema = Schema(fields=(Categorical("item"), Sequence("seen", shares="item")), label=Label("y"))
+    frame = pl.DataFrame({"item": ["a", "b", "a"], "seen": [["b"], [], ["new", "a"]]})
+    encoder = Encoder.fit(frame, schema)
+    batch, _ = encoder.transform(frame).batch(slice(0, 3))
+    network = lab.randomized(DIN(embedding_dim=3).build(encoder.layout))
+    table, weights = network.embedding.weight, network.attention_weights(batch)
+    found = interest(network, batch)
+    torch.testing.assert_close(found[1], weights[1] * table[0])
+    # A film that training rows never showed is the row "unknown".
+    torch.testing.assert_close(found[2], weights[2] * table[1] + weights[3] * table[2])
+
+
+def test_each_history_attends_with_its_own_candidate(lab):
+    layout = lab.layouts["histories"]
+    bags = [f.name for f in layout.fields if f.kind == "bag"]
+    network, batch = lab.randomized(CASES["plain"].build(layout)), lab.batch(layout, 30)
+    weights = network.attention_weights(batch)
+    bag = batch.bag_segments % len(bags)
+    assert torch.equal(weights[bag == 1], batch.bag_weights[bag == 1])  # no history: its pooling's own
+    for history, candidate in (("f2", 0), ("f5", 2)):
+        other = batch.ids.clone()
+        f = layout.fields[[g.kind != "bag" for g in layout.fields].index(True) if candidate == 0 else 4]
+        other[:, candidate] = f.offset + (batch.ids[:, candidate] - f.offset + 1) % f.rows
+        changed = network.attention_weights(batch._replace(ids=other)) != weights
+        assert torch.equal(changed, bag == bags.index(history))
+
+
+def test_the_order_of_a_history_does_not_matter(lab):
+    network = lab.randomized(DIN(embedding_dim=4).build(Layout((ITEMS, HISTORY))))
+    torch.testing.assert_close(network(batch_of([0], [[1, 2, 3]])), network(batch_of([0], [[3, 1, 2]])))
+
+
+def test_dice_measures_the_values_of_its_own_history_alone(lab):
+    layout = lab.layouts["histories"]
+    batch = lab.batch(layout, 20)
+    bag = batch.bag_segments % 3
+    other = batch._replace(bag_ids=torch.where(bag == 1, 6 + 1 + (batch.bag_ids + 1) % 4, batch.bag_ids))
+    state = []
+    for b in (batch, other):
+        network = lab.randomized(CASES["dice"].build(layout)).train()
+        network(b)
+        state.append({n: v for n, v in network.state_dict().items() if "units" in n and "running" in n})
+    assert len(state[0]) == 4
+    assert all(torch.equal(v, state[1][n]) for n, v in state[0].items())
+
+
+def test_mini_batch_aware_regularization_counts_candidates_and_histories():
+    """NOTE[DIFF]: the rows that a batch touches, each once, without the paper's 1 / n_j."""
+    network = DIN(embedding_dim=2).build(Layout((dataclasses.replace(ITEMS, rows=9), HISTORY)))
+    L2Penalty(network, {"embedding.weight": 3.0}, "touched")(batch_of([0, 5], [[1, 2], [2]])).backward()
+    weight = network.embedding.weight
+    touched = torch.tensor([1, 1, 1, 0, 0, 1, 0, 0, 0]).unsqueeze(1)
+    torch.testing.assert_close(weight.grad, 3.0 * weight.detach() * touched)
+
+
+def test_learns_whether_the_history_holds_the_candidate():
+    """What pooling alone cannot tell: the label is the match of one of six values with the row's own item."""
+    generator = torch.Generator().manual_seed(0)
+    items = dataclasses.replace(ITEMS, rows=20)
+    layout = Layout((items, dataclasses.replace(HISTORY, rows=20)))
+
+    def rows(n):
+        seen = torch.randint(0, 20, (n, 6), generator=generator)
+        own = torch.where(torch.rand(n, generator=generator) < 0.5, seen[:, 2], torch.randint(0, 20, (n,)))
+        return batch_of(own.tolist(), seen.tolist()), (seen == own.unsqueeze(1)).any(1).float()
+
+    torch.manual_seed(0)
+    network = DIN(embedding_dim=8, embedding_std=0.3, hidden=(16,)).build(layout)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    for _ in range(150):
+        batch, label = rows(256)
+        optimizer.zero_grad()
+        F.binary_cross_entropy_with_logits(network(batch), label).backward()
+        optimizer.step()
+    batch, label = rows(1000)
+    right = ((network.eval()(batch) > 0) == label.bool()).float().mean()
+    assert right > 0.95
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_every_variant_takes_no_rows_and_compiles(lab, case):
+    layout = lab.layouts["histories"]
+    network = CASES[case].build(layout).eval()
+    for rows in (0, 1):
+        assert network(lab.batch(layout, rows)).shape == (rows,)
+    torch.compiler.reset()
+    compiled = torch.compile(network, backend="eager", fullgraph=True)
+    batch = lab.batch(layout, 5)
+    torch.testing.assert_close(compiled(batch), network(batch))
+
+
+def test_variants_say_what_is_not_given():
+    layout = Layout((ITEMS, HISTORY))
+    paper, authors = DIN().build(layout), DIN(variant="authors", softmax=False).build(layout)
+    assert [layer[0].out_features for layer in paper.mlp[:-1]] == [200, 80]
+    assert [type(layer[1]) for layer in (*paper.mlp[:-1], *paper.units[0].layers)] == [nn.PReLU] * 3
+    assert paper.units[0].layers[0][0].weight.shape == (36, 16 + 16 * 16 + 16)
+    assert (paper.units[0].softmax, paper.units[0].factor) == (False, 1.0)
+    assert [layer[0].out_features for layer in authors.units[0].layers] == [80, 40]
+    assert [type(layer[1]) for layer in (*authors.mlp[:-1], *authors.units[0].layers)] == [nn.Sigmoid] * 4
+    assert (authors.units[0].softmax, authors.units[0].factor) == (False, 0.25)
+
+
+def test_nothing_but_embeddings_units_and_an_mlp_of_one_output():
+    """NOTE[DIFF]: one logit instead of two; of the authors' code no linear map of the interest, no weight of the item."""
+    network = DIN(variant="authors").build(Layout((ITEMS, HISTORY)))
+    assert {name.split(".")[0] for name, _ in network.named_parameters()} == {"embedding", "units", "mlp"}
+    assert network.mlp[-1].out_features == 1
+
+
+@pytest.mark.parametrize(("inputs", "width"), [("outer", 3 * 4 + 8), ("product", 12), ("difference_product", 16)])
+def test_parameter_count_is_the_formula(lab, inputs, width):
+    layout = lab.layouts["histories"]
+    network = DIN(embedding_dim=4, attention_inputs=inputs, attention_hidden=(6,), hidden=(8, 5)).build(layout)
+    width = 4 * 4 + 2 * 4 if inputs == "outer" else width
+    unit = (width + 1) * 6 + 6 + 6 + 1  # a layer with PReLU's slopes, an output with a bias
+    mlp = (7 * 4 + 1) * 8 + 8 + (8 + 1) * 5 + 5 + 5 + 1
+    assert parameter_count(network) == layout.num_rows * 4 + 2 * unit + mlp
+
+
+def test_the_published_count_of_a_run_on_amazon_electronics():
+    """BARS, DIN_amazonelectronics_x1_015_8539c013: 5,403,522 parameters.
+
+    That run joins item and category before one unit of width 2 D, here every history has a unit of width D; and its
+    unit ends with a bias, which its softmax takes away.
+    """
+    fields, offset = [], 0
+    for name, rows in (("item", 63_003), ("category", 803)):
+        one = FieldLayout(name=name, kind="id", role="item", offset=offset, rows=rows)
+        seen = dataclasses.replace(one, name=f"{name}s", kind="bag", role="user", ordered=True, shares=name)
+        fields += [one, seen]
+        offset += rows
+    unit = {"inputs": "difference_product", "activation": "dice", "softmax": True}
+    ours = DIN(
+        variant="fuxictr",
+        embedding_dim=64,
+        attention_hidden=(512, 256),
+        softmax=True,
+        hidden=(1024, 512, 256),
+        activation="dice",
+        batch_norm=True,
+    ).build(Layout(tuple(fields)))
+    own, joined = (parameter_count(ActivationUnit(dim, (512, 256), **unit)) for dim in (64, 128))
+    assert parameter_count(ours) - 2 * own + joined + 1 == 5_403_522
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (ITEMS,),
+        (ITEMS, dataclasses.replace(HISTORY, shares=None)),
+        (ITEMS, dataclasses.replace(HISTORY, ordered=False)),
+    ],
+    ids=["no bag", "rows of its own", "unordered"],
+)
+def test_a_history_that_shares_rows_is_needed(fields):
+    with pytest.raises(
+        ConfigError, match=r'found none: give the schema one, as in \{ kind = "sequence", .* shares = "'
+    ):
+        DIN().build(Layout(fields))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"variant": "original"}, "variant must be one of 'paper', 'authors', 'fuxictr', found 'original'"),
+        ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
+        ({"attention_inputs": "sum"}, "attention_inputs must be one of 'outer', .*, found 'sum'"),
+        ({"attention_hidden": ()}, "attention_hidden must name the size of at least one layer"),
+        ({"attention_activation": "tanh"}, "attention_activation must be one of 'prelu', .*, found 'tanh'"),
+        ({"attention_dropout": 1.0}, "attention_dropout must be at least 0 and less than 1, found 1.0"),
+        ({"hidden": (4, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
+        ({"activation": "gelu"}, "activation must be one of 'prelu', .*, found 'gelu'"),
+        ({"mlp_dropout": -0.1}, "mlp_dropout must be at least 0 and less than 1, found -0.1"),
+        ({"embedding_std": math.nan}, "embedding_std must be above 0 and finite, found nan"),
+    ],
+)
+def test_bad_settings_name_themselves(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        DIN(**settings)
+
+
+def test_the_weights_of_numpy():
+    """What `attention_weights` gives for one pair, once more in NumPy, for the paper's outer product."""
+    network = DIN(embedding_dim=2, attention_hidden=(3,)).build(Layout((ITEMS, HISTORY))).double().eval()
+    c, h = network.embedding.weight.detach().numpy()[[0, 1]]
+    unit = network.units[0]
+    x = unit.layers[0][0].weight.detach().numpy() @ np.concatenate([h, np.outer(h, c).ravel(), c])
+    expected = unit.output.weight.detach().numpy() @ np.maximum(x, 0)  # slopes start at 0
+    assert network.attention_weights(batch_of([0], [[1]])).item() == pytest.approx(expected.item(), rel=1e-6)

@@ -1,0 +1,177 @@
+"""Several labels: each head is the single network of its weights, over one table that is held and saved once."""
+
+import copy
+
+import pytest
+import torch
+from parity.reference import REFERENCES, layouts_of
+from safetensors.torch import load, save
+
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Batch
+from fieldwise.models import DAT, FM, LR, MODELS, FinalNet, IntTower, parameter_count
+from fieldwise.models.build import build_network
+from fieldwise.training.fit import HasAuxiliaryLoss
+from fieldwise.training.penalty import L2Penalty
+
+SETTINGS = {name: next(iter(reference.CASES.values())) for name, reference in REFERENCES.items()}
+LAYOUT = {name: "mixed" if "mixed" in layouts_of(r) else list(layouts_of(r))[-1] for name, r in REFERENCES.items()}
+EVERY_MODEL = pytest.mark.parametrize("name", [name for name in MODELS if name in REFERENCES])
+A_FEW = pytest.mark.parametrize("name", ["lr", "fm", "autoint+", "inttower"])
+TABLE = "embedding.weight"
+
+
+def built(lab, name, labels=2):
+    """A network of several labels with random weights, its layout, and a batch."""
+    layout = lab.layouts[LAYOUT[name]]
+    return lab.randomized(build_network(SETTINGS[name], layout, 0, labels=labels)), layout, lab.batch(layout, 6)
+
+
+def singles(name, layout, network):
+    """One plain network a label, with the weights of its head and of the shared table."""
+    state = network.state_dict()
+    plain = []
+    for t in range(len(network.heads)):
+        own = {key.removeprefix(f"heads.{t}."): value for key, value in state.items() if key.startswith(f"heads.{t}.")}
+        shared = {TABLE: state[TABLE]} if TABLE in state else {}
+        single = SETTINGS[name].build(layout).double().eval()
+        single.load_state_dict(own | shared)
+        plain.append(single)
+    return plain
+
+
+@EVERY_MODEL
+def test_each_column_is_the_single_network_of_these_weights(lab, name):
+    network, layout, batch = built(lab, name, labels=3)
+    expected = torch.stack([single(batch) for single in singles(name, layout, network)], dim=1)
+    assert network(batch).shape == (6, 3)
+    torch.testing.assert_close(network(batch), expected, atol=0, rtol=0)
+
+
+@EVERY_MODEL
+def test_the_state_holds_the_table_once_and_comes_back(lab, name):
+    network, layout, batch = built(lab, name)
+    state = network.state_dict()
+    single = SETTINGS[name].build(layout)
+    shared = {TABLE} if TABLE in single.state_dict() else set()
+    heads = [f"heads.{t}.{key}" for t in range(2) for key in single.state_dict() if key not in shared]
+    assert list(state)[: len(shared)] == list(shared)
+    assert set(state) == {*shared, *heads}
+    assert parameter_count(network) == 2 * parameter_count(single) - sum(state[key].numel() for key in shared)
+    assert len({tensor.data_ptr() for tensor in state.values() if tensor.numel()}) == len(state)
+    again = build_network(SETTINGS[name], layout, 1, labels=2).double().eval()
+    again.load_state_dict(load(save({key: value.contiguous() for key, value in state.items()})), strict=True)
+    torch.testing.assert_close(again(batch), network(batch), atol=0, rtol=0)
+
+
+@EVERY_MODEL
+def test_it_has_an_auxiliary_loss_exactly_where_its_heads_have_one(lab, name):
+    network, layout, batch = built(lab, name)
+    plain = singles(name, layout, network)
+    assert isinstance(network, HasAuxiliaryLoss) == isinstance(plain[0], HasAuxiliaryLoss)
+    if not isinstance(network, HasAuxiliaryLoss):
+        return
+    label = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    logit, auxiliary = network.forward_with_auxiliary(batch, label)
+    own = [single.forward_with_auxiliary(batch, label[:, t]) for t, single in enumerate(plain)]
+    torch.testing.assert_close(logit, torch.stack([z for z, _ in own], dim=1), atol=0, rtol=0)
+    torch.testing.assert_close(auxiliary, torch.stack([loss for _, loss in own]), atol=0, rtol=0)
+
+
+def test_models_with_a_loss_of_their_own_are_known(lab):
+    layout = lab.layouts["categorical"]
+    for model in (IntTower(), FinalNet(), DAT()):
+        assert isinstance(build_network(model, layout, 0, labels=2), HasAuxiliaryLoss), model
+    assert not isinstance(build_network(FM(), layout, 0, labels=2), HasAuxiliaryLoss)
+
+
+@A_FEW
+@pytest.mark.parametrize("rows", [0, 1])
+def test_small_batches(lab, name, rows):
+    network, layout, _ = built(lab, name)
+    assert network(lab.batch(layout, rows)).shape == (rows, 2)
+
+
+@EVERY_MODEL
+def test_one_label_is_the_plain_network_to_the_bit(lab, name):
+    layout = lab.layouts[LAYOUT[name]]
+    torch.manual_seed(5)
+    expected = SETTINGS[name].build(layout)
+    found = build_network(SETTINGS[name], layout, 5)
+    assert type(found) is type(expected)
+    assert all(torch.equal(found.state_dict()[key], value) for key, value in expected.state_dict().items())
+
+
+def test_heads_start_apart_and_a_seed_fixes_them(lab):
+    layout = lab.layouts["categorical"]
+    first, again, other = (
+        build_network(SETTINGS["autoint"], layout, seed, labels=2).state_dict() for seed in (1, 1, 2)
+    )
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first[TABLE], other[TABLE])
+    assert not torch.equal(first["heads.0.head.weight"], first["heads.1.head.weight"])
+
+
+def test_the_tables_gradient_is_the_sum_of_the_heads(lab):
+    network, layout, batch = built(lab, "fm")
+    weights = torch.tensor([2.0, -0.5], dtype=torch.float64)
+    (network(batch) * weights).sum().backward()
+    expected = torch.zeros_like(network.embedding.weight)
+    for weight, single in zip(weights, singles("fm", layout, network), strict=True):
+        (single(batch) * weight).sum().backward()
+        expected += single.embedding.weight.grad
+    torch.testing.assert_close(network.embedding.weight.grad, expected)
+
+
+def test_l2_by_the_tables_name_counts_it_once(lab):
+    network, _, batch = built(lab, "fm")
+    penalty = L2Penalty(network, {TABLE: 0.5}, "all")
+    table = network.embedding.weight.detach()
+    assert penalty(batch).item() == pytest.approx(0.25 * table.square().sum().item())
+    touched = L2Penalty(network, {TABLE: 0.5}, "touched")
+    rows = torch.unique(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))
+    assert touched(batch).item() == pytest.approx(0.25 * table[rows].square().sum().item())
+    tables = [m for m in network.modules() if isinstance(m, FieldEmbedding)]
+    assert [m.weight.shape[1] for m in tables] == [4, 1, 1]  # the shared one, and each head's first-order weights
+
+
+@A_FEW
+def test_a_copy_has_a_table_of_its_own_that_its_heads_share(lab, name):
+    network, _, batch = built(lab, name)
+    before = network(batch).detach()
+    twin = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.mul_(1.5)
+    assert torch.equal(network(batch), before)
+    if hasattr(twin, "embedding"):
+        assert all(head.embedding is twin.embedding for head in twin.heads)
+        assert twin.float().heads[1].embedding.weight.dtype == torch.float32
+
+
+@A_FEW
+def test_exports_with_a_dynamic_batch(lab, name):
+    network, layout, batch = built(lab, name)
+    rows, values = torch.export.Dim("rows", min=0, max=10_000), torch.export.Dim("values", min=0, max=100_000)
+    bag = {0: values} if layout.positions(kind="bag") else {}
+    shapes = (Batch({0: rows}, {0: rows}, bag, bag, bag),)
+    program = torch.export.export(network, (batch,), dynamic_shapes=shapes).module()
+    for n in (1, 9):
+        other = lab.batch(layout, n, seed=n)
+        torch.testing.assert_close(program(other), network(other), atol=1e-12, rtol=0)
+
+
+@A_FEW
+def test_compiles_without_graph_breaks(lab, name):
+    network, _, batch = built(lab, name)
+    torch.compiler.reset()
+    compiled = torch.compile(network, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(batch), network(batch))
+
+
+def test_lr_has_no_shared_table(lab):
+    network = build_network(LR(), lab.layouts["categorical"], 0, labels=2)
+    assert [name for name, _ in network.named_parameters()] == [
+        "heads.0.first_order.bias", "heads.0.first_order.embedding.weight",
+        "heads.1.first_order.bias", "heads.1.first_order.embedding.weight",
+    ]  # fmt: skip

@@ -1,0 +1,70 @@
+"""IntTower (Li et al., CIKM 2022), row by row, level by level, head by head."""
+
+import numpy as np
+from parity.reference.common import blocks, field_vectors, linear, mlp, softmax
+
+from fieldwise.models import IntTower
+
+SMALL = {"embedding_dim": 4, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
+
+CASES = {
+    "paper": IntTower(**SMALL),
+    "one-level": IntTower(**(SMALL | {"hidden": (4,), "user_heads": 1, "item_heads": 4})),
+    "two-levels": IntTower(**(SMALL | {"hidden": (5, 4), "user_heads": 2, "item_heads": 2})),
+    "four-levels": IntTower(**(SMALL | {"hidden": (4, 6, 3, 5), "item_heads": 3})),
+    "plain-layers": IntTower(**(SMALL | {"dropout": 0.0, "batch_norm": False})),
+    "no-biases": IntTower(**SMALL, light_se_bias=False, head_bias=False),
+    "output-bias": IntTower(**SMALL, output_bias=True),
+    "inputs": IntTower(**SMALL, levels="inputs"),
+    "one-input": IntTower(**(SMALL | {"hidden": (5,)}), levels="inputs"),
+    "authors": IntTower(variant="authors", **SMALL),
+    "authors-outputs": IntTower(variant="authors", **SMALL, levels="outputs", light_se_bias=True),
+}
+
+
+def sides(layout):
+    """Positions of the fields of the user tower (user and context) and of the item tower."""
+    item = [i for i, f in enumerate(layout.fields) if f.role == "item"]
+    return [i for i in range(layout.num_fields) if i not in item], item
+
+
+def tower(x, w, prefix):
+    """The tower's input, and the output of every layer."""
+    k = softmax(linear(x.mean(2), w, f"{prefix}light_se.excite"))
+    z = (x + k[:, :, None] * x).reshape(len(x), -1)
+    return [z, *mlp(z, w, f"{prefix}mlp.", levels=True)]
+
+
+def logit(settings, layout, batch, w):
+    authors = settings.variant == "authors"
+    levels = settings.levels or ("inputs" if authors else "outputs")
+    x = field_vectors(layout, batch, w["embedding.weight"])
+    user_side, item_side = sides(layout)
+    user, item = tower(x[:, user_side], w, "user_tower."), tower(x[:, item_side], w, "item_tower.")
+    heads = (-1, settings.item_heads, settings.head_dim)
+    m_v = linear(item[-1], w, "block.item_projection").reshape(heads)
+    out = np.zeros(len(x)) + w.get("bias", 0.0)
+    for i in range(len(settings.hidden)):
+        level = user[i + 1] if levels == "outputs" else user[i]
+        m_u = linear(level, w, f"block.user_projections.{i}").reshape(-1, settings.user_heads, settings.head_dim)
+        for b in range(len(x)):
+            for hu in range(settings.user_heads):
+                out[b] += max(m_u[b, hu] @ m_v[b, hv] for hv in range(settings.item_heads))
+    return out
+
+
+def permuted(settings, layout, order, w):
+    """Each tower's Light-SE on both axes, its first layer, and what projects its input."""
+    changed = {}
+    for side, prefix in zip(sides(layout), ("user_tower.", "item_tower."), strict=True):
+        moved = [side.index(i) for i in order if i in side]
+        excite, bias = f"{prefix}light_se.excite.weight", f"{prefix}light_se.excite.bias"
+        changed[excite] = blocks(blocks(w[excite], moved, 0), moved, 1)
+        if bias in w:
+            changed[bias] = blocks(w[bias], moved, 0)
+        inputs = [f"{prefix}mlp.layers.0.0.weight"]
+        if prefix == "user_tower." and (settings.levels or settings.variant) in ("inputs", "authors"):
+            inputs.append("block.user_projections.0.weight")
+        for name in inputs:
+            changed[name] = blocks(w[name], moved, 1, settings.embedding_dim)
+    return changed

@@ -1,0 +1,198 @@
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from fieldwise import Bag, Categorical, Label, Numeric, Recommender, Schema, TrainingSettings
+from fieldwise.bundle import Bundle
+from fieldwise.data.encoder import Encoder
+from fieldwise.errors import BundleError, ConfigError
+from fieldwise.models import AFM, FM, LR, AutoInt, DeepFM
+from fieldwise.models.build import build_network
+from fieldwise.pipeline import prepare_recipe, train_recipe
+from fieldwise.recipe import load_recipe
+from fieldwise.warm_start import warm_start
+
+LABEL = Label("y")
+OLD = pl.DataFrame(
+    {"a": ["p", "q", "q", "r"], "n": [1.0, 2.0, 3.0, 4.0], "t": ["x", "x|y", "y", "z"], "y": [0, 1, 0, 1]}
+)
+NEW = pl.DataFrame({"a": ["r", "r", "r", "s"], "n": [0.0, 2.0, 9.0, 4.0], "t": ["w", "y", "y", "x"], "y": [0, 1, 0, 1]})
+A, N, T = Categorical("a"), Numeric("n"), Bag("t")
+
+
+def bundle_of(settings, fields, frame=OLD):
+    schema = Schema(fields=fields, label=LABEL)
+    encoder = Encoder.fit(frame, schema)
+    network = build_network(settings, encoder.layout, seed=1).eval()
+    with torch.no_grad():
+        for p in network.parameters():
+            p.normal_()
+    return Bundle(schema, encoder, settings, network, frame)
+
+
+def started(settings, fields, bundle, frame=NEW):
+    encoder = Encoder.fit(frame, Schema(fields=fields, label=LABEL))
+    network = build_network(settings, encoder.layout, seed=2)
+    fresh = {name: t.clone() for name, t in network.state_dict().items()}
+    return network, encoder, fresh, warm_start(network, encoder, bundle)
+
+
+def row(encoder, field, value):
+    at = {f.name: (p, s) for f, p, s in zip(encoder.fields, encoder.layout.fields, encoder.fitted, strict=True)}
+    place, fitted = at[field]
+    special = {"missing": 0, "unknown": 1}
+    return place.offset + (special[value] if value in special else fitted.values.index(value) + 2)
+
+
+def test_an_afm_takes_the_vectors_of_an_fm_value_by_value():
+    """Vocabularies differ, and so do the places of a value's row: `r` is the first value here and the last there."""
+    bundle = bundle_of(FM(embedding_dim=3), (A, N, T))
+    network, encoder, fresh, report = started(AFM(embedding_dim=3, attention_dim=2), (A, N, T), bundle)
+    for name in ("embedding.weight", "first_order.embedding.weight"):
+        new, old = network.state_dict()[name], bundle.network.state_dict()[name]
+        for field, value in [("a", "r"), ("a", "missing"), ("a", "unknown"), ("t", "x"), ("t", "y"), ("t", "unknown")]:
+            assert torch.equal(new[row(encoder, field, value)], old[row(bundle.encoder, field, value)]), (name, value)
+        for field, value in [("a", "s"), ("t", "w")]:
+            assert torch.equal(new[row(encoder, field, value)], fresh[name][row(encoder, field, value)])
+        number = encoder.layout.fields[1].offset + 1
+        assert torch.equal(new[number], old[bundle.encoder.layout.fields[1].offset + 1])
+    assert torch.equal(network.first_order.bias, bundle.network.first_order.bias)
+    # 3 of a's 4 rows, 2 of n's 2, 4 of t's 5
+    assert report.taken == {
+        "embedding.weight": "9 of 11 rows", "first_order.embedding.weight": "9 of 11 rows", "first_order.bias": "all",
+    }  # fmt: skip
+    assert set(report.fresh) == {"p", "attention.W", "attention.b", "attention.h"}
+    assert all(torch.equal(network.state_dict()[name], fresh[name]) for name in report.fresh)
+    assert report.source == "fm"
+    assert "took embedding.weight (9 of 11 rows)" in report.sentence()
+
+
+def test_the_same_model_and_rows_take_all():
+    settings = DeepFM(embedding_dim=3, hidden=(4,))
+    bundle = bundle_of(settings, (A, N, T))
+    network, _, _, report = started(settings, (A, N, T), bundle, OLD)
+    assert all(torch.equal(t, bundle.network.state_dict()[name]) for name, t in network.state_dict().items())
+    assert not report.fresh
+
+
+def test_weights_of_places_are_not_taken_by_other_fields():
+    settings = AutoInt(embedding_dim=3, attention_dim=4, layers=1)
+    bundle = bundle_of(settings, (A, N))
+    network, encoder, fresh, report = started(settings, (N, A), bundle)
+    assert torch.equal(network.head.weight, fresh["head.weight"])
+    assert report.fresh["head.weight"] == "the fields differ"
+    assert torch.equal(
+        network.embedding.weight[row(encoder, "a", "r")], bundle.network.embedding.weight[row(bundle.encoder, "a", "r")]
+    )
+
+
+def test_a_field_of_another_kind_gives_its_missing_row_alone():
+    bundle = bundle_of(FM(embedding_dim=3), (A, Numeric("n", encoding="uniform", bins=3)))
+    _, _, _, report = started(FM(embedding_dim=3), (A, N), bundle)
+    assert report.taken["embedding.weight"] == "4 of 6 rows"  # missing, unknown and r of a; missing of n
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "rows"),
+    [
+        (Categorical("a", hash_buckets=5), Categorical("a", hash_buckets=5), "a", "6 of 6 rows"),
+        (Categorical("a", hash_buckets=5), Categorical("a", hash_buckets=6), "a", "1 of 7 rows"),
+        (Categorical("a", hash_buckets=5), A, "a", "1 of 4 rows"),
+        (Numeric("n", encoding="uniform", bins=3), Numeric("n", encoding="quantile", bins=3), "n", "4 of 4 rows"),
+    ],
+)
+def test_rows_of_other_encodings(old, new, field, rows):
+    _, _, _, report = started(FM(embedding_dim=3), (new,), bundle_of(FM(embedding_dim=3), (old,)))
+    assert report.taken["embedding.weight"] == rows
+
+
+def test_another_width_is_left_fresh_and_said():
+    _, _, _, report = started(AFM(embedding_dim=5), (A, N), bundle_of(FM(embedding_dim=3), (A, N)))
+    assert report.fresh["embedding.weight"] == "the bundle's is 3 wide, this one 5"
+    assert "first_order.embedding.weight" in report.taken
+
+
+def test_nothing_in_common_is_refused():
+    with pytest.raises(ConfigError, match="needs parts that fit by name, but a bundle of lr has none") as caught:
+        started(AutoInt(embedding_dim=3), (A, N), bundle_of(LR(), (A, N)))
+    assert "\n" not in str(caught.value)
+
+
+# In a recipe and in the estimator
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A trained FM's folder, its recipe's settings and the rows."""
+    folder = tmp_path_factory.mktemp("warm") / "fm"
+    settings = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=3", "model.embedding_dim=8"]
+    recipe = load_recipe("simulated/fm", settings)
+    run = train_recipe(recipe, prepare_recipe(recipe, folder))
+    run.bundle.save(folder)
+    return folder, settings, run
+
+
+def warm(trained, *more):
+    folder, settings, _ = trained
+    recipe = load_recipe("simulated/afm", [*settings, f"warm_start={folder}", *more])
+    return recipe, train_recipe(recipe, prepare_recipe(recipe, folder))
+
+
+def test_a_recipe_starts_from_a_bundle_and_records_it(trained):
+    recipe, run = warm(trained, "training.epochs=1", "training.learning_rate=1e-9", "training.l2={}")
+    record = run.record()["warm_start"]
+    assert record["bundle"] == str(trained[0])
+    assert record["same_test_rows"] is True
+    np.testing.assert_allclose(
+        run.bundle.network.embedding.weight.detach(), trained[2].bundle.network.embedding.weight.detach(), atol=1e-6
+    )
+    assert recipe.to_dict()["warm_start"] == str(trained[0])
+
+
+def test_a_bundle_of_other_test_rows_is_told_apart(trained):
+    _, run = warm(trained, "training.epochs=1", "seed=5")
+    assert run.record()["warm_start"]["same_test_rows"] is False
+
+
+def test_the_command_line_says_what_was_taken_and_warns(trained, tmp_path, capsys):
+    from fieldwise.cli import run
+
+    folder, settings, _ = trained
+    sets = [word for s in [*settings, f"warm_start={folder}"] for word in ("--set", s)]
+    for seed, warns in ((0, False), (5, True)):
+        assert (
+            run(["train", "simulated/afm", "-q", "--json", "--seed", str(seed), "--out", str(tmp_path / "b"), *sets])
+            == 0
+        )
+        out, err = capsys.readouterr()
+        assert "warm start from fm: took embedding.weight" in err
+        assert ("warning: the bundle of the warm start did not keep" in err) == warns
+        assert json.loads(out)["warm_start"]["source"] == "fm"
+
+
+def test_a_relative_path_counts_from_the_recipe_file(tmp_path):
+    (tmp_path / "r.toml").write_text('extends = "simulated/afm"\ndescription = "d"\nwarm_start = "fm"\n')
+    assert load_recipe(tmp_path / "r.toml").warm_start == str(tmp_path / "fm")
+
+
+def test_no_bundle_there_is_one_sentence(tmp_path):
+    recipe = load_recipe("simulated/afm", ["data.rows=2000", f"warm_start={tmp_path / 'none'}"])
+    with pytest.raises(BundleError, match=r"none is no bundle"):
+        train_recipe(recipe, prepare_recipe(recipe, tmp_path))
+
+
+def test_the_estimator_starts_from_a_bundle(trained, tmp_path):
+    folder, _, run = trained
+    frame = pl.concat([run.bundle.samples.with_columns(liked=pl.Series(np.arange(32) % 2))] * 4)
+    settings = TrainingSettings(epochs=1, learning_rate=1e-9)
+    estimator = Recommender(run.bundle.schema, AFM(embedding_dim=8), training=settings, warm_start=str(folder))
+    estimator.fit(frame)
+    assert "first_order.embedding.weight" in estimator.bundle_.about["warm_start"]["taken"]
+    assert np.abs(estimator.bundle_.network.first_order.embedding.weight.detach().numpy()).max() > 0.01
+    estimator.save(tmp_path / "b")
+    assert Recommender.load(tmp_path / "b").warm_start == str(folder)
+    with pytest.raises(ConfigError, match="warm_start must be the folder of a bundle"):
+        Recommender(run.bundle.schema, warm_start=True).fit(frame)
