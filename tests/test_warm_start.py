@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,7 +10,7 @@ from fieldwise import Bag, Categorical, Label, Numeric, Recommender, Schema, Tra
 from fieldwise.bundle import Bundle
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError
-from fieldwise.models import AFM, FM, LR, AutoInt, DeepFM
+from fieldwise.models import AFM, FFM, FM, LR, AutoInt, DeepFM
 from fieldwise.models.build import build_network
 from fieldwise.pipeline import prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
@@ -87,6 +88,20 @@ def test_weights_of_places_are_not_taken_by_other_fields():
     assert torch.equal(
         network.embedding.weight[row(encoder, "a", "r")], bundle.network.embedding.weight[row(bundle.encoder, "a", "r")]
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [(FFM(embedding_dim=3), "the fields differ"), (FM(embedding_dim=3), "a field-aware table and a")],
+)
+def test_columns_of_a_field_aware_table_are_not_taken_by_other_fields(model, reason):
+    """FFM's columns are vectors toward the other fields, in their order; with two fields they are as wide as FM's."""
+    bundle = bundle_of(replace(FFM(embedding_dim=3), first_order=True), (A, N))
+    _, _, _, report = started(replace(model, first_order=True) if isinstance(model, FFM) else model, (N, A), bundle)
+    assert report.fresh["embedding.weight"].startswith(reason)
+    same, _, _, report = started(FFM(embedding_dim=3), (A, N), bundle, OLD)
+    assert report.taken["embedding.weight"] == "7 of 7 rows"
+    assert torch.equal(same.embedding.weight, bundle.network.embedding.weight)
 
 
 def test_a_field_of_another_kind_gives_its_missing_row_alone():

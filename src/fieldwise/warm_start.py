@@ -60,7 +60,7 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStar
         ConfigError: nothing fits.
     """
     source, target = bundle.network.state_dict(), network.state_dict()
-    tables = {f"{name}.weight" for name, module in network.named_modules() if isinstance(module, FieldEmbedding)}
+    tables, former_tables = _tables(network), _tables(bundle.network)
     same_fields = [f.name for f in encoder.fields] == [f.name for f in bundle.encoder.fields]
     new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
     taken: dict[str, str] = {}
@@ -69,6 +69,10 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStar
         old = source.get(name)
         if old is None:
             fresh[name] = "the bundle has none"
+        elif name in tables and tables[name] != former_tables.get(name):
+            fresh[name] = "a field-aware table and a plain one"
+        elif name in tables and tables[name] and not same_fields:
+            fresh[name] = "the fields differ"
         elif name in tables and old.shape[1] == tensor.shape[1] and len(new_rows):
             tensor[new_rows] = old[old_rows]
             taken[name] = f"{len(new_rows):,} of {len(tensor):,} rows"
@@ -89,6 +93,12 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStar
             f"{_by_reason(fresh)}; choose another bundle, or the same sizes"
         )
     return report
+
+
+def _tables(network: nn.Module) -> dict[str, bool]:
+    """The network's embedding tables by parameter name, and whether each is field-aware."""
+    modules = network.named_modules()
+    return {f"{name}.weight": module.by_field for name, module in modules if isinstance(module, FieldEmbedding)}
 
 
 def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:

@@ -272,6 +272,8 @@ def test_a_recipes_bundle_is_evaluated_on_rows_with_their_histories(
     recipe = load_recipe(tmp_path / "mine.toml", ["history.max_length=4"])
     assert recipe.history == HistorySettings(user="user", item="film", max_length=4)
     assert Recipe.from_dict(recipe.to_dict(), recipe.name) == recipe
+    assert run(["describe", str(tmp_path / "mine.toml")]) == 0
+    assert "those of film" in capsys.readouterr().out
     assert run(["train", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "b"), "--quiet", "--json"]) == 0
     trained = json.loads(capsys.readouterr().out)["test"]
     assert run(["evaluate", str(tmp_path / "b"), "--json"]) == 0

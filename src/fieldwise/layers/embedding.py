@@ -23,6 +23,8 @@ class FieldEmbedding(nn.Module):
         layout: the encoded fields.
         dim: D.
         std: the table starts from N(0, std^2); 0 makes it all zeros.
+        by_field: a row's entries belong to the other fields one after another (FFM), so that a row means something
+            beside the same fields alone; warm starts ask.
 
     Shape:
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
@@ -37,10 +39,11 @@ class FieldEmbedding(nn.Module):
     is_max: Tensor
     order: Tensor
 
-    def __init__(self, layout: Layout, dim: int, *, std: float = 0.01) -> None:
+    def __init__(self, layout: Layout, dim: int, *, std: float = 0.01, by_field: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
         nn.init.normal_(self.weight, std=std)
+        self.by_field = by_field
         bags = layout.positions(kind="bag")
         singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
         value_positions = [s for s, i in enumerate(singles) if layout.fields[i].kind == "value"]

@@ -45,7 +45,7 @@ class FFM:
         check_fields(layout, 2, "FFM", "multiplies pairs of fields")
         width = (layout.num_fields - 1) * self.embedding_dim
         return FFMNetwork(
-            embedding=FieldEmbedding(layout, width, std=self.embedding_std),
+            embedding=FieldEmbedding(layout, width, std=self.embedding_std, by_field=True),
             first_order=FirstOrder(layout) if self.first_order else None,
             layout=layout,
         )

@@ -34,6 +34,9 @@ Activation = Literal["none", "relu"]
 class FinalNet:
     """Settings of FinalNet; the defaults are the authors' code's, as its documentation has them.
 
+    NOTE[DIFF]: the paper's layer sums its products and has an activation of each factor but the first. The authors'
+    code, and so every published run, joins them by `concat`, without one; `residual` and `factor_activation` choose.
+
     Args:
         embedding_dim: D.
         blocks: `1B`, one block, or `2B`, the mean of two blocks' logits.

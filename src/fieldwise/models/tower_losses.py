@@ -1,6 +1,6 @@
 """What training two towers adds to the loss of their scores.
 
-Letters: B batch, E size of a representation, C categories.
+Letters: B batch, E size of a representation, C categories, V = E * E.
 """
 
 import torch
@@ -78,12 +78,12 @@ def category_alignment_loss(item_BE: Tensor, category_B: Tensor, categories: int
     """
 
     def per_category(values: Tensor) -> Tensor:
-        return values.new_zeros(categories, *values.shape[1:]).index_add(0, category_B, values)
+        return values.new_zeros(categories, values.shape[1]).index_add(0, category_B, values)
 
-    n_C = per_category(item_BE.new_ones(item_BE.shape[0]))
-    mean_CE = per_category(item_BE) / n_C.clamp(min=1).unsqueeze(1)
+    n_C1 = per_category(item_BE.new_ones(item_BE.shape[0], 1))
+    mean_CE = per_category(item_BE) / n_C1.clamp(min=1)
     x_BE = item_BE - mean_CE[category_B]
-    products_BEE = torch.einsum("be,bf->bef", x_BE, x_BE)
-    covariance_CEE = per_category(products_BEE) / (n_C - 1).clamp(min=1).view(-1, 1, 1)
-    distance_C = (covariance_CEE - covariance_CEE[n_C.argmax()]).square().sum((1, 2))
-    return (distance_C * (n_C > 1)).sum()
+    products_BV = torch.einsum("be,bf->bef", x_BE, x_BE).flatten(1)
+    covariance_CV = per_category(products_BV) / (n_C1 - 1).clamp(min=1)
+    distance_C1 = (covariance_CV - covariance_CV[n_C1.argmax()]).square().sum(1, keepdim=True)
+    return (distance_C1 * (n_C1 > 1)).sum()
