@@ -87,25 +87,6 @@ def test_parameter_count_is_the_formula(kind, matrices, shared):
     assert parameter_count(settings.build(Layout.of_sizes(sizes))) == 21 * (dim + 1) + senet + bilinear + mlp
 
 
-BARS = {"shared_bilinear": True}
-
-
-@pytest.mark.parametrize(
-    ("settings", "rows", "fields", "count"),
-    [
-        (FiBiNET(**BARS, bilinear="all", reduction_ratio=2, batch_norm=True), 5389, 10, 743_480),
-        (FiBiNET(**BARS, bilinear="all", reduction_ratio=0.3, batch_norm=True), 90_239, 3, 1_340_790),
-        (FiBiNET(**BARS, bilinear="interaction", reduction_ratio=12), 2_086_316, 39, 29_273_411),
-    ],
-    ids=["frappe_x1", "movielenslatest_x1", "criteo_x1"],
-)
-def test_parameter_counts_are_the_published_ones(settings, rows, fields, count):
-    """Of the run logs of BARS: FiBiNET_frappe_x1, FiBiNET_movielenslatest_x1, FiBiNET_criteo_x1 (FuxiCTR 1.1.0)."""
-    with torch.device("meta"):
-        network = settings.build(Layout.of_sizes([rows, *[0] * (fields - 1)]))
-    assert parameter_count(network) == count
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -119,59 +119,6 @@ def test_parameter_count_is_the_formula():
     assert parameter_count(network) == 14 * dim + gate1 + gate2 + stream1 + stream2 + fusion
 
 
-FRAPPE = [956, 4084, 9, 9, 4, 5, 4, 11, 82, 235]  # user and item first
-TAG = [16_977, 23_606, 49_659]
-CRITEO = [*[1] * 13, *[0] * 5, 23, *[0] * 19, 2_086_342 - 13 - 23]  # I1 to I13, C6, all others as one
-
-
-@pytest.mark.parametrize(
-    ("settings", "sizes", "count"),
-    [
-        (
-            FinalMLP(
-                stream1_hidden=(400,),
-                stream2_hidden=(100,),
-                stream1_gate_fields=("field_0",),
-                stream2_gate_fields=("field_1",),
-                gate_hidden=(400,),
-                heads=5,
-                batch_norm=True,
-            ),
-            FRAPPE,
-            253_392,
-        ),
-        (
-            FinalMLP(stream1_hidden=(400,), stream2_hidden=(800,), gate_hidden=(800,), heads=10, batch_norm=True),
-            TAG,
-            1_040_902,
-        ),
-        (
-            FinalMLP(
-                stream1_hidden=(400, 400, 400),
-                stream2_hidden=(1000,),
-                stream1_gate_fields=tuple(f"field_{f}" for f in range(13)),
-                stream2_gate_fields=("field_18",),
-                gate_hidden=(800,),
-                heads=200,
-                batch_norm=True,
-            ),
-            CRITEO,
-            22_478_162,
-        ),
-    ],
-    ids=["frappe_x1", "movielenslatest_x1", "criteo_x1"],
-)
-def test_parameter_counts_are_the_published_ones_less_one_bias(settings, sizes, count):
-    """Of the run logs of BARS: FinalMLP_frappe_x1, FinalMLP_movielenslatest_x1, FinalMLP_criteo_x1 (FuxiCTR 2.0.1).
-
-    There a field has a row for padding and one for unknown, and the fusion has two biases, of which only the sum
-    matters.
-    """
-    with torch.device("meta"):
-        network = settings.build(Layout.of_sizes(sizes))
-    assert parameter_count(network) == count - 1
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -139,24 +139,6 @@ def test_parameter_count_is_the_formula(residual, times):
 
 
 @pytest.mark.parametrize(
-    ("settings", "rows", "fields", "count"),
-    [
-        (FinalNet(block1_hidden=(400, 400), block2_hidden=(400,)), 5399, 10, 338_502),
-        (FinalNet(blocks="1B", block1_hidden=(400, 400), field_gate=False), 5399, 10, 256_791),
-        (FinalNet(block1_hidden=(400, 400), block2_hidden=(500,)), 90_242, 3, 1_106_234),
-        (FinalNet(blocks="1B", block1_hidden=(400,), field_gate=False), 90_242, 3, 916_021),
-        (FinalNet(block1_hidden=(400, 400), block2_hidden=(400, 400)), 2_086_342, 39, 21_658_582),
-    ],
-    ids=["2B_frappe_x1", "1B_frappe_x1", "2B_movielenslatest_x1", "1B_movielenslatest_x1", "2B_criteo_x1"],
-)
-def test_parameter_counts_are_the_published_ones(settings, rows, fields, count):
-    """Of BARS' run logs by these names (FuxiCTR 2.0.2), where a field has a row for padding and one for unknown."""
-    with torch.device("meta"):
-        network = settings.build(Layout.of_sizes([rows, *[0] * (fields - 1)]))
-    assert parameter_count(network) == count
-
-
-@pytest.mark.parametrize(
     ("settings", "message"),
     [
         (

@@ -112,7 +112,7 @@ class OwnImportance(nn.Module):
 
 
 class COLDNetwork(nn.Module):
-    """`s = sigmoid(W [e_1, ..., e_F] + b)`, `v_i = s_i e_i`, `logit = MLP([v_1, ..., v_F])` (Eq. 1).
+    """`s = sigmoid(W [e_1, ..., e_F] + b)`, `v_i = s_i e_i`, `logit = MLP([v_1, ..., v_F])`.
 
     NOTE[DIFF]: the paper's cross features of user and advertisement are made by hand; here they are fields of the
     schema like any other, in the first layer and in the selection.

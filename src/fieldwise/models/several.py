@@ -18,8 +18,7 @@ class SeveralLabels(nn.Module):
     """`logit_t = head_t(batch)`: a network a label, all of them reading their fields' vectors from one table.
 
     The embedding table is shared and everything above it is the label's own, as in ESMM (Ma et al., SIGIR 2018,
-    arXiv 1804.07931, Section 2.3: "feature representation transfer"). First-order weights, and whatever other tables a
-    model has, are a head's own.
+    arXiv 1804.07931). First-order weights, and whatever other tables a model has, are a head's own.
 
     NOTE[DIFF]: ESMM multiplies its two probabilities, pCTCVR = pCTR * pCVR, and learns CVR through that product over
     all impressions; here every label has a logit and a loss of its own.
