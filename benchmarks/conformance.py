@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from parity import lab  # noqa: E402
+from parity.published import PUBLISHED  # noqa: E402
 from parity.reference import REFERENCES, layouts_of  # noqa: E402
-from parity.test_counts import PUBLISHED  # noqa: E402
 
 from fieldwise.files import write_atomically  # noqa: E402
 from fieldwise.layout import Layout  # noqa: E402
@@ -35,7 +35,8 @@ Written by `make conformance`; do not edit. Of each model:
 - **parity**: the largest difference |a - b| / max(1, |b|) between its logits a and those b of its independent NumPy
   version in float64 (`tests/parity/reference/`), over all its cases (defaults, variants, options) and all kinds of
   layouts; the number of such pairs stands behind it.
-- **published counts**: parameters at published settings, ours beside the published number.
+- **published counts**: parameters at published settings, ours beside those that others' run logs printed (less numbers
+  that do nothing there); settings and sources are in `tests/parity/published.py`.
 - **contract**: tests of `tests/models/test_contract.py` and `test_onnx.py` (without the slow ones) that passed, of all.
 
 | model | parity | pairs | published counts, ours = published | contract |
@@ -62,9 +63,11 @@ def counts(name: str) -> str:
     found = []
     for (model, data), published in PUBLISHED.items():
         if model == name:
-            ours = parameter_count(published.settings.build(Layout.of_sizes(list(published.sizes))))
-            sign = "=" if ours == published.count else "≠"
-            found.append(f"{data}: {ours:,} {sign} {published.count:,}")
+            with torch.device("meta"):  # counted, not made
+                ours = parameter_count(published.settings.build(Layout.of_sizes(published.sizes)))
+            less = f" - {published.redundant}" if published.redundant else ""
+            sign = "=" if ours == published.count - published.redundant else "≠"
+            found.append(f"{data}: {ours:,} {sign} {published.count:,}{less}")
     return "; ".join(found) or "none known"
 
 
