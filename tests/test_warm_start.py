@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 import torch
 
-from fieldwise import Bag, Categorical, Label, Numeric, Recommender, Schema, TrainingSettings
+from fieldwise import Bag, Categorical, Label, Numeric, Recommender, Schema, Sequence, TrainingSettings
 from fieldwise.bundle import Bundle
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError
@@ -122,6 +122,17 @@ def test_a_field_of_another_kind_gives_its_missing_row_alone():
 def test_rows_of_other_encodings(old, new, field, rows):
     _, _, _, report = started(FM(embedding_dim=3), (new,), bundle_of(FM(embedding_dim=3), (old,)))
     assert report.taken["embedding.weight"] == rows
+
+
+def test_a_history_that_shares_rows_leaves_them_to_the_field_that_it_names():
+    """The old history had rows of its own: they must not come over those of the field whose rows it shares here."""
+    log = OLD.with_columns(h=pl.Series([["p"], ["q", "r"], ["r"], []]))
+    bundle = bundle_of(FM(embedding_dim=3), (A, Sequence("h")), log)
+    network, encoder, _, report = started(FM(embedding_dim=3), (A, Sequence("h", shares="a")), bundle, log)
+    for value in ("p", "q", "r", "missing", "unknown"):
+        old = bundle.network.embedding.weight[row(bundle.encoder, "a", value)]
+        assert torch.equal(network.embedding.weight[row(encoder, "a", value)], old)
+    assert report.taken["embedding.weight"] == "5 of 5 rows"
 
 
 def test_another_width_is_left_fresh_and_said():

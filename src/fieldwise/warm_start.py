@@ -107,7 +107,7 @@ def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
     former = {f.name: (at.offset, fitted) for f, at, fitted in places}
     rows: dict[int, int] = {}
     for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
-        if f.name in former:
+        if f.name in former and at.shares is None:  # a sharing field's rows are those of the field that it names
             offset, other = former[f.name]
             rows.update((at.offset + a, offset + b) for a, b in _same_values(fitted, other))
     pairs = torch.tensor(list(rows.items()), dtype=torch.int64).reshape(-1, 2)

@@ -1,12 +1,17 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP
 from fieldwise.layout import Layout
 from fieldwise.models import FinalNet, parameter_count
+from fieldwise.training.fit import fit
+from fieldwise.training.objective import Objective
+from fieldwise.training.settings import TrainingSettings
 
 SMALL = {"embedding_dim": 4, "block1_hidden": (6, 8), "block2_hidden": (6,)}
 
@@ -178,3 +183,22 @@ def test_only_sizes_that_are_divided_need_a_divisor(options):
 def test_no_field_is_refused():
     with pytest.raises(ConfigError, match="FinalNet reads fields and needs at least 1 field, found none"):
         FinalNet().build(Layout(()))
+
+
+def test_distillation_is_refused_for_a_regression_label():
+    """It is a cross-entropy of probabilities; with its weight at 0, or one block, any task trains."""
+    layout = Layout.of_sizes([3, 4])
+    ids = np.array([[0, 3], [1, 4], [2, 5], [1, 6]], dtype=np.int32)
+    none, offsets = np.empty((4, 0), dtype=np.float32), np.zeros(1, dtype=np.int64)
+    y = np.array([1.0, 2.5, -1.0, 0.0], dtype=np.float32)
+    table = EncodedTable(layout, ids, none, np.empty(0, dtype=np.int32), offsets, y)
+
+    def run(network):
+        settings = TrainingSettings(epochs=1)
+        return fit(network, table, table, settings=settings, objective=Objective(task="regression"), seed=0)
+
+    small = {"embedding_dim": 2, "block1_hidden": (4,), "block2_hidden": (4,)}
+    with pytest.raises(ConfigError, match=r"is a regression: set model\.distillation_weight = 0"):
+        run(FinalNet(**small).build(layout))
+    for settings in (FinalNet(**small, distillation_weight=0.0), FinalNet(**small, blocks="1B")):
+        assert run(settings.build(layout)).epochs == 1

@@ -96,8 +96,8 @@ class CrossMixture(nn.Module):
         `U`, `V`: [K, N, R]; `C`: [K, R, R]; `gate.weight`: [K, N]; `bias`: [N].
 
     >>> layer = CrossMixture(6, rank=2, experts=3)
-    >>> layer(torch.ones(5, 6), torch.ones(5, 6)).shape, layer.gates(torch.ones(5, 6)).sum(1)[0].item()
-    (torch.Size([5, 6]), 1.0)
+    >>> layer(torch.ones(5, 6), torch.ones(5, 6)).shape, layer.gates(torch.ones(5, 6)).shape
+    (torch.Size([5, 6]), torch.Size([5, 3]))
     """
 
     def __init__(

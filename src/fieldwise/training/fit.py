@@ -127,6 +127,7 @@ class _Run:
         self.valid_group = valid_group
         self.monitor = _monitor(settings, objective, valid_group is not None)
         _check_batch_norm(network, len(train), settings.batch_size)
+        _check_own_loss(network, objective)
         self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
         self.optimizer = _optimizer(network, settings)
         self.order = torch.Generator().manual_seed(seed)
@@ -262,6 +263,15 @@ def _check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
         raise ConfigError(
             f"batch normalization needs batches of at least 2 rows, found batch_size {batch_size} for {rows} training "
             "rows: raise batch_size, or set the model's batch_norm = false"
+        )
+
+
+def _check_own_loss(network: nn.Module, objective: Objective) -> None:
+    """A loss of the network's own may be one of probabilities: no regression label can have it."""
+    setting = next((m.binary_setting for m in network.modules() if getattr(m, "binary_setting", None)), None)
+    if setting is not None and "regression" in (o.task for o in (objective, *objective.more.values())):
+        raise ConfigError(
+            f"{setting} weighs the model's own loss of probabilities, but a label is a regression: set model.{setting} = 0"
         )
 
 
