@@ -271,7 +271,7 @@ def _check_own_loss(network: nn.Module, objective: Objective) -> None:
     setting = next((m.binary_setting for m in network.modules() if getattr(m, "binary_setting", None)), None)
     if setting is not None and "regression" in (o.task for o in (objective, *objective.more.values())):
         raise ConfigError(
-            f"{setting} weighs the model's own loss of probabilities, but a label is a regression: set model.{setting} = 0"
+            f"{setting} weighs a loss of probabilities, but a label is a regression: set model.{setting} = 0"
         )
 
 
