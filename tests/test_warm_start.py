@@ -10,7 +10,7 @@ from fieldwise import Bag, Categorical, Label, Numeric, Recommender, Schema, Seq
 from fieldwise.bundle import Bundle
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError
-from fieldwise.models import AFM, FFM, FM, LR, AutoInt, DeepFM
+from fieldwise.models import AFM, FFM, FM, LR, AutoInt, DeepFM, WideDeep
 from fieldwise.models.build import build_network
 from fieldwise.pipeline import prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
@@ -77,6 +77,19 @@ def test_the_same_model_and_rows_take_all():
     network, _, _, report = started(settings, (A, N, T), bundle, OLD)
     assert all(torch.equal(t, bundle.network.state_dict()[name]) for name, t in network.state_dict().items())
     assert not report.fresh
+
+
+def test_weights_by_value_are_taken_where_vocabularies_are_equal():
+    """Three values here and there, but not the same ones: the weight of a cross would mean other categories."""
+    settings = WideDeep(embedding_dim=3, hidden=(4,), crosses=(("a", "c"),))
+    fields = (A, Categorical("c", column="t"))
+    bundle = bundle_of(settings, fields)
+    other = OLD.with_columns(a=pl.Series(["p", "q", "q", "s"]))
+    network, _, fresh, report = started(settings, fields, bundle, other)
+    assert report.fresh == {"crosses.weight": "the vocabularies differ"}
+    assert torch.equal(network.crosses.weight, fresh["crosses.weight"])
+    network, _, _, report = started(settings, fields, bundle, OLD)
+    assert torch.equal(network.crosses.weight, bundle.network.crosses.weight)
 
 
 def test_weights_of_places_are_not_taken_by_other_fields():

@@ -158,7 +158,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         network = build_network(self.model, encoded.encoder.layout, self.seed, labels=len(self.schema.labels))
         started = None
         if self.warm_start is not None:
-            started = warm_start(network, encoded.encoder, Bundle.load(Path(self.warm_start)))
+            started = warm_start(
+                network, encoded.encoder, Bundle.load(Path(self.warm_start)), labels=self.schema.labels
+            )
         result = train_network(
             network,
             encoded.parts["train"],
@@ -249,7 +251,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """A fitted estimator from a bundle that `save`, or a recipe's training, has written.
 
         All parameters are restored, but `verbose`. Of a recipe's bundle `valid_share` and `valid_by` are not: its
-        split has no equal here.
+        split has no equal here, nor have its histories, whose column a table for `fit` must hold.
 
         Errors:
             BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved.
@@ -257,7 +259,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         bundle = Bundle.load(Path(folder))
         about = bundle.about
         recipe = about.get("recipe", {}).get("settings", {})
-        saved = about.get("estimator", {k: recipe[k] for k in ("training", "negatives", "seed") if k in recipe})
+        saved = about.get("estimator", {k: recipe[k] for k in ("training", "negatives", "warm_start", "seed") if k in recipe})
         loaded = cls(bundle.schema, bundle.settings, **params_from_plain(saved, f"the bundle {folder}: its estimator"))
         loaded._set_fitted(bundle)
         if "result" in about:

@@ -64,8 +64,8 @@ class Label:
                 raise SchemaError(f"a label's positive_values and drop_values must be finite, found {value}")
         if self.positive_above is not None and not math.isfinite(self.positive_above):
             raise SchemaError(f"a label's positive_above must be finite, found {self.positive_above}")
-        if not 0 < self.weight < math.inf:
-            raise SchemaError(f"a label's weight must be above 0 and finite, found {self.weight}")
+        if not isinstance(self.weight, (int, float)) or not 0 < self.weight < math.inf:
+            raise SchemaError(f"a label's weight must be above 0 and finite, found {self.weight!r}")
         if self.positive_above is not None and self.positive_values is not None:
             raise SchemaError("a label takes positive_above or positive_values, not both")
         has_rule = self.positive_above is not None or self.positive_values is not None

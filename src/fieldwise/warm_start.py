@@ -49,7 +49,8 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStar
     Embedding tables of one width are matched row by row: a field of the same name gives the rows of the values that
     both vocabularies hold, its missing and its unknown row; bins by their rank; numbers their vector; hashed fields
     all rows where the buckets are as many. Rows without a match stay fresh. Any other tensor is copied where name and
-    shape agree, and the fields' names too, in their order: elsewhere a weight would mean another field.
+    shape agree, and the fields' names too, in their order: elsewhere a weight would mean another field. What else a
+    model keeps by value (crosses of categories, DAT's augmented vectors) needs equal vocabularies.
 
     Args:
         network: fresh, built for `encoder.layout`.
@@ -61,6 +62,7 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStar
     """
     source, target = bundle.network.state_dict(), network.state_dict()
     tables, former_tables = _tables(network), _tables(bundle.network)
+    by_value = {f"{name}.weight" for name, module in network.named_modules() if getattr(module, "by_value", False)}
     same_fields = [f.name for f in encoder.fields] == [f.name for f in bundle.encoder.fields]
     new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
     taken: dict[str, str] = {}
@@ -83,6 +85,8 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStar
             fresh[name] = f"the bundle's has shape {_shape(old)}, this one {_shape(tensor)}"
         elif not same_fields:
             fresh[name] = "the fields differ"
+        elif name in by_value and encoder.fitted != bundle.encoder.fitted:
+            fresh[name] = "the vocabularies differ"
         else:
             tensor.copy_(old)
             taken[name] = "all"

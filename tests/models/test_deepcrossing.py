@@ -93,14 +93,6 @@ def test_parameter_count_is_the_formula(relu, batch_norm):
     assert count == rows * 5 + (stacked if relu else 0) + units + stacked + 1
 
 
-def test_parameter_count_is_that_of_the_bars_log():
-    """KKBox_x1, whose 92,247 ids follow from the count of its Wide & Deep run."""
-    settings = DeepCrossing(embedding_dim=128, hidden=(1000,) * 4, embedding_relu=False, unit_dropout=0.3)
-    with torch.device("meta"):
-        network = settings.build(Layout.of_sizes([92_247, *[0] * 12]))
-    assert parameter_count(network) == 25_131_937
-
-
 @pytest.mark.parametrize(
     ("features", "fields", "dim", "millions"),
     [(5_382, 10, 128, 4.47), (5_382, 10, 256, 8.93), (90_445, 3, 128, 12.71), (90_445, 3, 256, 25.42)],

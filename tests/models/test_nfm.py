@@ -89,25 +89,6 @@ def test_parameter_count_is_the_formula(batch_norm):
     assert parameter_count(network) == rows * (d + 1) + 1 + layers + norms + hidden[-1]
 
 
-BARS = {"embedding_dim": 10, "hidden": (400, 400, 400), "batch_norm": False}
-
-
-@pytest.mark.parametrize(
-    ("settings", "ids", "fields", "count"),
-    [
-        (BARS, 5_389, 10, 384_880),  # Frappe_x1
-        (BARS, 90_239, 3, 1_318_230),  # MovielensLatest_x1
-        (BARS, 1_298_599, 22, 14_610_190),  # Avazu_x1
-        (BARS, 2_086_316, 39, 23_275_077),  # Criteo_x1
-        (BARS | {"embedding_dim": 128, "hidden": (1000, 1000, 1000)}, 92_247, 13, 14_031_864),  # KKBox_x1
-    ],
-)
-def test_parameter_counts_are_those_of_the_bars_logs(settings, ids, fields, count):
-    with torch.device("meta"):
-        network = NFM(**settings).build(Layout.of_sizes([ids, *[0] * (fields - 1)]))
-    assert parameter_count(network) == count
-
-
 @pytest.mark.parametrize(
     ("features", "dim", "millions"),
     [(5_382, 128, 0.71), (5_382, 256, 1.45), (90_445, 128, 11.68), (90_445, 256, 23.31)],

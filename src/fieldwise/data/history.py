@@ -61,7 +61,7 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
     Errors:
         ConfigError: neither the settings nor the schema name an order.
         DataError: a column is absent, the new one is there already, or a row has no place in the order.
-        SchemaError: no field reads the new column.
+        SchemaError: no field reads the new column, or a column is a label's.
     """
     order = settings.order or schema.time
     if order is None:
@@ -70,6 +70,8 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
         if name not in frame.columns:
             hint = nearest(name, frame.columns)
             raise DataError(f"a history's {what} column must be in the table: {name!r} is not; {hint}")
+        if name in {label.column for label in schema.labels}:  # each row's own label would choose its history
+            raise SchemaError(f"a history's {what} must not be the label's column {name!r}: name another column")
     if settings.column in frame.columns:
         raise DataError(
             f"a history needs a new column, but the table has {settings.column!r} already: set history.column to "

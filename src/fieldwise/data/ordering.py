@@ -34,11 +34,11 @@ def order_values(frame: pl.DataFrame, name: str, what: str) -> np.ndarray:
     elif column.dtype == pl.Null:
         values = column.cast(pl.Float64)
     else:
-        raise DataError(f"a {what} column must hold numbers or dates: column {name!r} is of type {column.dtype}")
+        raise DataError(f"the {what} column must hold numbers or dates: column {name!r} is of type {column.dtype}")
     if values.null_count():
         row = int(values.is_null().arg_max() or 0)
         raise DataError(
-            f"every row needs a {what} (a number or a date) to be ordered by: column {name!r} holds {column[row]!r} in "
+            f"every row needs its {what} (a number or a date) to be ordered by: column {name!r} holds {column[row]!r} in "
             f"row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or "
             "order by another column"
         )

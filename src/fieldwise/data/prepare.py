@@ -1,6 +1,6 @@
 """From a raw table to encoded training, validation and test rows.
 
-In this order: label, split, negatives, histories, encoder.
+In this order: label, split, histories, negatives, encoder.
 """
 
 from collections.abc import Collection, Mapping
@@ -81,7 +81,7 @@ def prepare(
     negatives: NegativeSampling | None = None,
     history: HistorySettings | None = None,
 ) -> Prepared:
-    """Label, split, sample negatives, make histories and encode a table.
+    """Label, split, make histories, sample negatives and encode a table.
 
     Args:
         frame: the raw table.
@@ -134,30 +134,30 @@ def encode_parts(
     negatives: NegativeSampling | None = None,
     history: HistorySettings | None = None,
 ) -> EncodedParts:
-    """Sample negatives, make histories, fit the encoder on the training rows and encode every part.
+    """Make histories, sample negatives, fit the encoder on the training rows and encode every part.
 
     Args:
         labelled: `train`, `valid` and, if there is one, `test`.
         schema: what the tables' columns mean.
         seed: of the negatives.
         negatives: for logs that hold positives alone.
-        history: for a column of what each row's user used before it; a drawn negative has its positive's moment.
+        history: for a column of what each row's user used before it; a drawn negative has its positive's.
 
     Errors:
         DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
     """
     frames = {name: rows.frame for name, rows in labelled.items()}
     targets = {name: rows.y for name, rows in labelled.items()}
+    if history is not None:
+        order = check_history(frames["train"], schema, history)
+        # Before negatives are drawn: what a user never used is no event of that user's, whichever rows count.
+        frames = add_histories(frames, {name: rows.main for name, rows in labelled.items()}, history, order=order)
     counts = {}
     if negatives is not None:
         before = sum(map(len, targets.values()))
         frames, targets = _with_negatives(frames, targets, schema, negatives, seed)
         counts["negatives_drawn"] = sum(map(len, targets.values())) - before
     _check_classes(targets, schema)
-    if history is not None:
-        order = check_history(frames["train"], schema, history)
-        main = {name: _columns(y)[0] for name, y in targets.items()}
-        frames = add_histories(frames, main, history, order=order)
     encoder = Encoder.fit(frames["train"], schema)
     parts = {
         name: Part(part, encoder.transform(part, y=targets[name]), group_codes(part, schema))
@@ -203,6 +203,12 @@ def _with_negatives(
     positives = {name: part.filter(pl.Series(main[name] > 0)) for name, part in frames.items()}
     log = pl.concat(list(positives.values()))
     values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
+    for label in schema.labels:
+        if values[label.column] in label.drop_values:
+            raise DataError(
+                f"a sampled negative must not be dropped: {values[label.column]!r} in column {label.column!r} is among "
+                f"the drop_values of label {label.name!r}; change the rule, or leave out negatives"
+            )
     all_frames, all_targets = dict(frames), dict(targets)
     for number, name in enumerate(PARTS):
         if name not in frames or name not in settings.parts:

@@ -41,6 +41,8 @@ class SubsetEmbedding(nn.Module):
     bag_is_max: Tensor
     order: Tensor
 
+    by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
+
     def __init__(self, layout: Layout, names: Sequence[str], dim: int, *, std: float = 0.01) -> None:
         super().__init__()
         fields = layout.fields

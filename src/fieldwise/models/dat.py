@@ -122,6 +122,8 @@ class Augmented(nn.Module):
         forward: Batch of B rows -> [B, E]. `weight`: one row an id of the field.
     """
 
+    by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
+
     def __init__(self, field: IdField, dim: int, *, std: float) -> None:
         super().__init__()
         self.field = field

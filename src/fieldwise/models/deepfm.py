@@ -1,4 +1,7 @@
-"""DeepFM (Guo et al., IJCAI 2017, arXiv 1703.04247): an FM and an MLP on the same embeddings."""
+"""DeepFM (Guo et al., IJCAI 2017, arXiv 1703.04247): an FM and an MLP on the same embeddings.
+
+Letters: B batch, F fields, D embedding size.
+"""
 
 from dataclasses import dataclass
 

@@ -113,6 +113,8 @@ class CrossProducts(nn.Module):
     stride: Tensor
     start: Tensor
 
+    by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
+
     def __init__(self, layout: Layout, crosses: tuple[tuple[str, str], ...]) -> None:
         super().__init__()
         columns = {f.name: i for i, f in enumerate(f for f in layout.fields if f.kind != "bag")}
