@@ -186,6 +186,8 @@ def test_dict_round_trip_and_hash(schema):
         (lambda: Label("y", weight=math.inf), "a label's weight must be above 0 and finite, found inf"),
         (lambda: schema_of(more_labels=(Label("click"),)), "labels' names must be unique, found 'click' more than"),
         (lambda: schema_of(more_labels=Label("buy")), "more_labels must be a list of labels, found the label 'buy'"),
+        (lambda: schema_of(more_labels=("buy",)), r"labels must each be a Label, found 'buy': write Label"),
+        (lambda: Label("buy", weight="2"), "a label's weight must be above 0 and finite, found '2'"),
         (lambda: schema_of(more_labels=(Label("user", name="u"),)), "field 'user' reads the label's column 'user'"),
         (lambda: schema_of(more_labels=(Label("buy"),), time="buy"), "time must not be the label's column 'buy'"),
         (lambda: schema_of(more_labels=(Label("buy"),), group="buy"), "group must not be the label's column 'buy'"),

@@ -10,7 +10,7 @@ from fieldwise import Bag, Categorical, Label, Numeric, Recommender, Schema, Seq
 from fieldwise.bundle import Bundle
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError
-from fieldwise.models import AFM, FFM, FM, LR, AutoInt, DeepFM, WideDeep
+from fieldwise.models import AFM, DSSM, FFM, FM, LR, AutoInt, DeepFM, WideDeep
 from fieldwise.models.build import build_network
 from fieldwise.pipeline import prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
@@ -38,7 +38,7 @@ def started(settings, fields, bundle, frame=NEW):
     encoder = Encoder.fit(frame, Schema(fields=fields, label=LABEL))
     network = build_network(settings, encoder.layout, seed=2)
     fresh = {name: t.clone() for name, t in network.state_dict().items()}
-    return network, encoder, fresh, warm_start(network, encoder, bundle)
+    return network, encoder, fresh, warm_start(network, encoder, bundle, labels=bundle.schema.labels)
 
 
 def row(encoder, field, value):
@@ -148,6 +148,50 @@ def test_a_history_that_shares_rows_leaves_them_to_the_field_that_it_names():
     assert report.taken["embedding.weight"] == "5 of 5 rows"
 
 
+def test_a_field_of_another_role_is_another_field():
+    """A tower reads the fields of a role: the weights of one would stand over the other's fields."""
+    settings = DSSM(embedding_dim=3, hidden=(4,))
+    user, item = Categorical("a", role="user"), Bag("t", role="item")
+    bundle = bundle_of(settings, (user, item))
+    _, _, _, same = started(settings, (user, item), bundle, OLD)
+    assert not same.fresh
+    _, _, _, report = started(settings, (replace(user, role="item"), replace(item, role="user")), bundle, OLD)
+    assert set(report.taken) == {"embedding.weight"}
+    assert set(report.fresh.values()) == {"the fields differ"}
+
+
+YES, STARS = Label("y"), Label("n", name="stars", task="regression")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "heads"),
+    [
+        ((YES, STARS), (STARS, YES), {"heads.0.": "heads.1.", "heads.1.": "heads.0."}),
+        ((YES, STARS), (STARS,), {"": "heads.1."}),
+        ((STARS,), (YES, STARS), {"heads.0.": None, "heads.1.": ""}),
+        ((YES,), (STARS,), {"": ""}),  # one label each: any bundle may start any model
+        ((YES, STARS), (Label("n", name="other", positive_above=2),), {"": None}),
+    ],
+)
+def test_a_head_starts_from_the_head_of_its_label(old, new, heads):
+    settings = DeepFM(embedding_dim=3, hidden=(4,))
+    encoder = Encoder.fit(OLD, Schema(fields=(A, T), label=YES))
+    networks = [build_network(settings, encoder.layout, seed, labels=len(of)) for seed, of in ((1, old), (2, new))]
+    with torch.no_grad():
+        for p in networks[0].parameters():
+            p.normal_()
+    schema = Schema(fields=(A, T), label=old[0], more_labels=old[1:])
+    report = warm_start(networks[1], encoder, Bundle(schema, encoder, settings, networks[0], OLD), labels=new)
+    former, state = networks[0].state_dict(), networks[1].state_dict()
+    assert torch.equal(state.pop("embedding.weight"), former["embedding.weight"])
+    for name, tensor in state.items():
+        head = next(h for h in heads if name.startswith(h))
+        if heads[head] is None:
+            assert report.fresh[name] == "the bundle has none"
+        else:
+            assert torch.equal(tensor, former[heads[head] + name.removeprefix(head)]), name
+
+
 def test_another_width_is_left_fresh_and_said():
     _, _, _, report = started(AFM(embedding_dim=5), (A, N), bundle_of(FM(embedding_dim=3), (A, N)))
     assert report.fresh["embedding.weight"] == "the bundle's is 3 wide, this one 5"
@@ -185,15 +229,29 @@ def test_a_recipe_starts_from_a_bundle_and_records_it(trained):
     record = run.record()["warm_start"]
     assert record["bundle"] == str(trained[0])
     assert record["same_test_rows"] is True
+    assert record["same_valid_rows"] is True
     np.testing.assert_allclose(
         run.bundle.network.embedding.weight.detach(), trained[2].bundle.network.embedding.weight.detach(), atol=1e-6
     )
     assert recipe.to_dict()["warm_start"] == str(trained[0])
 
 
-def test_a_bundle_of_other_test_rows_is_told_apart(trained):
-    _, run = warm(trained, "training.epochs=1", "seed=5")
-    assert run.record()["warm_start"]["same_test_rows"] is False
+@pytest.mark.parametrize(
+    ("setting", "same_test", "same_valid"), [("seed=5", False, False), ("split.valid=0.2", True, False)]
+)
+def test_a_bundle_of_other_test_or_validation_rows_is_told_apart(trained, setting, same_test, same_valid):
+    _, run = warm(trained, "training.epochs=1", setting)
+    record = run.record()["warm_start"]
+    assert (record["same_test_rows"], record["same_valid_rows"]) == (same_test, same_valid)
+
+
+def test_what_a_bundle_itself_started_from_counts(trained, tmp_path):
+    """Rows of test part 5 trained the first bundle, whose vectors the second hands on, though it kept them aside."""
+    _, second = warm(trained, "training.epochs=1", "seed=5")
+    second.bundle.save(tmp_path / "second")
+    _, third = warm(trained, "training.epochs=1", "seed=5", f"warm_start={tmp_path / 'second'}")
+    assert third.bundle.about["run"]["test_digest"] == second.bundle.about["run"]["test_digest"]
+    assert (third.warm_start.same_test_rows, third.warm_start.same_valid_rows) == (False, False)
 
 
 def test_the_command_line_says_what_was_taken_and_warns(trained, tmp_path, capsys):
@@ -201,14 +259,13 @@ def test_the_command_line_says_what_was_taken_and_warns(trained, tmp_path, capsy
 
     folder, settings, _ = trained
     sets = [word for s in [*settings, f"warm_start={folder}"] for word in ("--set", s)]
-    for seed, warns in ((0, False), (5, True)):
-        assert (
-            run(["train", "simulated/afm", "-q", "--json", "--seed", str(seed), "--out", str(tmp_path / "b"), *sets])
-            == 0
-        )
+    for more, unkept in (("seed=0", None), ("seed=5", "test and validation"), ("split.valid=0.2", "validation")):
+        command = ["train", "simulated/afm", "-q", "--json", "--out", str(tmp_path / "b"), *sets, "--set", more]
+        assert run(command) == 0
         out, err = capsys.readouterr()
         assert "warm start from fm: took embedding.weight" in err
-        assert ("warning: the bundle of the warm start did not keep" in err) == warns
+        assert ("warning" in err) == (unkept is not None)
+        assert unkept is None or f"warm start did not keep this run's {unkept} rows aside" in err
         assert json.loads(out)["warm_start"]["source"] == "fm"
 
 
@@ -233,5 +290,8 @@ def test_the_estimator_starts_from_a_bundle(trained, tmp_path):
     assert np.abs(estimator.bundle_.network.first_order.embedding.weight.detach().numpy()).max() > 0.01
     estimator.save(tmp_path / "b")
     assert Recommender.load(tmp_path / "b").warm_start == str(folder)
+    _, again = warm(trained, "training.epochs=1")
+    again.bundle.save(tmp_path / "r")
+    assert Recommender.load(tmp_path / "r").warm_start == str(folder)
     with pytest.raises(ConfigError, match="warm_start must be the folder of a bundle"):
         Recommender(run.bundle.schema, warm_start=True).fit(frame)

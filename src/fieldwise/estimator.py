@@ -67,7 +67,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     Args:
         schema: what the columns mean.
-        model: settings of the model: LR, FM, AFM, AutoInt, AutoIntPlus or IntTower.
+        model: settings of a model, any of `fieldwise.models.MODELS`.
         training: settings of the training run.
         valid_share: share of the rows that `fit` holds out, within (0, 1); unused where `fit` gets `valid`.
         valid_by: `random` draws them by the seed (a binary label keeps its rate), `time` takes the latest by the
@@ -259,7 +259,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         bundle = Bundle.load(Path(folder))
         about = bundle.about
         recipe = about.get("recipe", {}).get("settings", {})
-        saved = about.get("estimator", {k: recipe[k] for k in ("training", "negatives", "warm_start", "seed") if k in recipe})
+        shared = ("training", "negatives", "warm_start", "seed")
+        saved = about.get("estimator", {k: recipe[k] for k in shared if k in recipe})
         loaded = cls(bundle.schema, bundle.settings, **params_from_plain(saved, f"the bundle {folder}: its estimator"))
         loaded._set_fitted(bundle)
         if "result" in about:

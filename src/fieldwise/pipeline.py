@@ -125,10 +125,11 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
         BundleError: the recipe's warm_start is no bundle that can be read. ConfigError: nothing of it fits the model.
     """
     began = time.perf_counter()
-    digest = rows_digest(prepared.test.frame, recipe.schema)
+    parts = {"test": prepared.test, "valid": prepared.valid}
+    digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
     labels = recipe.schema.labels
     network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(labels))
-    started = None if recipe.warm_start is None else _start(network, prepared, Path(recipe.warm_start), digest)
+    started = _start(network, prepared, recipe, digests)
     result = train_network(
         network,
         prepared.train,
@@ -156,7 +157,7 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
     )
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
-        "run": {**run.record(), "test_digest": digest},
+        "run": {**run.record(), **digests},
         "history": result_to_plain(result)["history"],
     }
     return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
@@ -169,10 +170,19 @@ def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _start(network: nn.Module, prepared: Prepared, folder: Path, digest: str) -> WarmStart:
-    bundle = Bundle.load(folder)
-    report = warm_start(network, prepared.encoder, bundle)
-    return dataclasses.replace(report, same_test_rows=bundle.about.get("run", {}).get("test_digest") == digest)
+def _start(network: nn.Module, prepared: Prepared, recipe: Recipe, digests: Mapping[str, str]) -> WarmStart | None:
+    if recipe.warm_start is None:
+        return None
+    bundle = Bundle.load(Path(recipe.warm_start))
+    report = warm_start(network, prepared.encoder, bundle, labels=recipe.schema.labels)
+    former = bundle.about.get("run", {})
+    # What the bundle itself started from may have seen rows that the bundle's own run kept aside.
+    before = former.get("warm_start", {"same_test_rows": True, "same_valid_rows": True})
+    test, valid = (
+        former.get(f"{part}_digest") == digests[f"{part}_digest"] and before.get(f"same_{part}_rows") is True
+        for part in ("test", "valid")
+    )
+    return dataclasses.replace(report, same_test_rows=test, same_valid_rows=valid)
 
 
 def _mapped(part: Part, folder: Path) -> Part:

@@ -175,6 +175,9 @@ class Schema:
         if isinstance(self.more_labels, Label):
             raise SchemaError(f"more_labels must be a list of labels, found the label {self.more_labels.name!r}")
         object.__setattr__(self, "more_labels", tuple(self.more_labels))
+        for label in self.labels:
+            if not isinstance(label, Label):
+                raise SchemaError(f"a schema's labels must each be a Label, found {label!r}: write Label(COLUMN)")
         if not self.fields:
             raise SchemaError("a schema needs at least one field, found none")
         repeated = [name for name, n in Counter(f.name for f in self.fields).items() if n > 1]

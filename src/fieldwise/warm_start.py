@@ -4,7 +4,7 @@ FM as the start of AFM is the AFM paper's pre-training (Xiao et al., IJCAI 2017,
 model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,10 +14,13 @@ from fieldwise.bundle import Bundle
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.fitted import Fitted, Vocabulary
 from fieldwise.errors import ConfigError
+from fieldwise.label import Label
 from fieldwise.layers import FieldEmbedding
 from fieldwise.models.build import model_name
 
 __all__ = ["WarmStart", "warm_start"]
+
+SHARED = "embedding.weight"  # the table that networks of several labels hold once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +31,16 @@ class WarmStart:
         source: the name of the bundle's model.
         taken: by parameter, what was taken of it: `all`, or `n of m rows` of an embedding table.
         fresh: by parameter, why it was left as it was.
-        same_test_rows: whether the bundle's own run kept the same test rows aside (known for recipes alone); where it
-            did not, it may have been trained on test rows of this run.
+        same_test_rows: whether the bundle's own run, and the runs that it started from, kept the same test rows aside
+            (known for recipes alone); where one did not, it may have been trained on test rows of this run.
+        same_valid_rows: the same of the validation rows, by which the epoch is chosen.
     """
 
     source: str
     taken: dict[str, str]
     fresh: dict[str, str]
     same_test_rows: bool | None = None
+    same_valid_rows: bool | None = None
 
     def sentence(self) -> str:
         """What a person is told."""
@@ -43,27 +48,32 @@ class WarmStart:
         return f"warm start from {self.source}: took {taken}; left fresh: {_by_reason(self.fresh) or 'nothing'}"
 
 
-def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStart:
+def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: Sequence[Label]) -> WarmStart:
     """Copy into a network, in place, what fits by name from a bundle's network.
 
     Embedding tables of one width are matched row by row: a field of the same name gives the rows of the values that
     both vocabularies hold, its missing and its unknown row; bins by their rank; numbers their vector; hashed fields
     all rows where the buckets are as many. Rows without a match stay fresh. Any other tensor is copied where name and
-    shape agree, and the fields' names too, in their order: elsewhere a weight would mean another field. What else a
-    model keeps by value (crosses of categories, DAT's augmented vectors) needs equal vocabularies.
+    shape agree, and the fields' names and roles too, in their order: elsewhere a weight would mean another field. What
+    else a model keeps by value (crosses of categories, DAT's augmented vectors) needs equal vocabularies. Where either
+    network has several labels, a head is taken by its label's name.
 
     Args:
         network: fresh, built for `encoder.layout`.
         encoder: fitted on the rows that the network is to be trained on.
         bundle: a trained network with its own encoder.
+        labels: those that the network is to learn, the main one first.
 
     Errors:
         ConfigError: nothing fits.
     """
-    source, target = bundle.network.state_dict(), network.state_dict()
-    tables, former_tables = _tables(network), _tables(bundle.network)
+    state, target = bundle.network.state_dict(), network.state_dict()
+    names = _new_names(state, [label.name for label in bundle.schema.labels], [label.name for label in labels])
+    source = {new: state[old] for old, new in names.items()}
+    tables, former = _tables(network), _tables(bundle.network)
+    former_tables = {new: former[old] for old, new in names.items() if old in former}
     by_value = {f"{name}.weight" for name, module in network.named_modules() if getattr(module, "by_value", False)}
-    same_fields = [f.name for f in encoder.fields] == [f.name for f in bundle.encoder.fields]
+    same_fields = [(f.name, f.role) for f in encoder.fields] == [(f.name, f.role) for f in bundle.encoder.fields]
     new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
     taken: dict[str, str] = {}
     fresh: dict[str, str] = {}
@@ -97,6 +107,24 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle) -> WarmStar
             f"{_by_reason(fresh)}; choose another bundle, or the same sizes"
         )
     return report
+
+
+def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+    """A bundle's parameter names with those that a network of other labels has for them; the rest is left out."""
+    if len(old) == len(new) == 1:
+        return {name: name for name in names}
+    found = {}
+    for name in names:
+        head, label = "", old[0]
+        if len(old) > 1 and name.startswith("heads."):
+            number = name.split(".", 2)[1]
+            head, label = f"heads.{number}.", old[int(number)]
+        own = name.removeprefix(head)
+        if own == SHARED:
+            found[name] = own
+        elif label in new:
+            found[name] = own if len(new) == 1 else f"heads.{new.index(label)}.{own}"
+    return found
 
 
 def _tables(network: nn.Module) -> dict[str, bool]:

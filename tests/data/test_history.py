@@ -171,6 +171,17 @@ def test_a_drawn_negative_has_its_positives_history() -> None:
         assert not positive.select(pl.col("history").list.contains(pl.col("film"))).to_series().any()
 
 
+def test_a_drawn_negative_is_no_event_whichever_rows_count() -> None:
+    log = a_log().filter(liked=1).unique(["user", "film"], maintain_order=True)
+    used = set(log.select("user", "film").rows())
+    draw = NegativeSampling(user="user", item="film", per_positive=2, parts=PARTS)
+    ask = dataclasses.replace(ASK, positives_only=False)
+    prepared = prepare(log, SCHEMA, split=RandomSplit(), seed=0, negatives=draw, history=ask)
+    for name in PARTS:
+        rows = getattr(prepared, name).frame.select("user", "history").rows()
+        assert {(user, film) for user, films in rows for film in films} <= used
+
+
 def test_text_and_dates_order_rows_too() -> None:
     log = a_log()
     numbered = prepare(log, SCHEMA, split=RandomSplit(), seed=0, history=ASK).test.frame["history"]
@@ -200,6 +211,8 @@ def test_the_order_may_be_another_column_than_the_time() -> None:
         ({"order": "when"}, DataError, "a history's order column must be in the table: 'when' is not"),
         ({"column": "liked"}, DataError, "a history needs a new column, but the table has 'liked' already"),
         ({"column": "past"}, SchemaError, "a field must read the histories: the schema has none of column 'past'"),
+        ({"user": "liked"}, SchemaError, "a history's user must not be the label's column 'liked': name another"),
+        ({"order": "liked"}, SchemaError, "a history's order must not be the label's column 'liked'"),
     ],
 )
 def test_what_does_not_fit_the_table_is_one_sentence(change: dict, error: type[FieldwiseError], sentence: str) -> None:

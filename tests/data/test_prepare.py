@@ -205,7 +205,7 @@ def test_negatives_that_the_rule_calls_positive_or_drops_are_refused() -> None:
     frame = implicit()
     for label, message in (
         (Label("used", positive_above=-1), "a sampled negative must not be positive: 0 in column 'used'"),
-        (Label("used", drop_values=(0,)), "have a label in drop_values of column 'used'"),
+        (Label("used", drop_values=(0,)), "must not be dropped: 0 in column 'used' is among the drop_values"),
     ):
         with pytest.raises(DataError, match=message):
             prepare(frame, Schema(fields=CLICKS.fields, label=label), split=BY_PART, seed=0, negatives=ask(*PARTS))
@@ -395,6 +395,9 @@ def test_negatives_that_no_label_can_call_negative_are_refused() -> None:
     schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(minutes,))
     with pytest.raises(ConfigError, match="a no to every label, but the label 'minutes' is a regression"):
         prepare(frame, schema, split=BY_PART, seed=0, negatives=ask(*PARTS))
+    dropped = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=1, drop_values=(0,)),))
+    with pytest.raises(DataError, match="must not be dropped: 0 in column 'minutes' is among the drop_values of label"):
+        prepare(frame, dropped, split=BY_PART, seed=0, negatives=ask(*PARTS))
     always = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=-1),))
     with pytest.raises(DataError, match="a sampled negative must not be positive: 0 in column 'minutes'"):
         prepare(frame, always, split=BY_PART, seed=0, negatives=ask(*PARTS))

@@ -8,6 +8,7 @@ from typing import Literal, Union, get_args, get_origin
 
 import pytest
 import torch
+from parity.lab import make_layout
 from parity.reference import REFERENCES
 
 from fieldwise.errors import ConfigError
@@ -32,11 +33,11 @@ def wrong_values(name, hint):
         if option is int:
             yield from (-1, 2.5, "8", True)
         elif option is float:
-            yield from (math.nan, -1.0, math.inf)
+            yield from (math.nan, -1.0, math.inf, "0.5", True)
             if "dropout" in name:
                 yield 1.0
         elif get_origin(option) is tuple and get_args(option)[0] is int:
-            yield from ((0,), (8, -1), "88")
+            yield from ((0,), (8, -1), "88", [8])
         elif get_origin(option) is Literal:
             yield "nonsense"
 
@@ -89,7 +90,7 @@ def small(model):
     return next(iter(REFERENCES[model].CASES.values()))
 
 
-@pytest.mark.parametrize("model", [m for m in MODELS if m != "lr"])
+@pytest.mark.parametrize("model", MODELS)
 def test_no_field_is_refused(model):
     with pytest.raises(ConfigError, match=r"found none|needs"):
         small(model).build(Layout(()))
@@ -97,7 +98,7 @@ def test_no_field_is_refused(model):
 
 @pytest.mark.parametrize("model", [m for m in MODELS if m not in (*PAIRS, *TOWERS, "hofm", "din")])
 def test_one_field_is_enough_for_the_others(lab, model):
-    layout = Layout.of_sizes([4])
+    layout = make_layout(("id", "user", 4))
     assert torch.isfinite(small(model).build(layout).eval()(lab.batch(layout, 3))).all()
 
 

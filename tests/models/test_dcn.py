@@ -76,7 +76,7 @@ def test_parameter_count_is_the_formula(hidden, batch_norm):
     ("settings", "message"),
     [
         ({"layers": 0}, "layers must be a whole number of at least 1, found 0"),
-        ({"hidden": []}, r"hidden must name the size of at least one layer, as in \(400, 400\), found \[\]"),
+        ({"hidden": []}, r"hidden must be a tuple of sizes, as in \(400, 400\), found \[\]"),
         ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
         ({"mlp_dropout": 1.0}, "mlp_dropout must be at least 0 and less than 1, found 1.0"),
         ({"embedding_std": float("nan")}, "embedding_std must be above 0 and finite, found nan"),

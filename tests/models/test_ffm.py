@@ -105,6 +105,23 @@ def test_a_history_shares_the_vectors_of_its_items(lab):
     assert network(batch).item() == pytest.approx(expected)
 
 
+def test_two_histories_of_one_field_take_the_vectors_toward_each_other(lab):
+    """Their values are rows of one field, and still each side's vector is the one toward the other side."""
+    layout = make_layout(("id", "item", 5), ("history", "user", 0), ("history", "user", 0))
+    network = lab.randomized(FFM(embedding_dim=1).build(layout))
+    w = network.embedding.weight.detach().numpy()
+    item, seen, liked = 4, 1, 3
+    batch = lab.batch(layout, 1)._replace(
+        ids=torch.tensor([[item]]),
+        bag_ids=torch.tensor([seen, liked]),
+        bag_segments=torch.tensor([0, 1]),
+        bag_weights=torch.ones(2, dtype=torch.float64),
+    )
+    # Columns of an item: toward the first history, toward the second.
+    expected = w[item, 0] * w[seen, 0] + w[item, 1] * w[liked, 1] + w[seen, 1] * w[liked, 0]
+    assert network(batch).item() == pytest.approx(expected)
+
+
 def test_equal_vectors_toward_all_fields_are_an_fm(lab, layout):
     fm, batch = lab.randomized(FM(embedding_dim=3).build(layout)), lab.batch(layout, 6)
     ffm = FFM(embedding_dim=3, first_order=True).build(layout).double()

@@ -95,7 +95,7 @@ def test_parameter_count_is_the_formula(kind, matrices, shared):
         ({"senet_activation": "tanh"}, "senet_activation must be one of 'relu', 'sigmoid', found 'tanh'"),
         ({"reduction_ratio": 0.0}, "reduction_ratio must be above 0 and finite, found 0.0"),
         ({"reduction_ratio": float("nan")}, "reduction_ratio must be above 0 and finite, found nan"),
-        ({"hidden": [4]}, "hidden must name the size of at least one layer"),
+        ({"hidden": [4]}, r"hidden must be a tuple of sizes, as in \(400, 400\), found \[4\]"),
         ({"hidden": (4, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
         ({"mlp_dropout": 1.0}, "mlp_dropout must be at least 0 and less than 1, found 1.0"),
         ({"embedding_std": -0.1}, "embedding_std must be above 0 and finite, found -0.1"),

@@ -103,7 +103,7 @@ def test_parameter_counts_are_those_of_the_papers_table_3(features, dim, million
     ("settings", "message"),
     [
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
-        ({"hidden": [8]}, "hidden must name the size of at least one layer"),
+        ({"hidden": [8]}, "hidden must be a tuple of sizes"),
         ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
         ({"pooled_dropout": 1.0}, "pooled_dropout must be at least 0 and less than 1, found 1.0"),
         ({"mlp_dropout": -0.1}, "mlp_dropout must be at least 0"),

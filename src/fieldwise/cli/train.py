@@ -58,10 +58,13 @@ def run_train(
 
 def _say_start(started: WarmStart) -> None:
     say(started.sentence())
-    if not started.same_test_rows:
+    kept = {"test": started.same_test_rows, "validation": started.same_valid_rows}
+    unkept = " and ".join(name for name, same in kept.items() if not same)
+    if unkept:
         say(
-            "warning: the bundle of the warm start did not keep this run's test rows aside: it may have been trained "
-            "on them, and test figures may then be too good"
+            f"warning: the bundle of the warm start did not keep this run's {unkept} rows aside: it may have been "
+            f"trained on them, and {unkept} figures may then be too good"
+            + ("" if started.same_valid_rows else ", and the epoch ill chosen")
         )
 
 

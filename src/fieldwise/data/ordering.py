@@ -38,8 +38,8 @@ def order_values(frame: pl.DataFrame, name: str, what: str) -> np.ndarray:
     if values.null_count():
         row = int(values.is_null().arg_max() or 0)
         raise DataError(
-            f"every row needs its {what} (a number or a date) to be ordered by: column {name!r} holds {column[row]!r} in "
-            f"row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or "
+            f"every row needs its {what} (a number or a date) to be ordered by: column {name!r} holds {column[row]!r} "
+            f"in row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or "
             "order by another column"
         )
     return values.to_numpy()

@@ -22,8 +22,10 @@ def check_at_least(minimum: int, **settings: int) -> None:
 
 
 def check_sizes(name: str, sizes: Sequence[int]) -> None:
-    """There is at least one size, and each is a whole number of at least 1."""
-    if not isinstance(sizes, tuple) or not sizes:
+    """A tuple of at least one size, and each is a whole number of at least 1."""
+    if not isinstance(sizes, tuple):
+        raise ConfigError(f"{name} must be a tuple of sizes, as in (400, 400), found {sizes!r}")
+    if not sizes:
         raise ConfigError(f"{name} must name the size of at least one layer, as in (400, 400), found {sizes!r}")
     for i, size in enumerate(sizes):
         check_at_least(1, **{f"{name}[{i}]": size})
@@ -32,15 +34,19 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
 def check_shares(**settings: float) -> None:
     """Every setting is a share that can be dropped: at least 0 and less than 1."""
     for name, value in settings.items():
-        if not 0 <= value < 1:
+        if not _is_number(value) or not 0 <= value < 1:
             raise ConfigError(f"{name} must be at least 0 and less than 1, found {value!r}")
 
 
 def check_positive(*, zero: bool = False, **settings: float) -> None:
     """Every setting is a finite number above 0 (or 0 itself, where allowed)."""
     for name, value in settings.items():
-        if not (0 < value < float("inf") or (zero and value == 0)):
+        if not _is_number(value) or not (0 < value < float("inf") or (zero and value == 0)):
             raise ConfigError(f"{name} must be {'0 or more' if zero else 'above 0'} and finite, found {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:

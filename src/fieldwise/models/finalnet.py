@@ -45,7 +45,8 @@ class FinalNet:
         block1_dropout: share of the first block's hidden units dropped.
         block2_dropout: share of the second block's hidden units dropped (`2B` alone).
         batch_norm: BatchNorm after each factorized layer.
-        activation: after BatchNorm, `relu` or `none`, which leaves a polynomial.
+        activation: after BatchNorm: `relu`, as the documentation and the published runs have it, or `none`, as the
+            code has it where none is named, which leaves a polynomial.
         field_gate: the first block reads the fields and beside them the gated fields.
         factors: N of each layer; 1 makes a block an MLP. The authors' code has 2.
         residual: a layer's products are joined by `concat` (the authors' code, and the published runs) or by `sum`.

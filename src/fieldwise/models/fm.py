@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_positive
+from fieldwise.models.checks import check_at_least, check_fields, check_positive
 from fieldwise.ops import fm_second_order
 
 __all__ = ["FM", "FMNetwork"]
@@ -24,7 +24,7 @@ class FM:
         embedding_std: deviation of the embeddings' starting values.
 
     Errors:
-        ConfigError: a setting out of range.
+        ConfigError: a setting out of range; `build`: no field.
 
     >>> sum(p.numel() for p in FM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     78
@@ -39,6 +39,7 @@ class FM:
 
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""
+        check_fields(layout, 1, "FM", "multiplies fields")
         return FMNetwork(
             embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std), first_order=FirstOrder(layout)
         )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
+from fieldwise.models.checks import check_fields
 
 __all__ = ["LR", "LRNetwork"]
 
@@ -16,6 +17,9 @@ __all__ = ["LR", "LRNetwork"]
 @dataclass(frozen=True, kw_only=True)
 class LR:
     """Settings of LR; it has none.
+
+    Errors:
+        ConfigError: `build`: no field.
 
     >>> LR().build(Layout.of_sizes([3, 4]))
     LRNetwork(
@@ -27,6 +31,7 @@ class LR:
 
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""
+        check_fields(layout, 1, "LR", "weighs fields")
         return LRNetwork(first_order=FirstOrder(layout))
 
 
