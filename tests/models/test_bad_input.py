@@ -30,7 +30,9 @@ def options(hint):
 def wrong_values(name, hint):
     """Values that no setting of such a type can have."""
     for option in options(hint):
-        if option is int:
+        if option is bool:
+            yield from ("no", 1)
+        elif option is int:
             yield from (-1, 2.5, "8", True)
         elif option is float:
             yield from (math.nan, -1.0, math.inf, "0.5", True)

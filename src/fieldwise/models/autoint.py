@@ -18,6 +18,7 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
+    check_flags,
     check_positive,
     check_shares,
     check_sizes,
@@ -84,6 +85,7 @@ class _Interacting:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_choice("variant", self.variant, Variant)
         sizes = {"embedding_dim": self.embedding_dim, "attention_dim": self.attention_dim}
         check_at_least(1, **sizes, layers=self.layers, heads=self.heads)

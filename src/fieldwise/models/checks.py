@@ -1,12 +1,23 @@
 """Checks that models' settings share; each raises ConfigError with one sentence that names the setting."""
 
+import dataclasses
+import typing
 from collections.abc import Sequence
 from typing import Any, get_args
 
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 
-__all__ = ["check_at_least", "check_choice", "check_fields", "check_positive", "check_shares", "check_sizes", "sides"]
+__all__ = [
+    "check_at_least",
+    "check_choice",
+    "check_fields",
+    "check_flags",
+    "check_positive",
+    "check_shares",
+    "check_sizes",
+    "sides",
+]
 
 
 def check_at_least(minimum: int, **settings: int) -> None:
@@ -19,6 +30,21 @@ def check_at_least(minimum: int, **settings: int) -> None:
     for name, value in settings.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
             raise ConfigError(f"{name} must be a whole number of at least {minimum}, found {value!r}")
+
+
+def check_flags(settings: Any) -> None:
+    """Every setting that is declared as bool (or None) is one: any text would count as true.
+
+    >>> from fieldwise.models import DCN
+    >>> DCN(batch_norm="no")
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: batch_norm must be True or False, found 'no'
+    """
+    hints = typing.get_type_hints(type(settings))
+    for f in dataclasses.fields(settings):
+        kinds, value = get_args(hints[f.name]) or (hints[f.name],), getattr(settings, f.name)
+        if set(kinds) <= {bool, type(None)} and not isinstance(value, kinds):
+            raise ConfigError(f"{f.name} must be True or False, found {value!r}")
 
 
 def check_sizes(name: str, sizes: Sequence[int]) -> None:

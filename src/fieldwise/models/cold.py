@@ -17,6 +17,7 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
+    check_flags,
     check_positive,
     check_shares,
     check_sizes,
@@ -59,6 +60,7 @@ class COLD:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim)
         check_sizes("hidden", self.hidden)
         check_choice("se_block", self.se_block, SEBlock)

@@ -10,7 +10,14 @@ from torch import Tensor, nn
 
 from fieldwise.layers import MLP, CrossVector, FieldEmbedding, linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
+from fieldwise.models.checks import (
+    check_at_least,
+    check_fields,
+    check_flags,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 
 __all__ = ["DCN", "DCNNetwork"]
 
@@ -43,6 +50,7 @@ class DCN:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim, layers=self.layers)
         if self.hidden != ():
             check_sizes("hidden", self.hidden)

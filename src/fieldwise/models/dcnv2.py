@@ -16,6 +16,7 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
+    check_flags,
     check_positive,
     check_shares,
     check_sizes,
@@ -63,6 +64,7 @@ class DCNv2:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim, layers=self.layers, experts=self.experts)
         if self.rank is not None:
             check_at_least(1, rank=self.rank)

@@ -10,7 +10,14 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding, linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
+from fieldwise.models.checks import (
+    check_at_least,
+    check_fields,
+    check_flags,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 
 __all__ = ["DeepCrossing", "DeepCrossingNetwork", "ResidualUnit"]
 
@@ -42,6 +49,7 @@ class DeepCrossing:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim)
         check_sizes("hidden", self.hidden)
         check_shares(unit_dropout=self.unit_dropout)

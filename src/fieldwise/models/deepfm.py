@@ -9,7 +9,14 @@ from torch import Tensor, nn
 
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
+from fieldwise.models.checks import (
+    check_at_least,
+    check_fields,
+    check_flags,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 from fieldwise.ops import fm_second_order
 
 __all__ = ["DeepFM", "DeepFMNetwork"]
@@ -40,6 +47,7 @@ class DeepFM:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim)
         check_sizes("hidden", self.hidden)
         check_shares(mlp_dropout=self.mlp_dropout)

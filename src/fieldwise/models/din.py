@@ -15,7 +15,14 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, linear
 from fieldwise.layers.activation_unit import Activation, ActivationUnit, Inputs, activated_layers
 from fieldwise.layout import Batch, FieldLayout, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_positive, check_shares, check_sizes
+from fieldwise.models.checks import (
+    check_at_least,
+    check_choice,
+    check_flags,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 from fieldwise.models.variants import choices
 
 __all__ = ["DIN", "DINNetwork"]
@@ -106,6 +113,7 @@ items' field, found none: give the schema one, as in { kind = "sequence", name =
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_choice("variant", self.variant, Variant)
         chosen = self._choices()
         check_at_least(1, embedding_dim=self.embedding_dim)

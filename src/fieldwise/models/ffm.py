@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_fields, check_positive
+from fieldwise.models.checks import (
+    check_at_least,
+    check_fields,
+    check_flags,
+    check_positive,
+)
 
 __all__ = ["FFM", "FFMNetwork"]
 
@@ -37,6 +42,7 @@ class FFM:
     embedding_std: float = 0.1
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim)
         check_positive(embedding_std=self.embedding_std)
 

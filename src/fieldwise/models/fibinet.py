@@ -16,6 +16,7 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
+    check_flags,
     check_positive,
     check_shares,
     check_sizes,
@@ -59,6 +60,7 @@ class FiBiNET:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim)
         check_choice("bilinear", self.bilinear, BilinearKind)
         check_choice("senet_activation", self.senet_activation, SENetActivation)

@@ -17,6 +17,7 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
+    check_flags,
     check_positive,
     check_shares,
     check_sizes,
@@ -70,6 +71,7 @@ class FinalMLP:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim, heads=self.heads)
         for name in ("stream1_hidden", "stream2_hidden", "gate_hidden"):
             check_sizes(name, getattr(self, name))

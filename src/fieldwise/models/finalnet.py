@@ -19,6 +19,7 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
+    check_flags,
     check_positive,
     check_shares,
     check_sizes,
@@ -79,6 +80,7 @@ class FinalNet:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim, factors=self.factors)
         check_choice("blocks", self.blocks, Blocks)
         check_choice("activation", self.activation, Activation)

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FEBlock, FieldEmbedding, LightSE
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_positive, check_shares, check_sizes, sides
+from fieldwise.models.checks import (
+    check_at_least,
+    check_choice,
+    check_flags,
+    check_positive,
+    check_shares,
+    check_sizes,
+    sides,
+)
 from fieldwise.models.tower_losses import contrastive_loss
 from fieldwise.models.variants import choices
 
@@ -98,6 +106,7 @@ class IntTower:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         sizes = {"embedding_dim": self.embedding_dim, "head_dim": self.head_dim}
         check_at_least(1, **sizes, user_heads=self.user_heads, item_heads=self.item_heads)
         check_sizes("hidden", self.hidden)

@@ -11,7 +11,14 @@ from torch.nn import functional as F
 
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
+from fieldwise.models.checks import (
+    check_at_least,
+    check_fields,
+    check_flags,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 
 __all__ = ["NFM", "NFMNetwork", "bi_interaction"]
 
@@ -43,6 +50,7 @@ class NFM:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim)
         if self.hidden != ():
             check_sizes("hidden", self.hidden)

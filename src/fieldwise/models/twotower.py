@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from fieldwise.errors import ConfigError
 from fieldwise.layers import linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_positive, check_shares, check_sizes, sides
+from fieldwise.models.checks import (
+    check_at_least,
+    check_choice,
+    check_flags,
+    check_positive,
+    check_shares,
+    check_sizes,
+    sides,
+)
 
 __all__ = ["Activation", "Similarity", "SimilarityKind", "Tower", "TowerSettings", "TwoTower", "unit_vectors"]
 
@@ -59,6 +67,7 @@ class TowerSettings:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim, output_dim=self.output_dim)
         check_sizes("hidden", self.hidden)
         check_choice("activation", self.activation, Activation)

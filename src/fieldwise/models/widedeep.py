@@ -13,7 +13,14 @@ from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, FieldLayout, Layout
-from fieldwise.models.checks import check_at_least, check_fields, check_positive, check_shares, check_sizes
+from fieldwise.models.checks import (
+    check_at_least,
+    check_fields,
+    check_flags,
+    check_positive,
+    check_shares,
+    check_sizes,
+)
 
 __all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
 
@@ -49,6 +56,7 @@ class WideDeep:
     embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_at_least(1, embedding_dim=self.embedding_dim)
         check_sizes("hidden", self.hidden)
         _check_crosses(self.crosses)
