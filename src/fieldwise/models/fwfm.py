@@ -28,7 +28,7 @@ class FwFM:
         embedding_dim: D.
         linear: the linear term: `weights`, one weight a feature (the paper's FwFM_LW); `feature_vectors`, a feature's
             vector times a second vector of its own (FwFM_FeLV); `field_vectors`, a feature's vector times a vector of
-            its field (FwFM_FiLV, the paper's best).
+            its field (FwFM_FiLV).
         embedding_std: deviation of the embeddings' starting values.
 
     Errors:
