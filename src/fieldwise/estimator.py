@@ -104,7 +104,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         valid_share: float = 0.1,
         valid_by: Literal["random", "time"] = "random",
         negatives: NegativeSampling | None = None,
-        warm_start: str | None = None,
+        warm_start: str | Path | None = None,
         seed: int = 0,
         verbose: bool = False,
     ) -> None:

@@ -6,6 +6,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -82,6 +83,8 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"schema must be a fieldwise Schema, found {schema!r}")
     if not isinstance(params["training"], TrainingSettings):
         raise ConfigError(f"training must be TrainingSettings, found {params['training']!r}")
+    if isinstance(params["model"], str | type):
+        raise ConfigError(f"model must be a model's settings, such as AFM(), found {params['model']!r}")
     model_name(params["model"])  # raises where it is none of fieldwise's
     if not 0 < share < 1:
         raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {share!r}")
@@ -89,8 +92,8 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"valid_by must be 'random' or 'time', found {by!r}")
     if by == "time" and schema.time is None:
         raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
-    if not isinstance(params["warm_start"], str | None):
-        raise ConfigError(f"warm_start must be the folder of a bundle, as text, found {params['warm_start']!r}")
+    if not isinstance(params["warm_start"], str | Path | None):
+        raise ConfigError(f"warm_start must be the folder of a bundle, found {params['warm_start']!r}")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"seed must be a whole number, found {seed!r}")
     check_seed(seed)
@@ -110,7 +113,9 @@ class _Saved:
 
 def params_to_plain(params: Mapping[str, Any]) -> dict[str, Any]:
     """Plain values for JSON of the parameters that a bundle does not keep elsewhere."""
-    plain: dict[str, Any] = to_plain(_Saved(**{f.name: params[f.name] for f in dataclasses.fields(_Saved)}))
+    saved = {f.name: params[f.name] for f in dataclasses.fields(_Saved)}
+    saved["warm_start"] = None if saved["warm_start"] is None else str(saved["warm_start"])
+    plain: dict[str, Any] = to_plain(_Saved(**saved))
     return plain
 
 

@@ -174,3 +174,12 @@ def test_of_libfm_the_values_are_no_field(tmp_path: Path) -> None:
     file.write_text("1 3:1 7:1\n-1 3:1\n1 3:2\n")
     with pytest.raises(SchemaError, match=r"values other than 1 .* line 3 holds one; convert the file"):
         infer_schema(read_libfm(file))
+
+
+def test_another_label_is_no_field() -> None:
+    """A like follows the click: as a field it would tell the label."""
+    frame = pl.DataFrame({"user": [1, 1, 2], "click": [0, 1, 1], "like": [0, 1, 0], "isLiked": [1, 0, 1]})
+    guess = infer_schema(frame, label="click")
+    assert [f.name for f in guess.schema.fields] == ["user", "isLiked"]
+    assert guess.notes["like"].startswith("left out: another label, by its name")
+    assert "more_labels" in guess.to_toml()

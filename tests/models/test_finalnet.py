@@ -198,7 +198,7 @@ def test_distillation_is_refused_for_a_regression_label():
         return fit(network, table, table, settings=settings, objective=Objective(task="regression"), seed=0)
 
     small = {"embedding_dim": 2, "block1_hidden": (4,), "block2_hidden": (4,)}
-    with pytest.raises(ConfigError, match=r"is a regression: set model\.distillation_weight = 0"):
+    with pytest.raises(ConfigError, match=r"is a regression: set model\.distillation_weight = 0$"):
         run(FinalNet(**small).build(layout))
     for settings in (FinalNet(**small, distillation_weight=0.0), FinalNet(**small, blocks="1B")):
         assert run(settings.build(layout)).epochs == 1

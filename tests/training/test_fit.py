@@ -7,7 +7,7 @@ from torch import nn
 
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation import binary_metrics, sigmoid
-from fieldwise.models import AFM, LR, IntTower
+from fieldwise.models import AFM, DAT, LR, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.models.scoring import score_batches
 from fieldwise.training import fit as module
@@ -451,3 +451,26 @@ def test_batch_normalization_refuses_batches_of_one_row(tables, batch_size):
 def test_more_evaluations_than_steps_are_one_a_step(tables):
     _, result = run(tables, batch_size=60, evaluations_per_epoch=10**9)
     assert [look.epoch for look in result.history] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "ask"),
+    [
+        (IntTower(embedding_dim=2, hidden=(3,), user_heads=1, item_heads=1, head_dim=2), "model.cir_weight = 0"),
+        (
+            DAT(embedding_dim=2, hidden=(3,), output_dim=2),
+            "model.mimic_user_weight = 0 and model.mimic_item_weight = 0",
+        ),
+    ],
+)
+def test_a_loss_that_needs_positives_refuses_a_regression(tables, settings, ask):
+    network = settings.build(tables.layout)
+    with pytest.raises(ConfigError, match=f"but a label is a regression: set {ask}$"):
+        fit(
+            network,
+            tables.train,
+            tables.valid,
+            settings=TrainingSettings(epochs=1),
+            objective=Objective(task="regression"),
+            seed=0,
+        )

@@ -76,6 +76,11 @@ def infer_schema(frame: pl.DataFrame, *, label: str | None = None) -> Inference:
             notes[name] = label_note
         elif column.name in never:
             notes[column.name] = f"left out: {never[column.name]}"
+        elif name_matches(column.name, LABELS):
+            notes[column.name] = (
+                "left out: another label, by its name, and known no sooner than the label; it may be one of "
+                "more_labels, or a field where it is known before"
+            )
         elif column.name == time:
             notes[column.name] = (
                 "time: orders the rows, by its name; no field, as times of the future are never seen before"
@@ -131,10 +136,13 @@ def _label_name(frame: pl.DataFrame, label: str | None) -> str:
     found = [c for c in frame.columns if c.lower() in LABELS]
     if not found:
         raise SchemaError(
-            f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: name it with label="
+            f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: name it with label "
+            "(--label)"
         )
     if len(found) > 1:
-        raise SchemaError(f"several columns look like a label, {', '.join(found)}: name the right one with label=")
+        raise SchemaError(
+            f"several columns look like a label, {', '.join(found)}: name the right one with label (--label)"
+        )
     return found[0]
 
 

@@ -166,6 +166,8 @@ class DATNetwork(nn.Module):
         self.user_augmented, self.item_augmented = user_augmented, item_augmented
         self.similarity = similarity
         self.mimic_weights, self.category, self.category_weight = mimic_weights, category, category_weight
+        # The training loop asks: the mimic losses need positives.
+        self.binary_settings = ("mimic_user_weight", "mimic_item_weight") if any(mimic_weights) else ()
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -178,7 +178,7 @@ class FinalNetNetwork(nn.Module):
         self.block1, self.head1, self.block2, self.head2 = block1, head1, block2, head2
         self.distillation_weight = distillation_weight
         # The training loop asks: what must be 0 where the label is no probability.
-        self.binary_setting = "distillation_weight" if block2 is not None and distillation_weight else None
+        self.binary_settings = ("distillation_weight",) if block2 is not None and distillation_weight else ()
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

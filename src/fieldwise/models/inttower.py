@@ -210,6 +210,7 @@ class IntTowerNetwork(nn.Module):
         self.embedding, self.user_tower, self.item_tower, self.block = embedding, user_tower, item_tower, block
         self.bias = nn.Parameter(torch.zeros(())) if output_bias else None
         self.levels, self.cir_weight, self.cir_reads, self.temperature = levels, cir_weight, cir_reads, temperature
+        self.binary_settings = ("cir_weight",) if cir_weight else ()  # the training loop asks: CIR needs positives
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -267,12 +267,12 @@ def _check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
 
 
 def _check_own_loss(network: nn.Module, objective: Objective) -> None:
-    """A loss of the network's own may be one of probabilities: no regression label can have it."""
-    setting = next((m.binary_setting for m in network.modules() if getattr(m, "binary_setting", None)), None)
-    if setting is not None and "regression" in (o.task for o in (objective, *objective.more.values())):
-        raise ConfigError(
-            f"{setting} weighs a loss of probabilities, but a label is a regression: set model.{setting} = 0"
-        )
+    """A loss of the network's own may need a yes or no: no regression label can have it."""
+    found = (getattr(module, "binary_settings", ()) for module in network.modules())
+    names: tuple[str, ...] = next((settings for settings in found if settings), ())
+    if names and "regression" in (o.task for o in (objective, *objective.more.values())):
+        ask = " and ".join(f"model.{name} = 0" for name in names)
+        raise ConfigError(f"the model has a loss of its own for binary labels, but a label is a regression: set {ask}")
 
 
 def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
