@@ -183,3 +183,4 @@ def test_another_label_is_no_field() -> None:
     assert [f.name for f in guess.schema.fields] == ["user", "isLiked"]
     assert guess.notes["like"].startswith("left out: another label, by its name")
     assert "more_labels" in guess.to_toml()
+    assert Schema.from_toml(guess.to_toml()) == guess.schema

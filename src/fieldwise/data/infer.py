@@ -31,18 +31,21 @@ class Inference:
 
     def to_toml(self) -> str:
         """The schema as TOML, each field below a comment with its reason; columns that are left out stand on top."""
+        import tomli_w  # here, so that `doctor` can still say that it is absent
+
         taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
         lines = ["# Guessed from the table: correct what is wrong. Columns that are no field:"]
         lines += [f"#   {_plain(name)}: {note}" for name, note in self.notes.items() if name not in taken]
-        body = self.schema.to_toml()
-        head, *fields = body.split("[[fields]]\n")
-        lines.append("")
-        lines += head.strip().splitlines()
-        blocks = "\n".join(lines).rstrip() + "\n"
-        for field, text in zip(self.schema.fields, fields, strict=True):
-            blocks += f"\n# {_plain(field.column)}: {self.notes[field.column]}\n[[fields]]\n{text.strip()}\n"
-        label = self.schema.label.column
-        return blocks.replace("[label]\n", f"# {_plain(label)}: {self.notes[label]}\n[label]\n", 1)
+        plain = self.schema.to_dict()
+        fields, label = plain.pop("fields"), plain.pop("label")
+        # Table by table: together, short ones would be written inline, with no place for a comment.
+        blocks = ["\n".join([*lines, "", *tomli_w.dumps(plain).strip().splitlines()]).rstrip()]
+        for header, column, table in [
+            *(("[[fields]]", f.column, table) for f, table in zip(self.schema.fields, fields, strict=True)),
+            ("[label]", self.schema.label.column, label),
+        ]:
+            blocks.append(f"# {_plain(column)}: {self.notes[column]}\n{header}\n{tomli_w.dumps(table).strip()}")
+        return "\n\n".join(blocks) + "\n"
 
 
 def infer_schema(frame: pl.DataFrame, *, label: str | None = None) -> Inference:
