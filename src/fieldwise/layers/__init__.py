@@ -9,7 +9,7 @@ from fieldwise.layers.factorized_interaction import FactorizedInteraction
 from fieldwise.layers.fe_block import FEBlock
 from fieldwise.layers.interacting import InteractingLayer
 from fieldwise.layers.light_se import LightSE
-from fieldwise.layers.mlp import MLP, linear
+from fieldwise.layers.mlp import MLP, hidden_layers, linear
 from fieldwise.layers.pair_attention import PairAttention
 from fieldwise.layers.senet import SENet
 from fieldwise.layers.subset_embedding import SubsetEmbedding
@@ -31,5 +31,6 @@ __all__ = [
     "PairAttention",
     "SENet",
     "SubsetEmbedding",
+    "hidden_layers",
     "linear",
 ]

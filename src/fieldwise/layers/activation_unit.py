@@ -3,13 +3,14 @@
 Letters: N values of all bags in a batch, D embedding size.
 """
 
+import functools
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.layers.dice import Dice
-from fieldwise.layers.mlp import linear
+from fieldwise.layers.mlp import hidden_layers, linear
 
 __all__ = ["Activation", "ActivationUnit", "Inputs", "activated_layers"]
 
@@ -73,13 +74,9 @@ class ActivationUnit(nn.Module):
 def activated_layers(
     inputs: int, hidden: tuple[int, ...], activation: Activation, dropout: float, batch_norm: bool = False
 ) -> list[nn.Sequential]:
-    """Linear, BatchNorm (where asked for), activation, Dropout, for every size in `hidden`."""
-    layers = []
-    for before, after in zip((inputs, *hidden), hidden, strict=False):
-        norm = [nn.BatchNorm1d(after)] if batch_norm else []
-        drop = [nn.Dropout(dropout)] if dropout else []
-        layers.append(nn.Sequential(linear(before, after), *norm, _activation(activation, after), *drop))
-    return layers
+    """`hidden_layers` with one of DIN's activations."""
+    make = functools.partial(_activation, activation)
+    return hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=batch_norm)
 
 
 def _activation(name: Activation, size: int) -> nn.Module:

@@ -1,11 +1,11 @@
 """Fully connected layers."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-__all__ = ["MLP", "linear"]
+__all__ = ["MLP", "hidden_layers", "linear"]
 
 
 def linear(inputs: int, outputs: int, *, bias: bool = True, gain: float = 1.0) -> nn.Linear:
@@ -19,6 +19,37 @@ def linear(inputs: int, outputs: int, *, bias: bool = True, gain: float = 1.0) -
     if bias:
         nn.init.zeros_(layer.bias)
     return layer
+
+
+def hidden_layers(
+    inputs: int,
+    hidden: Sequence[int],
+    activation: Callable[[int], nn.Module],
+    *,
+    dropout: float = 0.0,
+    batch_norm: bool = False,
+) -> list[nn.Sequential]:
+    """Linear, BatchNorm (where asked for), activation, Dropout (where there is any), for every size in `hidden`.
+
+    Args:
+        inputs: size of the input.
+        hidden: sizes of the layers.
+        activation: makes the activation of a layer of the given size.
+        dropout: share of every layer's outputs dropped.
+        batch_norm: BatchNorm between the linear map and the activation.
+
+    >>> hidden_layers(3, (2,), lambda size: nn.Tanh())
+    [Sequential(
+      (0): Linear(in_features=3, out_features=2, bias=True)
+      (1): Tanh()
+    )]
+    """
+    layers = []
+    for before, after in itertools.pairwise((inputs, *hidden)):
+        norm = [nn.BatchNorm1d(after)] if batch_norm else []
+        drop = [nn.Dropout(dropout)] if dropout else []
+        layers.append(nn.Sequential(linear(before, after), *norm, activation(after), *drop))
+    return layers
 
 
 class MLP(nn.Module):
@@ -47,13 +78,10 @@ class MLP(nn.Module):
         batch_norm: bool = False,
     ) -> None:
         super().__init__()
-        sizes = [inputs, *hidden]
-        self.layers = nn.ModuleList()
-        for before, after in itertools.pairwise(sizes):
-            norm = [nn.BatchNorm1d(after)] if batch_norm else []
-            drop = [nn.Dropout(dropout)] if dropout else []
-            self.layers.append(nn.Sequential(linear(before, after), *norm, nn.ReLU(), *drop))
-        self.output = None if outputs is None else linear(sizes[-1], outputs)
+        self.layers = nn.ModuleList(
+            hidden_layers(inputs, hidden, lambda _: nn.ReLU(), dropout=dropout, batch_norm=batch_norm)
+        )
+        self.output = None if outputs is None else linear([inputs, *hidden][-1], outputs)
 
     def levels(self, x: Tensor) -> list[Tensor]:
         """The output of every hidden layer, first to last."""

@@ -3,7 +3,6 @@
 Letters: B batch, A all fields of a layout, F fields of a tower, D embedding size, E size of a representation.
 """
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import linear
+from fieldwise.layers import hidden_layers, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
     check_at_least,
@@ -136,13 +135,11 @@ class Tower(nn.Module):
     ) -> None:
         super().__init__()
         unit = nn.Tanh if activation == "tanh" else nn.ReLU
-        sizes = [len(positions) * embedding_dim + joined, *hidden]
-        self.layers = nn.ModuleList()
-        for before, after in itertools.pairwise(sizes):
-            norm = [nn.BatchNorm1d(after)] if batch_norm else []
-            drop = [nn.Dropout(dropout)] if dropout else []
-            self.layers.append(nn.Sequential(linear(before, after), *norm, unit(), *drop))
-        self.output = linear(sizes[-1], output_dim)
+        inputs = len(positions) * embedding_dim + joined
+        self.layers = nn.ModuleList(
+            hidden_layers(inputs, hidden, lambda _: unit(), dropout=dropout, batch_norm=batch_norm)
+        )
+        self.output = linear(hidden[-1], output_dim)
         self.activation = unit() if output_activation else None
         self.register_buffer("positions", torch.tensor(positions, dtype=torch.int64), persistent=False)
 
