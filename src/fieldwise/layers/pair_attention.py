@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.ops import pair_attention_pool, pair_indices
+from fieldwise.ops import pair_attention_pool, pair_attention_pool_plain, pair_indices
 
 __all__ = ["PairAttention", "StartOfB", "StartOfH"]
 
@@ -29,10 +29,10 @@ class PairAttention(nn.Module):
         start_of_b: b starts as `zeros`, or as W does from `xavier`'s normal of variance 2 / (D + A).
 
     Shape:
-        forward: [B, F, D] -> pooled [B, D] and weights [B, P], which sum to 1 over the P = F(F-1)/2 pairs.
+        forward: [B, F, D] -> [B, D]. `weights` -> [B, P], which sum to 1 over the P = F(F-1)/2 pairs.
 
-    >>> pooled, weights = PairAttention(3, 4, 8)(torch.ones(2, 3, 4))
-    >>> pooled.shape, weights.shape
+    >>> attention, x = PairAttention(3, 4, 8), torch.ones(2, 3, 4)
+    >>> attention(x).shape, attention.weights(x).shape
     (torch.Size([2, 4]), torch.Size([2, 3]))
     """
 
@@ -63,8 +63,8 @@ class PairAttention(nn.Module):
         self.register_buffer("left", left_P, persistent=False)
         self.register_buffer("right", right_P, persistent=False)
 
-    def forward(self, x_BFD: Tensor) -> tuple[Tensor, Tensor]:
-        """The pooled vector [B, D] and the weights [B, P] before dropout."""
+    def forward(self, x_BFD: Tensor) -> Tensor:
+        """The pooled vectors [B, D]."""
         return pair_attention_pool(
             x_BFD,
             self.left,
@@ -76,3 +76,7 @@ class PairAttention(nn.Module):
             attention_dropout=self.attention_dropout,
             training=self.training,
         )
+
+    def weights(self, x_BFD: Tensor) -> Tensor:
+        """The attention weights [B, P], pairs as `fieldwise.ops.pair_indices` orders them; never with dropout."""
+        return pair_attention_pool_plain(x_BFD, self.left, self.right, self.W, self.b, self.h)[1]

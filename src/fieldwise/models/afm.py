@@ -159,12 +159,11 @@ class AFMNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
-        pooled_BD, _ = self.attention(self.embedding(batch))
+        pooled_BD = self.attention(self.embedding(batch))
         pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
         logit_B: Tensor = self.first_order(batch) + torch.mv(pooled_BD, self.p)
         return logit_B
 
     def pair_weights(self, batch: Batch) -> Tensor:
         """The attention weights of every row's pairs [B, P]."""
-        weights_BP: Tensor = self.attention(self.embedding(batch))[1]
-        return weights_BP
+        return self.attention.weights(self.embedding(batch))

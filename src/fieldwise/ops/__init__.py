@@ -1,7 +1,21 @@
-"""Pure functions on tensors: the few computations that decide speed, in plain PyTorch, which is the truth."""
+"""Pure functions on tensors: the few computations that decide speed.
 
+Each has a plain PyTorch face, which is the truth, and faster ones that give the same numbers; `use_ops` chooses.
+"""
+
+from fieldwise.ops.faces import use_ops
 from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.maxsim import max_sim
-from fieldwise.ops.pairs import fm_second_order, pair_attention_pool, pair_indices, pair_products
+from fieldwise.ops.pair_attention import pair_attention_pool, pair_attention_pool_plain
+from fieldwise.ops.pairs import fm_second_order, pair_indices, pair_products
 
-__all__ = ["field_attention", "fm_second_order", "max_sim", "pair_attention_pool", "pair_indices", "pair_products"]
+__all__ = [
+    "field_attention",
+    "fm_second_order",
+    "max_sim",
+    "pair_attention_pool",
+    "pair_attention_pool_plain",
+    "pair_indices",
+    "pair_products",
+    "use_ops",
+]

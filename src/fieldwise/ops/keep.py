@@ -1,0 +1,61 @@
+"""Dropout whose mask is a function of a seed, so that every face of an op drops the same elements and stores no mask.
+
+Letters: R rows, N elements of a row.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = ["draw_seeds", "keep_factors", "keep_threshold"]
+
+_WORD = 0xFFFFFFFF
+_STEP = 0x9E3779B9  # 2^32 / golden ratio
+
+
+def draw_seeds(count: int) -> Tensor:
+    """Seeds [count], int64, from PyTorch's global generator: `torch.manual_seed` decides them.
+
+    >>> _ = torch.manual_seed(0)
+    >>> draw_seeds(2).shape
+    torch.Size([2])
+    """
+    return torch.randint(0, 2**63 - 1, (count,))
+
+
+def keep_threshold(p: float) -> int:
+    """Of 2^24 equally likely draws, how many drop an element at strength p."""
+    return round(p * 2**24)
+
+
+def keep_factors(seed: Tensor, rows: int, elements: int, p: float, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """0 for what is dropped, `1 / (1 - p)` for what is kept: element n of row r by a hash of (seed, r, n).
+
+    The hash is two rounds of multiply and shift in 32 bits (constants from Wellons' search for low bias), over a
+    sequence that starts at a hash of seed and row; 24 of its bits are compared with p. The native kernels
+    (`native/vec.h`) and the Triton ones compute the same.
+
+    Args:
+        seed: one number, int64.
+        rows: R.
+        elements: N.
+        p: share dropped, in [0, 1).
+        dtype: of the result.
+
+    Shape:
+        returns [R, N].
+
+    >>> keep_factors(torch.tensor(1), 1, 6, 0.5)
+    tensor([[2., 0., 0., 0., 0., 2.]])
+    """
+    low, high = seed & _WORD, (seed >> 32) & _WORD
+    row_R = torch.arange(rows, dtype=torch.int64, device=seed.device)
+    key_R = _mixed(_mixed((row_R + low) & _WORD) ^ high)
+    step_N = torch.arange(elements, dtype=torch.int64, device=seed.device) * _STEP
+    draw_RN = _mixed((key_R[:, None] + step_N) & _WORD) >> 8
+    return (draw_RN >= keep_threshold(p)).to(dtype) / (1.0 - p)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & _WORD
+    x = ((x ^ (x >> 15)) * 0xD35A2D97) & _WORD
+    return x ^ (x >> 15)

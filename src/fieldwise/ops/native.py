@@ -1,0 +1,108 @@
+"""The native CPU library: found, bound to the best instruction set of this machine, or absent with a reason.
+
+It is a plain shared library of C functions that see pointers and sizes (sources in `native/`, built by CMakeLists.txt
+when the package is installed), so one build serves every Python and every PyTorch. It runs on PyTorch's own OpenMP
+threads, as many as `torch.get_num_threads()` says. Two environment variables serve tests: FIELDWISE_NATIVE names
+another build of the library, FIELDWISE_ISA a lower instruction set than the machine's best.
+"""
+
+import ctypes
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["NATIVE", "Native", "pointer"]
+
+ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
+OPENMP = ("libgomp", "libomp", "libiomp5")
+
+
+@dataclass(frozen=True)
+class Native:
+    """The library, or why there is none.
+
+    Args:
+        library: None where it cannot be used.
+        isa: the instruction set whose kernels are bound.
+        threaded: whether PyTorch's OpenMP was found; without it, kernels run on one thread.
+        why: one sentence for `fieldwise doctor`.
+    """
+
+    library: ctypes.CDLL | None
+    isa: str
+    threaded: bool
+    why: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether native kernels can be called."""
+        return self.library is not None
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a kernel of the bound instruction set on `torch.get_num_threads()` threads.
+
+        Errors:
+            MemoryError: the kernel found no memory for its scratch space.
+        """
+        function = getattr(self.library, f"{name}_{self.isa}")
+        if function(torch.get_num_threads(), *arguments):
+            raise MemoryError(f"the native kernel {name} found no memory for its scratch space")
+
+
+def pointer(tensor: Tensor) -> ctypes.c_void_p:
+    """The address of a contiguous CPU tensor's first element."""
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def _load() -> Native:
+    spec = importlib.util.find_spec("fieldwise._native")
+    path = os.environ.get("FIELDWISE_NATIVE") or (spec.origin if spec else None)
+    if path is None:
+        return _absent("it was not built when fieldwise was installed (no working C++ compiler, or a pure wheel)")
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as e:
+        return _absent(f"it cannot be loaded ({e})")
+    best = int(library.fw_isa())
+    wanted = os.environ.get("FIELDWISE_ISA")
+    if wanted is not None and wanted not in ISAS[: best + 1]:
+        return _absent(f"FIELDWISE_ISA must be one of {', '.join(ISAS[: best + 1])} on this machine, found {wanted!r}")
+    isa = wanted or ISAS[best]
+    threaded = _share_threads(library)
+    threads = "PyTorch's threads" if threaded else "one thread: PyTorch's OpenMP library was not found"
+    return Native(library, isa, threaded, f"{isa} kernels on {threads}")
+
+
+def _absent(why: str) -> Native:
+    return Native(None, "none", False, f"no native library: {why}")
+
+
+def _share_threads(library: ctypes.CDLL) -> bool:
+    """Give the library the entry point of the OpenMP runtime that PyTorch has loaded."""
+    for path in _loaded_openmp():
+        try:
+            entry = ctypes.CDLL(path).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        library.fw_use_openmp(ctypes.cast(entry, ctypes.c_void_p))
+        return True
+    return False
+
+
+def _loaded_openmp() -> list[str]:
+    beside = sorted(str(p) for p in (Path(torch.__file__).parent / "lib").glob("lib*omp*") if p.is_file())
+    if not sys.platform.startswith("linux"):
+        return beside
+    mapped = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "omp" in line}
+    found = sorted(path for path in mapped if Path(path).name.startswith(OPENMP))
+    # Where several runtimes are loaded, PyTorch's own is the one beside its libraries.
+    return sorted(found, key=lambda path: path not in beside)
+
+
+NATIVE = _load()

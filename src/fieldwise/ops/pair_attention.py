@@ -1,0 +1,189 @@
+"""AFM's attention over all products of two fields, pooled: the plain face, the native one, and the choice.
+
+Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention size.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autocast, register_autograd, register_fake
+
+from fieldwise.ops.faces import face_of, float32_under_autocast
+from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
+from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.operators import OPERATORS, define, implement
+from fieldwise.ops.pairs import pair_products
+
+__all__ = ["pair_attention_pool", "pair_attention_pool_plain"]
+
+
+def pair_attention_pool(
+    x_BFD: Tensor,
+    left_P: Tensor,
+    right_P: Tensor,
+    W_AD: Tensor,
+    b_A: Tensor,
+    h_A: Tensor,
+    *,
+    pair_dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    training: bool = False,
+) -> Tensor:
+    """AFM's attention-based pooling of pairs (Xiao et al., IJCAI 2017, Equations 3 to 5).
+
+    `q_ij = x_i * x_j`, `e_ij = h . relu(W q_ij + b)`, `a = softmax of e over the pairs`, pooled `sum_ij a_ij q_ij`.
+    The native face keeps the softmax as a running maximum and sum and stores nothing of the size of all pairs' products
+    or hidden vectors; its backward pass computes them again. Its gradient cannot be differentiated once more.
+
+    Args:
+        x_BFD: the fields' vectors.
+        left_P: the first field of every pair.
+        right_P: the second field of every pair.
+        W_AD: the attention's weight.
+        b_A: its bias.
+        h_A: what turns a hidden vector into a score.
+        pair_dropout: share of the products' entries dropped before anything else reads them.
+        attention_dropout: share of the weights dropped before pooling.
+        training: whether dropout is on. Its seeds come from PyTorch's global generator; every face drops the same.
+
+    Shape:
+        x_BFD: [B, F, D]; left_P, right_P: [P], int64; W_AD: [A, D]; b_A, h_A: [A]; returns [B, D], zeros where P is 0.
+
+    >>> from fieldwise.ops import pair_indices
+    >>> x = torch.tensor([[[1.0], [2.0], [3.0]]])
+    >>> float(pair_attention_pool(x, *pair_indices(3), torch.zeros(4, 1), torch.zeros(4), torch.ones(4)))
+    3.6666667461395264
+    """
+    drops = (pair_dropout, attention_dropout) if training else (0.0, 0.0)
+    seeds = draw_seeds(2) if any(drops) else torch.zeros(2, dtype=torch.int64)
+    if face_of(x_BFD, W_AD, b_A, h_A) == "native" and left_P.shape[0]:
+        pooled: Tensor = torch.ops.fieldwise.pair_attention_pool(x_BFD, left_P, right_P, W_AD, b_A, h_A, seeds, *drops)[
+            0
+        ]
+        return pooled
+    x_BFD, W_AD, b_A, h_A = float32_under_autocast(x_BFD, W_AD, b_A, h_A)
+    with torch.autocast(x_BFD.device.type, enabled=False):
+        return pair_attention_pool_plain(x_BFD, left_P, right_P, W_AD, b_A, h_A, seeds, *drops)[0]
+
+
+def pair_attention_pool_plain(
+    x_BFD: Tensor,
+    left_P: Tensor,
+    right_P: Tensor,
+    W_AD: Tensor,
+    b_A: Tensor,
+    h_A: Tensor,
+    seeds: Tensor | None = None,
+    pair_dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """`pair_attention_pool` in plain PyTorch, the truth for all faces; it also gives the weights.
+
+    Args:
+        x_BFD: as there, and so the next five.
+        left_P: one side of the pairs.
+        right_P: the other.
+        W_AD: the attention's weight.
+        b_A: its bias.
+        h_A: what turns a hidden vector into a score.
+        seeds: of the dropout of products and of weights, int64 [2]; without them there is none.
+        pair_dropout: share of the products' entries dropped.
+        attention_dropout: share of the weights dropped.
+
+    Shape:
+        returns the pooled vector [B, D] and the weights [B, P] before dropout, which sum to 1 over the pairs.
+
+    >>> from fieldwise.ops import pair_indices
+    >>> x = torch.ones(1, 3, 2)
+    >>> pair_attention_pool_plain(x, *pair_indices(3), torch.zeros(4, 2), torch.zeros(4), torch.ones(4))[1]
+    tensor([[0.3333, 0.3333, 0.3333]])
+    """
+    batch, size, pairs = x_BFD.shape[0], x_BFD.shape[2], left_P.shape[0]
+    q_BPD = pair_products(x_BFD, left_P, right_P)
+    if seeds is not None and pair_dropout > 0:
+        keep = keep_factors(seeds[0].to(x_BFD.device), batch, pairs * size, pair_dropout, dtype=x_BFD.dtype)
+        q_BPD = q_BPD * keep.view(batch, pairs, size)
+    hidden_NA = torch.addmm(b_A, q_BPD.reshape(batch * pairs, size), W_AD.t()).relu()
+    a_BP = torch.mv(hidden_NA, h_A).view(batch, pairs).softmax(1)
+    kept_BP = a_BP
+    if seeds is not None and attention_dropout > 0:
+        keep = keep_factors(seeds[1].to(x_BFD.device), batch, pairs, attention_dropout, dtype=x_BFD.dtype)
+        kept_BP = a_BP * keep
+    return torch.bmm(kept_BP.unsqueeze(1), q_BPD).squeeze(1), a_BP
+
+
+_INPUTS = "Tensor x, Tensor left, Tensor right, Tensor W, Tensor b, Tensor h, Tensor seeds, float pair_dropout, "
+define(f"pair_attention_pool({_INPUTS}float attention_dropout) -> (Tensor, Tensor)")
+define(
+    f"pair_attention_pool_backward({_INPUTS}float attention_dropout, Tensor pooled, Tensor stats, Tensor grad)"
+    " -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+    x, left, right, W, b, h = (t.contiguous() for t in inputs[:6])
+    pooled, stats = x.new_empty(x.shape[0], x.shape[2]), x.new_empty(x.shape[0], 2)
+    described = _described(x, left, W, *inputs[6:9])
+    operands = [pointer(t) for t in (x, left, right, W, b, h)]
+    name = f"fw_pair_attention_forward_{_name(x)}"
+    NATIVE.call(name, described[0], *operands, *described[1:], pointer(pooled), pointer(stats))
+    return pooled, stats
+
+
+def _backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x, left, right, W, b, h = (t.contiguous() for t in inputs[:6])
+    rest = [t.contiguous() for t in inputs[9:12]]  # kept alive until the call is over
+    grads = torch.empty_like(x), torch.empty_like(W), torch.empty_like(b), torch.empty_like(h)
+    described = _described(x, left, W, *inputs[6:9])
+    operands = [pointer(t) for t in (x, left, right, W, b, h)]
+    name = f"fw_pair_attention_backward_{_name(x)}"
+    NATIVE.call(name, described[0], *operands, *described[1:], *(pointer(t) for t in (*rest, *grads)))
+    return grads
+
+
+def _described(x: Tensor, left: Tensor, W: Tensor, seeds: Tensor, *drops: float) -> tuple[Any, Any, Any, Any]:
+    """Sizes, seeds, thresholds and factors as C arrays."""
+    sizes = (ctypes.c_int64 * 5)(*x.shape, W.shape[0], left.shape[0])
+    thresholds = (ctypes.c_uint32 * 2)(*(keep_threshold(p) for p in drops))
+    factors = (ctypes.c_double * 2)(*(1 / (1 - p) for p in drops))
+    return sizes, (ctypes.c_uint64 * 2)(*seeds.tolist()), thresholds, factors
+
+
+def _name(x: Tensor) -> str:
+    return "float" if x.dtype == torch.float32 else "double"
+
+
+def _fake(*inputs: Any) -> tuple[Tensor, Tensor]:
+    x = inputs[0]
+    return x.new_empty(x.shape[0], x.shape[2]), x.new_empty(x.shape[0], 2)
+
+
+def _fake_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x, W, b, h = inputs[0], *inputs[3:6]
+    return x.new_empty(x.shape), W.new_empty(W.shape), b.new_empty(b.shape), h.new_empty(h.shape)
+
+
+def _set_up(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:7], *output)
+    ctx.drops = inputs[7:9]
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 9
+    *inputs, pooled, stats = ctx.saved_tensors
+    gx, gW, gb, gh = torch.ops.fieldwise.pair_attention_pool_backward(*inputs, *ctx.drops, pooled, stats, grad)
+    return gx, None, None, gW, gb, gh, None, None, None
+
+
+implement("pair_attention_pool", _forward)
+implement("pair_attention_pool_backward", _backward)
+register_fake("fieldwise::pair_attention_pool", _fake, lib=OPERATORS)
+register_fake("fieldwise::pair_attention_pool_backward", _fake_backward, lib=OPERATORS)
+register_autograd("fieldwise::pair_attention_pool", _differentiate, setup_context=_set_up, lib=OPERATORS)
+register_autocast("fieldwise::pair_attention_pool", "cpu", torch.float32, lib=OPERATORS)
