@@ -4,7 +4,7 @@
 PYTHON := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench conformance venv clean
+.PHONY: help demo test test-all sanitize lint bench bench-all conformance venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -22,13 +22,25 @@ test: venv ## the tests, without the slow ones
 test-all: venv ## all tests
 	@$(PYTHON) -m pytest -m "slow or not slow"
 
+sanitize: venv ## the tests of the native operations under the address and undefined-behaviour sanitizers (GCC)
+	@mkdir -p build && cmake -S . -B build/sanitized -DFIELDWISE_SANITIZE=ON >build/sanitize.log && cmake --build build/sanitized >>build/sanitize.log
+	@FIELDWISE_NATIVE=build/sanitized/_native.so ASAN_OPTIONS=detect_leaks=0 \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so):$$(gcc -print-file-name=libubsan.so)" \
+		$(PYTHON) -m pytest tests/ops
+
 lint: venv ## style, docstrings and types
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy --strict src
 
-bench: venv ## speed of the hot paths on this machine
-	@$(PYTHON) -m benchmarks
+bench: venv ## speed of the hot paths on this machine, a look of some minutes (results in build/benchmarks.json)
+	@$(PYTHON) -m benchmarks run short --size quick --json build/benchmarks.json
+
+bench-all: venv ## all benchmarks at full size into benchmarks/results.json, and docs/performance.md (about an hour)
+	@test -x "$${FIELDWISE_PEERS:-build/peers}/bin/python" || sh benchmarks/peers/setup
+	@$(PYTHON) -m pip install -qq --disable-pip-version-check matplotlib
+	@$(PYTHON) -m benchmarks run all
+	@$(PYTHON) -m benchmarks write
 
 conformance: venv ## write docs/models/conformance.md: parameter counts, parity and contract of every model
 	@$(PYTHON) -m benchmarks.conformance

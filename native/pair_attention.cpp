@@ -73,7 +73,7 @@ FW_INLINE void scores(Vec<T> (&e)[TILE], Vec<T>* hidden, const Pairs<T>& c, cons
         FW_UNROLL for (int k = 0; k < ROWS; ++k) {
             FW_UNROLL for (int t = 0; t < TILE; ++t) sums[k][t] = all<T>(w.b[a + k]);
         }
-        tile_product<T>(sums, w.W_tiles + a * c.dim, Q, c.dim);
+        tile_product<T, ROWS>(sums, w.W_tiles + a * c.dim, Q, c.dim);
         FW_UNROLL for (int k = 0; k < ROWS; ++k) {
             FW_UNROLL for (int t = 0; t < TILE; ++t) {
                 const Vec<T> active = relu<T>(sums[k][t]);
@@ -149,11 +149,12 @@ int forward(const Pairs<T>& c, int threads, T* pooled, T* stats) {
     return failed;
 }
 
-// Sums over rows that a slice keeps, a vector for each number: lanes are added at the slice's end.
+// Sums over rows that a slice keeps, a vector for each number: lanes are added at the slice's end. They leave h out:
+// with u = de where the hidden unit is active, dW = h * sum(u q), db = h * sum(u), dh = W . sum(u q) + b * sum(u).
 template <class T>
 struct Sums {
-    Vec<T> *W, *b, *h;  // [A][D], [A], [A], A padded
-    static Size vectors(const Pairs<T>& c) { return c.padded() * (c.dim + 2); }
+    Vec<T> *W, *b;  // [A][D], [A], A padded
+    static Size vectors(const Pairs<T>& c) { return c.padded() * (c.dim + 1); }
 };
 
 template <class T>
@@ -162,7 +163,7 @@ struct Backward {
     const Weights<T>& w;
     const T *stats, *pooled, *grad;  // [B, 2], [B, D], [B, D]
     T *gx;                           // [B, F, D]
-    const T* Wt_tiles;               // [D / 4][A][4]
+    const T* Wt_tiles;               // h * W, transposed: [D / 4][A][4]
     Sums<T> sums;
     Vec<T>* scratch;
 
@@ -227,28 +228,19 @@ struct Backward {
             e[t] = a * (along[t] - mean);  // the score's gradient
         }
         for (Size a = 0; a < A; ++a) {
-            const Vec<T> h = all<T>(w.h[a]);
-            Vec<T> into_h = sums.h[a], into_b = sums.b[a];
+            Vec<T> sum = sums.b[a];
             FW_UNROLL for (int t = 0; t < TILE; ++t) {
-                const Vec<T> active = H[a * TILE + t];
-                into_h += active * e[t];
-                const Vec<T> back = active <= all<T>(0) ? all<T>(0) : h * e[t];
-                into_b += back;
-                H[a * TILE + t] = back;
+                const Vec<T> u = H[a * TILE + t] <= all<T>(0) ? all<T>(0) : e[t];
+                sum += u;
+                H[a * TILE + t] = u;
             }
-            sums.h[a] = into_h;
-            sums.b[a] = into_b;
+            sums.b[a] = sum;
         }
-        for (Size d = 0; d < D; d += ROWS) {
-            Vec<T> out[ROWS][TILE];
-            FW_UNROLL for (int k = 0; k < ROWS; ++k) {
-                FW_UNROLL for (int t = 0; t < TILE; ++t) out[k][t] = weight[t] * g[d + k];
-            }
-            tile_product<T>(out, Wt_tiles + d * A, H, A);
-            FW_UNROLL for (int k = 0; k < ROWS; ++k) {
-                FW_UNROLL for (int t = 0; t < TILE; ++t) gq[(d + k) * TILE + t] = out[k][t];
-            }
-        }
+        Size d = 0;
+        for (; d + ROWS <= D; d += ROWS) into_products<ROWS>(gq, g, H, weight, d);
+        if (d + 3 == D) into_products<3>(gq, g, H, weight, d);
+        if (d + 2 == D) into_products<2>(gq, g, H, weight, d);
+        if (d + 1 == D) into_products<1>(gq, g, H, weight, d);
         for (Size t = 0; t < TILE && p + t < c.pairs; ++t) {
             const Size i = c.left[p + t] * D, j = c.right[p + t] * D;
             for (Size d = 0; d < D; ++d) {
@@ -260,13 +252,28 @@ struct Backward {
         }
     }
 
+    // The gradient of K entries of the products: weight * g + (h * W)^T H.
+    template <int K>
+    FW_MEMBER void into_products(Vec<T>* gq, const Vec<T>* g, const Vec<T>* H, const Vec<T> (&weight)[TILE],
+                                 Size d) const {
+        Vec<T> out[K][TILE];
+        FW_UNROLL for (int k = 0; k < K; ++k) {
+            FW_UNROLL for (int t = 0; t < TILE; ++t) out[k][t] = weight[t] * g[d + k];
+        }
+        tile_product<T, K>(out, Wt_tiles + d * c.padded(), H, c.padded());
+        FW_UNROLL for (int k = 0; k < K; ++k) {
+            FW_UNROLL for (int t = 0; t < TILE; ++t) gq[(d + k) * TILE + t] = out[k][t];
+        }
+    }
+
     // sums.W[a][d] += sum over the groups' pairs of H[a] * Q[d].
     FW_MEMBER void weight_sums(Size groups, const Vec<T>* Q, const Vec<T>* H) const {
         const Size D = c.dim, Dp = dims(c), A = c.padded();
         for (Size a = 0; a < A; a += ROWS) {
             Size d = 0;
-            for (; d + TILE <= D; d += TILE) outer<TILE>(groups, a, d, Q, H, Dp, A);
-            for (; d < D; ++d) outer<1>(groups, a, d, Q, H, Dp, A);
+            for (; D - d >= 3 && D - d != 4; d += 3) outer<3>(groups, a, d, Q, H, Dp, A);
+            for (; D - d >= 2; d += 2) outer<2>(groups, a, d, Q, H, Dp, A);
+            if (d < D) outer<1>(groups, a, d, Q, H, Dp, A);
         }
     }
     template <int N>
@@ -294,7 +301,7 @@ template <class T>
 int backward(const Pairs<T>& c, int threads, const T* stats, const T* pooled, const T* grad, T* gx, T* gW, T* gb,
              T* gh) {
     const Size blocks = c.blocks(), slices = least(blocks, SLICES), A = c.attention, D = c.dim, Dp = up(D, ROWS);
-    const Size numbers = A * (D + 2);
+    const Size numbers = A * (D + 1);
     Scratch totals(sizeof(T) * (slices * numbers + Dp * c.padded()));
     if (!totals.memory) return 1;
     T *Wt_tiles = (T*)totals.begin(), *slice_sums = Wt_tiles + Dp * c.padded();
@@ -303,7 +310,7 @@ int backward(const Pairs<T>& c, int threads, const T* stats, const T* pooled, co
         for (Size d = 0; d < Dp; d += ROWS)
             for (Size a = 0; a < c.padded(); ++a)
                 for (Size k = 0; k < ROWS; ++k)
-                    Wt_tiles[d * c.padded() + a * ROWS + k] = a < A && d + k < D ? c.W[a * D + d + k] : T(0);
+                    Wt_tiles[d * c.padded() + a * ROWS + k] = a < A && d + k < D ? c.h[a] * c.W[a * D + d + k] : T(0);
     }
     bool failed = false;
     auto body = [&](int64_t k) {
@@ -317,22 +324,26 @@ int backward(const Pairs<T>& c, int threads, const T* stats, const T* pooled, co
         const Weights<T> w(c, memory.begin());
         Vec<T>* vectors = (Vec<T>*)((char*)memory.begin() + shared);
         for (Size v = 0; v < kept + scratch; ++v) vectors[v] = all<T>(0);
-        const Sums<T> sums = {vectors, vectors + c.padded() * D, vectors + c.padded() * (D + 1)};
+        const Sums<T> sums = {vectors, vectors + c.padded() * D};
         const Backward<T> pass = {c, w, stats, pooled, grad, gx, Wt_tiles, sums, vectors + kept};
         for (Size block = blocks * k / slices; block < blocks * (k + 1) / slices; ++block) pass.block(block);
         T* out = slice_sums + k * numbers;
         for (Size n = 0; n < A * D; ++n) out[n] = sum_lanes<T>(sums.W[n]);
-        for (Size a = 0; a < A; ++a) {
-            out[A * D + a] = sum_lanes<T>(sums.b[a]);
-            out[A * (D + 1) + a] = sum_lanes<T>(sums.h[a]);
-        }
+        for (Size a = 0; a < A; ++a) out[A * D + a] = sum_lanes<T>(sums.b[a]);
     };
     parallel(slices, threads, body);
     if (failed) return 1;
-    for (Size n = 0; n < numbers; ++n) {
-        T sum = 0;
-        for (Size k = 0; k < slices; ++k) sum += slice_sums[k * numbers + n];
-        (n < A * D ? gW[n] : n < A * (D + 1) ? gb[n - A * D] : gh[n - A * (D + 1)]) = sum;
+    for (Size a = 0; a < A; ++a) {
+        gb[a] = 0;
+        for (Size k = 0; k < slices; ++k) gb[a] += slice_sums[k * numbers + A * D + a];
+        gh[a] = c.b[a] * gb[a];
+        gb[a] *= c.h[a];
+        for (Size d = 0; d < D; ++d) {
+            T sum = 0;
+            for (Size k = 0; k < slices; ++k) sum += slice_sums[k * numbers + a * D + d];
+            gh[a] += c.W[a * D + d] * sum;
+            gW[a * D + d] = c.h[a] * sum;
+        }
     }
     return 0;
 }

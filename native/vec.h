@@ -55,7 +55,7 @@ constexpr int TILE = 3;
 
 template <class T>
 FW_INLINE Vec<T> all(T value) {
-    return Vec<T>{} + value;
+    return value - Vec<T>{};  // x - 0 is x for every x, so that this is one broadcast (0 + x is not: -0)
 }
 
 // What PyTorch's comparisons do with NaN: a NaN stays.
@@ -63,6 +63,17 @@ template <class T>
 FW_INLINE Vec<T> relu(Vec<T> x) {
     return x < all<T>(0) ? all<T>(0) : x;
 }
+#if defined(__AVX512F__)
+template <>
+inline __attribute__((always_inline)) Vec<float> relu<float>(Vec<float> x) {
+    return __builtin_ia32_maxps512_mask(Vec<float>{}, x, Vec<float>{}, -1, 4);  // the second operand where one is NaN
+}
+#elif defined(__AVX2__)
+template <>
+inline __attribute__((always_inline)) Vec<float> relu<float>(Vec<float> x) {
+    return __builtin_ia32_maxps256(Vec<float>{}, x);  // the second operand where one is NaN
+}
+#endif
 template <class V>
 FW_INLINE V greater_of(V a, V b) {
     return a > b ? a : b;

@@ -1,6 +1,9 @@
 """What is installed: pins for every dependency, and package data in the wheel."""
 
+import importlib.util
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -8,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from fieldwise.ops.native import NATIVE
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,24 +47,52 @@ def test_setup_installs_the_pinned_pytorch_first() -> None:
     assert installs[0].startswith("torch==")
 
 
-@pytest.mark.slow
-def test_wheel_is_pure_and_holds_recipes_and_type_marker(tmp_path: Path) -> None:
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-qq",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.iterdir()
-    assert wheel.name.endswith("-py3-none-any.whl")
+def _wheel(folder: Path, **environment: str) -> Path:
+    build = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    source = folder / "a copy with spaces"  # the build folder of the checkout stays as it is
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".venv", "build", ".git", "runs"))
+    subprocess.run([*build, str(source)], check=True, capture_output=True, env={**os.environ, **environment})
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def _sources() -> set[str]:
     source = ROOT / "src"
-    expected = {p.relative_to(source).as_posix() for p in source.rglob("*") if p.suffix in {".py", ".toml", ".typed"}}
-    assert "fieldwise/py.typed" in expected
-    assert expected <= set(zipfile.ZipFile(wheel).namelist())
+    return {p.relative_to(source).as_posix() for p in source.rglob("*") if p.suffix in {".py", ".toml", ".typed"}}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
+def test_a_wheel_built_with_a_compiler_holds_the_native_library_for_every_python(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path)
+    assert re.search(r"-py3-none-(?!any).*\.whl$", wheel.name)
+    assert _sources() | {"fieldwise/_native.so"} <= set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.slow
+def test_without_a_working_compiler_the_wheel_is_pure_and_runs(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path, CC="/bin/false", CXX="/bin/false")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert _sources() <= set(names)
+    assert "fieldwise/_native.so" not in names
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    program = (
+        f"import sys; sys.meta_path = [f for f in sys.meta_path if 'Redirecting' not in type(f).__name__]; "
+        f"sys.path.insert(0, {str(tmp_path / 'installed')!r}); "
+        "import fieldwise.ops.native as n; from fieldwise import AFM, Layout; print(n.NATIVE.ready, n.__file__); "
+        "AFM().build(Layout.of_sizes([3, 4]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False")
+    assert str(tmp_path) in done.stdout
+
+
+@pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
+def test_the_native_library_links_no_openmp_and_no_python() -> None:
+    """A second OpenMP beside PyTorch's would fight for the cores; a Python would tie the wheel to one version."""
+    spec = importlib.util.find_spec("fieldwise._native")
+    if spec is None or spec.origin is None or shutil.which("ldd") is None:
+        pytest.skip("the library's file or ldd is not at hand")
+    needs = subprocess.run(["ldd", spec.origin], capture_output=True, text=True, check=True).stdout
+    assert not re.search(r"omp|python|torch", needs)

@@ -51,7 +51,8 @@ def run_doctor(data_dir: Path | None, as_json: bool) -> None:
         f"vector instructions {facts['cpu_capability'] or 'unknown'}, GPU {facts['gpu'] or 'none'}, "
         f"{facts['free_disk_gib']:.1f} GiB free on disk"
     )
-    out.print("operations: plain PyTorch for all of them (this version has no native ones)")
+    for name, face in (facts["ops"] or {}).items():
+        out.print(f"operation {name}: {face}")
     at_hand = ", ".join(facts["data_sets"]) or "none"
     out.print(f"data sets in {facts['data_dir']}: {at_hand}")
     for problem in facts["attention"]:
@@ -111,15 +112,23 @@ def _version(package: str, module: str, attention: list[str]) -> str | None:
 
 def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
     if version is None:
-        return {"threads": None, "cpu_capability": None, "gpu": None}
+        return {"threads": None, "cpu_capability": None, "gpu": None, "ops": None}
     import torch
+
+    from fieldwise.ops.faces import faces_here
+    from fieldwise.ops.native import NATIVE
 
     if not version.startswith(TESTED_TORCH):
         attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")
+    if not NATIVE.ready:
+        attention.append(f"operations run in plain PyTorch, many times slower; {NATIVE.why}")
+    elif not NATIVE.threaded:
+        attention.append("native operations run on one thread: PyTorch's OpenMP library was not found")
     return {
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
+        "ops": faces_here(),
     }
 
 

@@ -11,12 +11,21 @@ from torch import Tensor
 from fieldwise.errors import ConfigError
 from fieldwise.ops.native import NATIVE
 
-__all__ = ["Face", "Mode", "face_of", "float32_under_autocast", "use_ops"]
+__all__ = ["Face", "Mode", "face_of", "faces_here", "float32_under_autocast", "use_ops"]
 
 Mode = Literal["auto", "plain", "native"]
 Face = Literal["plain", "native", "triton"]
 MODES: tuple[Mode, ...] = ("auto", "plain", "native")
 NATIVE_TYPES = (torch.float32, torch.float64)
+
+# Every op that has more than its plain face, and whether Triton is one of them.
+OPS = {
+    "AFM pair attention": True,
+    "field self-attention": False,
+    "MaxSim": True,
+    "sparse embedding update": False,
+    "FM": False,
+}
 
 _mode: Mode = "auto"
 
@@ -77,6 +86,18 @@ def face_of(*tensors: Tensor, triton: bool = False) -> Face:
         found = f"{first.dtype} on {first.device.type}"
         raise ConfigError(f"native ops take float32 or float64 tensors of one type on the CPU, found {found}")
     return "plain"
+
+
+def faces_here() -> dict[str, str]:
+    """For each op with a fast face, which runs on this machine and why, as `fieldwise doctor` prints it."""
+    cpu = f"native, {NATIVE.why}" if NATIVE.ready else f"plain PyTorch, {NATIVE.why}"
+    if _mode == "plain":
+        cpu = "plain PyTorch, as FIELDWISE_OPS asks"
+    found = {}
+    for name, triton in OPS.items():
+        gpu = "; on the GPU " + ("Triton" if triton and _mode == "auto" else "plain PyTorch")
+        found[name] = cpu + (gpu if torch.cuda.is_available() else "")
+    return found
 
 
 def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:

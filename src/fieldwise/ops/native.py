@@ -20,6 +20,7 @@ from torch import Tensor
 __all__ = ["NATIVE", "Native", "pointer"]
 
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
+VERSION = 1  # of the library's functions: fw_version() in native/parallel.cpp
 OPENMP = ("libgomp", "libomp", "libiomp5")
 
 
@@ -69,6 +70,9 @@ def _load() -> Native:
         library = ctypes.CDLL(path)
     except OSError as e:
         return _absent(f"it cannot be loaded ({e})")
+    found = int(library.fw_version()) if hasattr(library, "fw_version") else 0
+    if found != VERSION:
+        return _absent(f"it is of version {found}, this fieldwise needs {VERSION}: install fieldwise again")
     best = int(library.fw_isa())
     wanted = os.environ.get("FIELDWISE_ISA")
     if wanted is not None and wanted not in ISAS[: best + 1]:
