@@ -63,12 +63,12 @@ template <class T>
 FW_INLINE Vec<T> relu(Vec<T> x) {
     return x < all<T>(0) ? all<T>(0) : x;
 }
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && FW_BYTES == 64
 template <>
 inline __attribute__((always_inline)) Vec<float> relu<float>(Vec<float> x) {
     return __builtin_ia32_maxps512_mask(Vec<float>{}, x, Vec<float>{}, -1, 4);  // the second operand where one is NaN
 }
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && FW_BYTES == 32
 template <>
 inline __attribute__((always_inline)) Vec<float> relu<float>(Vec<float> x) {
     return __builtin_ia32_maxps256(Vec<float>{}, x);  // the second operand where one is NaN

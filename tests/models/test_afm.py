@@ -69,12 +69,9 @@ def test_dropout_acts_in_its_place_while_training_alone(lab, place):
     torch.manual_seed(0)
     assert not torch.allclose(network(batch), calm)
     torch.manual_seed(0)
-    pooled, weights = network.attention(network.embedding(batch))
-    torch.testing.assert_close(weights.sum(1), torch.ones(64, dtype=torch.float64))
+    pooled = network.attention(network.embedding(batch))
     network.eval()
-    same_pooled, same_weights = network.attention(network.embedding(batch))
-    assert torch.allclose(weights, same_weights) == (place != "pair_dropout")
-    assert torch.allclose(pooled, same_pooled) == (place == "pooled_dropout")
+    assert torch.allclose(pooled, network.attention(network.embedding(batch))) == (place == "pooled_dropout")
 
 
 def training_logit(lab, **settings):
