@@ -1,105 +1,130 @@
-"""`make bench`: seconds a training epoch of every model on the simulated log, beside what the machine itself can do.
+"""`python -m benchmarks`: measure cases (`run`), write docs/performance.md from what was measured (`write`), or `list`.
 
-Models take turns within one run, each after a warm-up, and medians are shown with their spread: machines are shared, so
-only ratios within one run mean anything.
+Every case merges into one results file as soon as it is done, so that a long run may be made in pieces.
 """
 
 import argparse
-import dataclasses
-import json
-import platform
-import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
-import torch
+from benchmarks.case import MACHINE, Contender, Settings
+from benchmarks.cases import CASES, SHORT
+from benchmarks.page import number, page
+from benchmarks.plots import write_plots
+from benchmarks.results import load, merge, record
+from benchmarks.turns import Outcome, take_turns
+from fieldwise.files import write_atomically
 
-from fieldwise.models import parameter_count
-from fieldwise.models.build import build_network
-from fieldwise.pipeline import prepare_recipe
-from fieldwise.recipe import load_recipe
-from fieldwise.training.fit import fit
-from fieldwise.training.objective import Objective
-
-MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results.json"
+PAGE = ROOT / "docs" / "performance.md"
+REPEATS = {"full": 7, "quick": 3, "tiny": 2}
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 1 where a contender failed."""
+    options = parser().parse_args(arguments)
+    if options.command == "list":
+        for name, build in CASES.items():
+            print(f"{name:18} {(build.__doc__ or '').splitlines()[0]}")
+        return 0
+    if options.command == "write":
+        return write(options.json, options.page)
+    known = [name for name in options.cases if name not in CASES and name not in ("all", "short")]
+    if known:
+        sys.exit(f"a case must be one of {', '.join(CASES)}, all or short; found {known[0]!r}")
+    wanted = {"all": tuple(CASES), "short": SHORT}
+    names = dict.fromkeys(case for name in options.cases for case in wanted.get(name, (name,)))
+    failed = [name for name in names if not run(name, options)]
+    if failed:
+        say(f"a contender failed in {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = found.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="measure cases and merge them into the results")
+    runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(CASES)}; all; short")
+    runs.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to merge into")
+    runs.add_argument("--size", choices=REPEATS, default="full", help="quick: a look; tiny: does it run at all")
+    runs.add_argument("--rows", type=int, help="rows, in the cases that have rows")
+    runs.add_argument("--threads", type=int, default=2)
+    runs.add_argument("--repeats", type=int, help="rounds; 7 at the full size")
+    runs.add_argument("--only", action="append", metavar="CONTENDER", help="may be repeated: leave the others out")
+    writes = commands.add_parser("write", help="write the page and its plots from the results")
+    writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to read")
+    writes.add_argument("--page", type=Path, default=PAGE, help="page to write; plots go into images/ beside it")
+    commands.add_parser("list", help="the cases")
+    return found
+
+
+def run(name: str, options: argparse.Namespace) -> bool:
+    """Measure one case, merge it and print its table; whether no contender failed."""
+    repeats = options.repeats or REPEATS[options.size]
     began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+    with tempfile.TemporaryDirectory(prefix="fieldwise-benchmarks-") as folder:
+        settings = Settings(folder=Path(folder), size=options.size, rows=options.rows, threads=options.threads)
+        say(f"{name}: making its data")
+        case = CASES[name](settings)
+        contenders = [c for c in case.contenders if not options.only or c.name in options.only]
+        outcomes = take_turns(
+            [*contenders, Contender(name=MACHINE, make="machine:rates")],
+            threads=options.threads,
+            repeats=repeats,
+            say=say,
+        )
+    found = record(case, settings, outcomes, repeats=repeats, command=command_line(name, options))
+    merge(options.json, name, found)
+    show(outcomes, found["targets"], case.measures, plotted=case.plot is not None)
+    say(f"{name}: {time.perf_counter() - began:.0f} s in all, merged into {options.json.name}")
+    return not any(outcome.error for outcome in outcomes)
 
 
-def machine(repeats: int) -> dict[str, float]:
-    """Float32 matrix rate (GFLOP/s) and copy bandwidth (GB/s, read plus written), each the median of `repeats`."""
-    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    source, target = torch.randn(2**24), torch.empty(2**24)
-    a @ b, target.copy_(source)
-    rate = [2 * 1024**3 / seconds(lambda: a @ b) / 1e9 for _ in range(repeats)]
-    copy = [2 * source.nbytes / seconds(lambda: target.copy_(source)) / 1e9 for _ in range(repeats)]
-    return {"gflops_float32": statistics.median(rate), "copy_gb_per_s": statistics.median(copy)}
+def show(
+    outcomes: Sequence[Outcome], targets: Sequence[dict[str, object]], measures: Sequence[str], *, plotted: bool
+) -> None:
+    """The case's medians on standard output."""
+    for outcome in outcomes:
+        own = outcome.contender.name == MACHINE or plotted
+        names = [m for m in outcome.samples if m != "seconds"] if own else [m for m in measures if m in outcome.samples]
+        medians = ", ".join(f"{m} {number(sorted(outcome.samples[m])[len(outcome.samples[m]) // 2])}" for m in names)
+        print(f"  {outcome.contender.name:34} {medians or outcome.error or outcome.absent}", flush=True)
+    for target in targets:
+        value, goal = target["value"], target["goal"]
+        assert isinstance(value, float)
+        print(
+            f"  {target['what']}: {number(value)}, target {goal}: {'met' if target['met'] else 'not met'}", flush=True
+        )
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--rows", type=int, default=60_000, help="rows of the simulated log")
-    parser.add_argument("--repeats", type=int, default=5, help="measured epochs a model")
-    parser.add_argument("--threads", type=int, help="threads; PyTorch's choice where left out")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    arguments = parser.parse_args()
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
+def command_line(name: str, options: argparse.Namespace) -> str:
+    """The command that gives this case's numbers again, without the paths of this machine."""
+    parts = ["python -m benchmarks run", name]
+    parts += [f"--size {options.size}"] if options.size != "full" else []
+    parts += [f"--{k} {getattr(options, k)}" for k in ("rows", "repeats") if getattr(options, k)]
+    parts += [f"--threads {options.threads}"] if options.threads != 2 else []
+    parts += [f'--only "{name}"' for name in options.only or ()]
+    return " ".join(parts)
 
-    rows = [f"data.rows={arguments.rows}"]
-    recipes = {name: load_recipe(f"simulated/{name}", rows) for name in MODELS}
-    prepared = prepare_recipe(recipes["lr"], Path())
-    preparing = statistics.median(seconds(lambda: prepare_recipe(recipes["lr"], Path())) for _ in range(3))
-    table = prepared.train.table
-    networks = {name: build_network(recipe.model, table.layout, seed=0) for name, recipe in recipes.items()}
-    sizes = {name: parameter_count(network) for name, network in networks.items()}
-    measured: dict[str, list[float]] = {name: [] for name in MODELS}
-    for repeat in range(arguments.repeats + 1):
-        for name, recipe in recipes.items():
-            settings = dataclasses.replace(recipe.training, epochs=1)
-            valid = prepared.valid.table
-            run = fit(networks[name], table, valid, settings=settings, objective=Objective(), seed=repeat)
-            if repeat and run.seconds_per_epoch is not None:  # the first pass warms up
-                measured[name].append(run.seconds_per_epoch)
-    report = {
-        "machine": {
-            "cpu": platform.processor() or platform.machine(),
-            "threads": torch.get_num_threads(),
-            **machine(7),
-        },
-        "torch": torch.__version__,
-        "train_rows": len(table),
-        "prepare_seconds": preparing,
-        "seconds_per_epoch": {
-            name: {"median": statistics.median(t), "least": min(t), "most": max(t), "parameters": sizes[name]}
-            for name, t in measured.items()
-        },
-    }
-    if arguments.json:
-        json.dump(report, sys.stdout, indent=1)
-        print()
-        return
-    facts = report["machine"]
-    assert isinstance(facts, dict)
-    print(
-        f"{facts['threads']} threads, {facts['gflops_float32']:.0f} GFLOP/s float32, "
-        f"copy {facts['copy_gb_per_s']:.1f} GB/s; "
-        f"{len(table):,} training rows, prepared in {preparing:.2f} s"
-    )
-    print(f"{'model':14} {'parameters':>10} {'s/epoch':>8} {'least':>7} {'most':>7} {'rows/s':>10}")
-    for name, times in measured.items():
-        middle = statistics.median(times)
-        spread = f"{min(times):7.2f} {max(times):7.2f}"
-        print(f"{name:14} {sizes[name]:>10,} {middle:8.2f} {spread} {len(table) / middle:>10,.0f}")
+
+def write(results: Path, target: Path) -> int:
+    """Write the page and its plots."""
+    found = load(results)
+    known = [name for name in CASES if name in found["cases"]]
+    ordered = {**found, "cases": {name: found["cases"][name] for name in known}}
+    write_plots(ordered, target.parent / "images")
+    write_atomically(target, page(ordered).encode())
+    say(f"{target.name} written: {len(known)} of {len(CASES)} cases measured")
+    return 0
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """Fixtures that every room's tests share."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,14 @@ from hypothesis import settings
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the user's own cache of prepared data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIELDWISE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from torch import nn
 
 import fieldwise
 from fieldwise.config import to_plain
+from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.evaluation import sigmoid
@@ -42,7 +44,9 @@ from fieldwise.files import write_atomically
 from fieldwise.label import Label
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network, model_from_dict, model_to_dict
+from fieldwise.models.candidates import Split, score_candidates
 from fieldwise.models.scoring import SCORING_BATCH, score_batches
+from fieldwise.request import context_row, encode_request, split_columns
 from fieldwise.schema import Schema
 
 __all__ = ["Bundle", "check_folder", "sample_rows"]
@@ -81,12 +85,53 @@ class Bundle:
         Errors:
             DataError: a column of the schema's fields is missing or holds what it must not.
         """
-        score = score_batches(self.network, self.encoder.transform(frame).batches(SCORING_BATCH))
+        return self.score_table(self.encoder.transform(frame))
+
+    def score_table(self, table: EncodedTable) -> np.ndarray:
+        """`score` of rows that the bundle's encoder has encoded."""
+        score = score_batches(self.network, table.batches(SCORING_BATCH))
         return score if len(score) or not self.schema.more_labels else np.zeros((0, len(self.schema.labels)))
+
+    def score_candidates(self, context: Mapping[str, Any] | pl.DataFrame, candidates: pl.DataFrame) -> np.ndarray:
+        """`score` of the rows that one context makes with each candidate, up to rounding.
+
+        A field is read from the side that has its column, so that the context is encoded once; many networks do its
+        share of the arithmetic once too (`fieldwise.models.candidates.score_candidates`). Columns that the schema does
+        not name are ignored.
+
+        Args:
+            context: one value a column, as a mapping or as a table of one row: most often user and context fields.
+            candidates: N rows with the other columns: most often the item fields.
+
+        Shape:
+            [N], or [N, T] with several labels, the main one first; N may be 0.
+
+        Errors:
+            DataError: a column of the schema's fields is on both sides or on neither, the context has not one row, or
+                a column holds what it must not.
+        """
+        row = context_row(context, self.schema.columns)
+        key = frozenset(row.columns), frozenset(self.schema.columns).intersection(candidates.columns)
+        if key not in self._splits:
+            self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)
+        split = self._splits[key]
+        return (
+            score_candidates(self.network, split, *encode_request(self.encoder, split, row, candidates))
+            .double()
+            .numpy()
+        )
+
+    @cached_property
+    def _splits(self) -> dict[tuple[frozenset[str], frozenset[str]], Split]:
+        """How requests with these columns are split: made once, since requests are many and alike."""
+        return {}
 
     def predict(self, frame: pl.DataFrame) -> np.ndarray:
         """Probabilities (binary), or numbers within the label's range (regression), of raw rows, shaped as `score`."""
-        score = self.score(frame)
+        return self.prediction(self.score(frame))
+
+    def prediction(self, score: np.ndarray) -> np.ndarray:
+        """What `predict` gives for rows of these scores."""
         if not self.schema.more_labels:
             return _prediction(score, self.schema.label)
         columns = zip(score.T, self.schema.labels, strict=True)

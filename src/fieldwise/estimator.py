@@ -1,5 +1,6 @@
 """scikit-learn's face: fit, predict, score and save on a DataFrame."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -206,6 +207,16 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits of class 1 [N], or [N, T] with several labels; binary labels only."""
         return self._fitted().score(as_table(X))
+
+    def score_candidates(self, context: Any, candidates: Any) -> np.ndarray:
+        """Logits, or numbers, of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
+
+        Args:
+            context: a mapping of columns to values, or a table of one row.
+            candidates: a table with the other columns.
+        """
+        row = context if isinstance(context, Mapping) else as_table(context)
+        return self._fitted().score_candidates(row, as_table(candidates))
 
     def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
         """All metrics of the label's task over all rows of X, less those that the label's rule drops.

@@ -1,7 +1,6 @@
 """A recipe from data to bundle: load, prepare, train, evaluate. What the command line and the demo call."""
 
 import dataclasses
-import hashlib
 import tempfile
 import time
 from collections.abc import Mapping
@@ -15,8 +14,11 @@ from torch import nn
 
 from fieldwise.bundle import Bundle, sample_rows
 from fieldwise.config import nearest, to_plain
+from fieldwise.data.cache import Cache
+from fieldwise.data.digest import digest_rows, first_rows_digest
 from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.prepare import Part, Prepared, prepare
+from fieldwise.data.prepare import PARTS, Part, Prepared, prepare
+from fieldwise.data.prepared_files import Inputs, data_key, read_prepared, write_prepared
 from fieldwise.data.public import PUBLIC_SETS
 from fieldwise.data.simulated import simulate
 from fieldwise.data.tables import as_table
@@ -32,7 +34,7 @@ from fieldwise.training.progress import Progress
 from fieldwise.training.train import result_to_plain, train_network
 from fieldwise.warm_start import WarmStart, warm_start
 
-__all__ = ["Run", "load_frame", "prepare_recipe", "rows_digest", "train_recipe"]
+__all__ = ["Run", "load_frame", "prepare_recipe", "rows_digest", "same_rows", "train_recipe"]
 
 PROBABILITY = "true_probability"
 
@@ -97,9 +99,38 @@ def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
     return PUBLIC_SETS[data.name].read(data_dir)
 
 
-def prepare_recipe(recipe: Recipe, data_dir: Path, frame: pl.DataFrame | None = None) -> Prepared:
-    """Load (unless `frame` is given), split and encode a recipe's data; the encoded columns are mapped from disk."""
-    frame = load_frame(recipe.data, data_dir) if frame is None else frame
+def prepare_recipe(
+    recipe: Recipe, data_dir: Path, frame: pl.DataFrame | None = None, *, cache: Cache | None = None
+) -> Prepared:
+    """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
+
+    Args:
+        recipe: data, schema, split, seed, negatives and history decide; model and training do not.
+        data_dir: the folder of public data sets.
+        frame: the raw table, where it is read already.
+        cache: where the same data by the same settings were prepared before, they are opened, else kept. A given
+            `frame` is never looked for there.
+    """
+    if cache is None or frame is not None:
+        return _prepare(recipe, load_frame(recipe.data, data_dir) if frame is None else frame)
+    paths = _data_files(recipe.data, data_dir)
+    try:
+        inputs = Inputs.of(paths)
+    except OSError:
+        return _prepare(recipe, load_frame(recipe.data, data_dir))  # whose error says what is absent
+    key = data_key(_data_settings(recipe), inputs)
+    found = cache.get(key, read_prepared)
+    if found is not None:
+        return found
+    prepared = _prepare(recipe, load_frame(recipe.data, data_dir))
+    if inputs.unchanged(paths):  # else nobody knows which state of the files was read
+        counts = ", ".join(f"{prepared.counts[f'{name}_rows']:,} {name}" for name in PARTS)
+        short = Path(recipe.name).name if recipe.name.endswith(".toml") else recipe.name
+        cache.put(key, f"{short}, {counts} rows", lambda folder: write_prepared(prepared, folder))
+    return prepared
+
+
+def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
     prepared = prepare(
         frame,
         recipe.schema,
@@ -118,6 +149,24 @@ def prepare_recipe(recipe: Recipe, data_dir: Path, frame: pl.DataFrame | None = 
         )
 
 
+def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
+    """The files that `load_frame` may read, by names that do not tell where they lie."""
+    if data.path is not None:
+        return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
+    if data.name not in PUBLIC_SETS:
+        return {}
+    folder = data_dir / PUBLIC_SETS[data.name].folder
+    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _data_settings(recipe: Recipe) -> dict[str, Any]:
+    """The settings that decide what prepared data hold."""
+    data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file"))
+    parts = {"split": recipe.split, "negatives": recipe.negatives, "history": recipe.history}
+    plain = {name: None if settings is None else to_plain(settings) for name, settings in parts.items()}
+    return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.seed}
+
+
 def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
     """Train, restore the best weights, evaluate validation and, once, test rows.
 
@@ -129,7 +178,7 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
     digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
     labels = recipe.schema.labels
     network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(labels))
-    started = _start(network, prepared, recipe, digests)
+    started = _start(network, prepared, recipe)
     result = train_network(
         network,
         prepared.train,
@@ -165,12 +214,24 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
 
 def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
     """SHA-256 over what a schema reads of a table's rows, in their order: are they those of a former run?"""
+    return digest_rows(_read_columns(frame, schema))
+
+
+def same_rows(digest: object, frame: pl.DataFrame, schema: Schema) -> bool:
+    """Whether `rows_digest`, of this or an older version, gave `digest` for these rows."""
+    if not isinstance(digest, str):
+        return False
+    if ":" in digest:
+        return digest == rows_digest(frame, schema)
+    return digest == first_rows_digest(_read_columns(frame, schema))
+
+
+def _read_columns(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     columns = dict.fromkeys([*schema.keys, *schema.columns, *(label.column for label in schema.labels)])
-    text = frame.select([c for c in columns if c in frame.columns]).write_ndjson()
-    return hashlib.sha256(text.encode()).hexdigest()
+    return frame.select([c for c in columns if c in frame.columns])
 
 
-def _start(network: nn.Module, prepared: Prepared, recipe: Recipe, digests: Mapping[str, str]) -> WarmStart | None:
+def _start(network: nn.Module, prepared: Prepared, recipe: Recipe) -> WarmStart | None:
     if recipe.warm_start is None:
         return None
     bundle = Bundle.load(Path(recipe.warm_start))
@@ -179,8 +240,8 @@ def _start(network: nn.Module, prepared: Prepared, recipe: Recipe, digests: Mapp
     # What the bundle itself started from may have seen rows that the bundle's own run kept aside.
     before = former.get("warm_start", {"same_test_rows": True, "same_valid_rows": True})
     test, valid = (
-        former.get(f"{part}_digest") == digests[f"{part}_digest"] and before.get(f"same_{part}_rows") is True
-        for part in ("test", "valid")
+        same_rows(former.get(f"{name}_digest"), part.frame, recipe.schema) and before.get(f"same_{name}_rows") is True
+        for name, part in (("test", prepared.test), ("valid", prepared.valid))
     )
     return dataclasses.replace(report, same_test_rows=test, same_valid_rows=valid)
 

@@ -59,11 +59,12 @@ def _one_thread():
 
 
 @pytest.fixture(autouse=True)
-def _away_from_home(tmp_path, monkeypatch):
+def _away_from_home(tmp_path, tmp_path_factory, monkeypatch):
     """Every command starts in an empty folder, without a data folder and with wide lines."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FIELDWISE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FIELDWISE_CACHE", str(tmp_path_factory.mktemp("prepared")))
     monkeypatch.setenv("COLUMNS", "200")
 
 

@@ -231,7 +231,7 @@ def test_predict_to_a_name_of_unknown_kind(fieldwise, bundle, log, tmp_path):
 def test_a_folder_that_is_taken_is_told_before_training(fieldwise, recipe, tmp_path, monkeypatch):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
-    monkeypatch.setattr("fieldwise.cli.train.prepare_recipe", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr("fieldwise.cli.train.prepare_recipe", lambda *_, **__: pytest.fail("work was begun"))
     refused(fieldwise("train", recipe, "--out", "taken"), "a folder of its own", "notes.txt")
     refused(fieldwise("train", recipe, "--out", "taken/notes.txt"), "is a file")
 
@@ -348,7 +348,7 @@ def test_ctrl_c_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, tmp
 
 
 def test_ctrl_c_before_training_leaves_nothing(fieldwise, recipe, monkeypatch):
-    def interrupt(*args):
+    def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fieldwise.cli.train.prepare_recipe", interrupt)

@@ -22,12 +22,15 @@ COMMON = {"--help"}
 OPTIONS = {
     (): {"--version"},
     ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
-    ("train",): {"--set", "--seed", "--out", "--data-dir", "--json", "--quiet", "--threads"},
-    ("evaluate",): {"--data", "--separator", "--encoding", "--data-dir", "--json", "--threads"},
+    ("train",): {"--set", "--seed", "--out", "--data-dir", "--json", "--quiet", "--threads", "--cache"},
+    ("evaluate",): {"--data", "--separator", "--encoding", "--data-dir", "--json", "--threads", "--cache"},
     ("predict",): {"--data", "--out", "--score-column", "--separator", "--encoding", "--threads"},
-    ("describe",): {"--set", "--data-dir", "--json"},
+    ("describe",): {"--set", "--data-dir", "--json", "--cache"},
     ("recipes",): set(),
     ("doctor",): {"--data-dir", "--json"},
+    ("cache",): set(),
+    ("cache", "show"): set(),
+    ("cache", "clear"): set(),
     ("data",): set(),
     ("data", "list"): {"--data-dir"},
     ("data", "fetch"): {"--data-dir"},
@@ -209,6 +212,35 @@ def test_evaluate_tells_what_it_cannot_check(fieldwise, bundle, tmp_path):
     assert code == 0
     assert err.startswith("not checked: ")
     assert json.loads(out)["metrics"] == json.loads(fieldwise("evaluate", bundle, "--json")[1])["metrics"]
+
+
+# the cache of prepared data
+
+
+def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe):
+    assert fieldwise("describe", recipe, "--json", "--no-cache")[2] == ""
+    assert "0 entries" in fieldwise("cache", "show")[1]
+    code, first, err = fieldwise("describe", recipe, "--json")
+    assert (code, err) == (0, "")
+    code, second, err = fieldwise("describe", recipe, "--json")
+    assert (code, second) == (0, first)
+    assert err.startswith("read from the cache: ")
+    assert err.count("\n") == 1
+    assert fieldwise("describe", recipe, "--json", "--no-cache")[1:] == (first, "")
+    _, out, _ = fieldwise("cache", "show")
+    assert "240 train, 80 valid, 80 test rows" in out
+    assert "1 entries" in out
+    assert "1 entries removed" in fieldwise("cache", "clear")[2]
+    assert fieldwise("describe", recipe, "--json")[1:] == (first, "")
+
+
+def test_training_from_the_cache_gives_the_same_bundle(fieldwise, recipe):
+    records = [json.loads(fieldwise("train", recipe, "--out", "b", "--json", "--quiet")[1]) for _ in range(2)]
+    assert records[0]["test"] == records[1]["test"]
+    assert records[0]["counts"] == records[1]["counts"]
+    code, _, err = fieldwise("evaluate", "b", "--json")
+    assert code == 0
+    assert err.startswith("read from the cache: ")
 
 
 # describe

@@ -34,7 +34,10 @@ def test_a_setting_out_of_range_is_named(settings, sentence):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"optimizer": "adm"}, "training.optimizer must be one of 'adam', 'adagrad', 'sgd', found 'adm'"),
+        (
+            {"optimizer": "adm"},
+            "training.optimizer must be one of 'adam', 'adagrad', 'rowwise_adagrad', 'sgd', found 'adm'",
+        ),
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
         ({"epochs": 2.5}, "training.epochs must be of type int"),
         ({"l2_rows": "some"}, "training.l2_rows must be one of 'all', 'touched'"),

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from fieldwise.cli import cache as cache_commands
 from fieldwise.cli import data as data_commands
-from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Quiet, Separator, Threads, version_option
+from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Quiet, Separator, Threads, UseCache, version_option
 
 __all__ = ["app"]
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data_commands.app, name="data")
+app.add_typer(cache_commands.app, name="cache")
 
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name (`fieldwise recipes` lists them) or a TOML file.")
@@ -63,11 +65,12 @@ def train(
     json: AsJson = False,
     quiet: Quiet = False,
     threads: Threads = None,
+    cache: UseCache = True,
 ) -> None:
     """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best so far."""
     from fieldwise.cli.train import run_train
 
-    run_train(recipe, settings or [], seed, out, data_dir, json, quiet, threads)
+    run_train(recipe, settings or [], seed, out, data_dir, json, quiet, threads, cache)
 
 
 @app.command()
@@ -81,11 +84,12 @@ def evaluate(
     data_dir: DataDir = None,
     json: AsJson = False,
     threads: Threads = None,
+    cache: UseCache = True,
 ) -> None:
     """Measure a saved bundle on its recipe's test rows, or on a table of one's own."""
     from fieldwise.cli.bundles import run_evaluate
 
-    run_evaluate(bundle, data, separator, encoding, data_dir, json, threads)
+    run_evaluate(bundle, data, separator, encoding, data_dir, json, threads, cache)
 
 
 @app.command()
@@ -113,11 +117,12 @@ def describe(
     settings: Settings = None,
     data_dir: DataDir = None,
     json: AsJson = False,
+    cache: UseCache = True,
 ) -> None:
     """Show a recipe's fields, sizes, parameter count and memory estimate. Nothing is trained."""
     from fieldwise.cli.describe import run_describe
 
-    run_describe(recipe, settings or [], data_dir, json)
+    run_describe(recipe, settings or [], data_dir, json, cache)
 
 
 @app.command()

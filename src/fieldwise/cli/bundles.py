@@ -8,19 +8,18 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle import Bundle
-from fieldwise.cli.options import existing_data_dir, set_threads
+from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import console, metrics_table, say
 from fieldwise.data.labels import read_labels
 from fieldwise.data.prepare import group_codes
-from fieldwise.data.tables import as_table, write_table
+from fieldwise.data.tables import as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.pipeline import prepare_recipe, rows_digest
+from fieldwise.pipeline import prepare_recipe, same_rows
 from fieldwise.recipe import Recipe
+from fieldwise.score_file import score_file
 from fieldwise.training.objective import Objective
 
 __all__ = ["run_evaluate", "run_predict"]
-
-ROW = "row"
 
 
 def run_evaluate(
@@ -31,6 +30,7 @@ def run_evaluate(
     data_dir: Path | None,
     as_json: bool,
     threads: int | None,
+    cache: bool,
 ) -> None:
     """Measure a bundle on a table with labels, or on the test rows of the recipe that made it."""
     if data is None and (separator is not None or encoding != "utf-8"):
@@ -40,7 +40,7 @@ def run_evaluate(
     if data is not None:
         frame, where = as_table(data, separator=separator, encoding=encoding), str(data)
     else:
-        frame, where = _test_rows(bundle, folder, data_dir), "the recipe's test rows"
+        frame, where = _test_rows(bundle, folder, data_dir, cache), "the recipe's test rows"
     labels = bundle.schema.labels
     rows = read_labels(frame, labels)
     if rows.dropped:
@@ -68,40 +68,27 @@ def run_predict(
 
     The main label's scores stand in `score_column`, those of another label in `score_column.NAME`.
     """
-    if out.resolve() == data.resolve():
-        raise ConfigError(f"--out must not be the file that --data reads, found {out} for both: choose another name")
     set_threads(threads)
-    bundle = Bundle.load(folder)
-    frame = as_table(data, separator=separator, encoding=encoding)
-    keys = [k for k in bundle.schema.keys if k in frame.columns]
-    named = frame.select(keys) if keys else pl.DataFrame({ROW: np.arange(frame.height)})
-    columns = [score_column, *(f"{score_column}.{label.name}" for label in bundle.schema.more_labels)]
-    taken = [column for column in columns if column in named.columns]
-    if taken:
-        raise ConfigError(
-            f"the scores need a column of their own, but {taken[0]!r} names the rows: give another --score-column"
-        )
-    scores = bundle.predict(frame).reshape(frame.height, len(columns))
-    write_table(named.with_columns(pl.Series(c, s) for c, s in zip(columns, scores.T, strict=True)), out)
-    shares = bundle.encoder.unseen(frame)
-    unseen = [f"{name} {share:.1%}" for name, share in shares.items() if share > 0]
-    say(f"{frame.height:,} rows scored, written to {out} ({', '.join([*named.columns, *columns])})")
+    done = score_file(Bundle.load(folder), data, out, score_column=score_column, separator=separator, encoding=encoding)
+    say(f"{done.rows:,} rows scored, written to {out} ({', '.join(done.columns)})")
+    unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
         say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
 
 
-def _test_rows(bundle: Bundle, folder: Path, data_dir: Path | None) -> pl.DataFrame:
+def _test_rows(bundle: Bundle, folder: Path, data_dir: Path | None, cache: bool) -> pl.DataFrame:
     saved = bundle.about.get("recipe")
     if not isinstance(saved, dict):
         raise BundleError(f"the bundle {folder} was not made by a recipe, so it names no test rows: give --data FILE")
     recipe = Recipe.from_dict(saved["settings"], saved["name"])
-    frame = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name)).test.frame
+    folder_of_sets = existing_data_dir(data_dir, recipe.data.name)
+    frame = prepare_recipe(recipe, folder_of_sets, cache=cache_for(cache)).test.frame
     if frame.height == 0:
         raise DataError(f"the recipe {recipe.name} gives no test rows")
     digest = bundle.about.get("run", {}).get("test_digest")
     if digest is None:
         say("not checked: whether these are the test rows of the training run, of which the bundle keeps no digest")
-    elif digest != rows_digest(frame, recipe.schema):
+    elif not same_rows(digest, frame, recipe.schema):
         raise DataError(
             f"the recipe's test rows must be those of the training run, but the data of {recipe.name} have changed "
             "since: restore them, or give --data FILE"

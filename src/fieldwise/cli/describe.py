@@ -10,7 +10,7 @@ import torch
 from rich.table import Table
 from torch import nn
 
-from fieldwise.cli.options import existing_data_dir
+from fieldwise.cli.options import cache_for, existing_data_dir
 from fieldwise.cli.show import console
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Prepared
@@ -26,10 +26,10 @@ PROBE_ROWS = 64
 MIB = 2**20
 
 
-def run_describe(name: str, settings: Sequence[str], data_dir: Path | None, as_json: bool) -> None:
+def run_describe(name: str, settings: Sequence[str], data_dir: Path | None, as_json: bool, cache: bool) -> None:
     """Print fields, sizes, parameters and the memory that training would take."""
     recipe = load_recipe(name, settings)
-    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name))
+    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache))
     facts = describe(recipe, prepared)
     if as_json:
         json_module.dump(facts, sys.stdout, indent=1)

@@ -53,6 +53,8 @@ def run_doctor(data_dir: Path | None, as_json: bool) -> None:
     )
     for name, face in (facts["ops"] or {}).items():
         out.print(f"operation {name}: {face}")
+    if facts["bfloat16"] is not None:
+        out.print(f"bfloat16: {facts['bfloat16']}")
     at_hand = ", ".join(facts["data_sets"]) or "none"
     out.print(f"data sets in {facts['data_dir']}: {at_hand}")
     for problem in facts["attention"]:
@@ -112,11 +114,12 @@ def _version(package: str, module: str, attention: list[str]) -> str | None:
 
 def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
     if version is None:
-        return {"threads": None, "cpu_capability": None, "gpu": None, "ops": None}
+        return {"threads": None, "cpu_capability": None, "gpu": None, "ops": None, "bfloat16": None}
     import torch
 
     from fieldwise.ops.faces import faces_here
     from fieldwise.ops.native import NATIVE
+    from fieldwise.training.precision import slow_bfloat16
 
     if not version.startswith(TESTED_TORCH):
         attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")
@@ -129,6 +132,7 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
         "ops": faces_here(),
+        "bfloat16": slow_bfloat16() or "this CPU computes in it",
     }
 
 

@@ -2,12 +2,15 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import fieldwise
 from fieldwise.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fieldwise.data.cache import Cache
 
 __all__ = [
     "MAX_SEED",
@@ -16,6 +19,8 @@ __all__ = [
     "Quiet",
     "Separator",
     "Threads",
+    "UseCache",
+    "cache_for",
     "existing_data_dir",
     "resolve_data_dir",
     "set_threads",
@@ -39,6 +44,23 @@ Separator = Annotated[
 ]
 Encoding = Annotated[str, typer.Option(help="Encoding of a text file.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads to compute with; PyTorch's choice where left out.")]
+UseCache = Annotated[
+    bool,
+    typer.Option(
+        "--cache/--no-cache",
+        help="Open data that were prepared before, and keep what is prepared (`fieldwise cache show`).",
+    ),
+]
+
+
+def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":
+    """The cache of prepared data, which tells on standard error what it reads; None where it is not wanted."""
+    if not wanted:
+        return None
+    from fieldwise.cli.show import say
+    from fieldwise.data.cache import default_cache
+
+    return default_cache() if quiet else default_cache(say)
 
 
 def resolve_data_dir(given: Path | None) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fieldwise.bundle import check_folder
-from fieldwise.cli.options import existing_data_dir, set_threads
+from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import console, metrics_table, row_counts, say
 from fieldwise.pipeline import Run, prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
@@ -28,6 +28,7 @@ def run_train(
     as_json: bool,
     quiet: bool,
     threads: int | None,
+    cache: bool,
 ) -> None:
     """Train, save, print.
 
@@ -41,7 +42,7 @@ def run_train(
     short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
     folder = out or Path("runs") / f"{short}-seed{recipe.seed}"
     check_folder(folder)
-    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name))
+    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache, quiet))
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
     run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))

@@ -29,13 +29,20 @@ def as_text(column: pl.Series) -> pl.Series:
             f"a cell must hold one value: column {column.name!r} is of type {kind}; declare it a Bag or a Sequence, "
             "or turn it into text"
         )
+    if kind == pl.String and not (column == "").any():
+        return column  # a request has many columns of few rows, where a query costs more than all else
     return column.to_frame("cell").select(_text(pl.col("cell"), kind)).to_series().rename(column.name)
 
 
-def as_number(column: pl.Series, what: str) -> pl.Series:
+def as_number(column: pl.Series, what: str, *, first_row: int = 0) -> pl.Series:
     """Values as float64, null where missing (null, NaN, empty text).
 
     Dates and times count in seconds: since 1970, since midnight, or of the duration.
+
+    Args:
+        column: the cells.
+        what: the column's name for errors.
+        first_row: number of its first row in the table that it is a slice of.
 
     Errors:
         DataError: text that is no number, an infinity, a number beyond 32-bit floats; names `what`, row and value.
@@ -55,8 +62,8 @@ def as_number(column: pl.Series, what: str) -> pl.Series:
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise DataError(
-                f"numbers alone are allowed: {what} holds the text {column[row]!r} in row {row} (counting from 0); "
-                "mend the cell, leave it empty, or declare the field Categorical"
+                f"numbers alone are allowed: {what} holds the text {column[row]!r} in row {first_row + row} (counting "
+                "from 0); mend the cell, leave it empty, or declare the field Categorical"
             )
     elif kind.is_temporal():
         number = _seconds(column).cast(pl.Float64)
@@ -67,8 +74,8 @@ def as_number(column: pl.Series, what: str) -> pl.Series:
     if beyond.any():
         row = int(beyond.arg_max() or 0)
         raise DataError(
-            f"numbers must be finite and at most {FLOAT32_MAX:.1e}: {what} holds {column[row]!r} in row {row} "
-            "(counting from 0); mend the cell or leave it empty"
+            f"numbers must be finite and at most {FLOAT32_MAX:.1e}: {what} holds {column[row]!r} in row "
+            f"{first_row + row} (counting from 0); mend the cell or leave it empty"
         )
     return number
 

@@ -9,6 +9,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
+import numpy as np
 import polars as pl
 
 from fieldwise.data.bytesource import ByteSource, encoding_sentence
@@ -17,6 +18,7 @@ from fieldwise.errors import DataError
 __all__ = ["infer_types", "read_delimited"]
 
 _HEAD_LINES = 1000
+_PIECE = 1 << 18  # bytes
 _TRUTH = {"true": True, "false": False}
 
 
@@ -159,10 +161,13 @@ def _blank_end(source: ByteSource) -> int:
 def _check_separators(
     source: ByteSource, frame: pl.DataFrame, separator: str, quoting: bool, header: Sequence[str] | None
 ) -> None:
-    mark = separator.encode()
+    mark = ord(separator)
     found, quotes = 0, False
     for chunk in source.chunks():
-        found += chunk.count(mark)
+        # In pieces that stay in the processor's cache, NumPy counts several times faster than bytes.count.
+        octets = np.frombuffer(chunk, dtype=np.uint8)
+        pieces = (octets[start : start + _PIECE] for start in range(0, len(octets), _PIECE))
+        found += sum(int(np.count_nonzero(piece == mark)) for piece in pieces)
         quotes = quotes or b'"' in chunk
     rows = frame.height + (header is not None)
     expected = rows * (frame.width - 1) + sum(name.count(separator) for name in header or [])

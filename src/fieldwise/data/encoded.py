@@ -27,6 +27,7 @@ __all__ = ["EncodedTable"]
 
 FORMAT = 1
 ABOUT = "table.json"
+STRETCH = 32_768  # rows gathered at once
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
 
 
@@ -66,8 +67,18 @@ class EncodedTable:
         """
         rows = len(self) if order is None else int(order.shape[0])
         starts = _starts(rows, batch_size)
-        for start, end in zip(starts, [*starts, rows][1:], strict=True):
-            yield self.batch(slice(start, end) if order is None else order[start:end])
+        ends = [*starts, rows][1:]
+        together = max(1, STRETCH // batch_size)
+        for k in range(0, len(starts), together):
+            first, last = starts[k], ends[min(k + together, len(ends)) - 1]
+            # Rows of several batches are gathered at once: each batch is then a view.
+            picked = self._picked(slice(first, last) if order is None else order[first:last])
+            for start, end in zip(starts[k : k + together], ends[k : k + together], strict=True):
+                ids, values, y = (None if x is None else x[start - first : end - first] for x in picked)
+                assert ids is not None
+                assert values is not None
+                bags = self._bags(slice(start, end) if order is None else order[start:end])
+                yield Batch(ids, values, *bags), y
 
     def num_batches(self, batch_size: int) -> int:
         """How many batches `batches` gives over all rows."""
@@ -75,10 +86,15 @@ class EncodedTable:
 
     def batch(self, rows: slice | Tensor) -> tuple[Batch, Tensor | None]:
         """One batch, gathered by row numbers (a slice is only a view)."""
+        ids, values, y = self._picked(rows)
+        return Batch(ids, values, *self._bags(rows)), y
+
+    def _picked(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         ids, values, y = self._tensors
-        bag_ids, segments, weights = self._bags(rows)
-        picked = Batch(ids[rows], values[rows], bag_ids, segments, weights)
-        return picked, None if y is None else y[rows]
+        if isinstance(rows, slice):
+            return ids[rows], values[rows], None if y is None else y[rows]
+        # index_select copies whole rows, where general indexing goes number by number.
+        return ids.index_select(0, rows), values.index_select(0, rows), None if y is None else y.index_select(0, rows)
 
     @cached_property
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -9,9 +9,22 @@ import numpy as np
 import polars as pl
 
 from fieldwise.config import parse, to_plain
-from fieldwise.data.columns import as_number, as_text
+from fieldwise.data.assemble import BLOCK, bag_counts, interleave, rows_of
+from fieldwise.data.columns import as_number
 from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.fitted import MISSING, UNKNOWN, Bins, Fitted, Hashing, Scaling, Vocabulary, bag_cells, fit_field
+from fieldwise.data.fitted import (
+    MISSING,
+    UNKNOWN,
+    Cells,
+    Fitted,
+    Hashing,
+    Scaling,
+    Vocabulary,
+    bag_cells,
+    learn_field,
+    single_cells,
+)
+from fieldwise.data.threads import each
 from fieldwise.errors import DataError
 from fieldwise.layout import FieldLayout, Layout
 from fieldwise.schema import Bag, Field, Numeric, Schema, Sequence
@@ -66,10 +79,44 @@ class Encoder:
             DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
                 field that shares rows and has no value that these are for.
         """
-        if train.height == 0:
-            raise DataError("an encoder needs training rows, found none")
-        own = [None if _shares(f) else fit_field(f, _column(train, f)) for f in schema.fields]
-        encoder = cls(schema.fields, _with_shared(schema.fields, own, "schema"))
+        _check_rows(train)
+        learned = each(
+            lambda f: None if _shares(f) else learn_field(f, _column(train, f))[0], schema.fields, rows=train.height
+        )
+        return cls._of(schema.fields, learned, train)
+
+    @classmethod
+    def fit_transform(
+        cls, train: pl.DataFrame, schema: Schema, *, y: np.ndarray | None = None
+    ) -> tuple["Encoder", EncodedTable]:
+        """`fit` and `transform` of the same rows: every column's values are looked up once for both.
+
+        >>> from fieldwise import Categorical, Label
+        >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
+        >>> encoder, table = Encoder.fit_transform(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
+        >>> table.ids.ravel().tolist()
+        [2, 3, 2]
+        """
+        _check_rows(train)
+
+        def learn(f: Field) -> tuple[Fitted, Cells] | None:
+            if _shares(f):
+                return None
+            fitted, encode = learn_field(f, _column(train, f))
+            return fitted, encode()
+
+        learned = each(learn, schema.fields, rows=train.height)
+        encoder = cls._of(schema.fields, [None if found is None else found[0] for found in learned], train)
+        cells = [
+            _cells(f, fitted, train) if found is None else found[1]
+            for f, fitted, found in zip(encoder.fields, encoder.fitted, learned, strict=True)
+        ]
+        return encoder, encoder._table(cells, train.height, y)
+
+    @classmethod
+    def _of(cls, fields: tuple[Field, ...], own: Iterable[Fitted | None], train: pl.DataFrame) -> "Encoder":
+        """The encoder, checked against the rows that it was fitted on."""
+        encoder = cls(fields, _with_shared(fields, own, "schema"))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if isinstance(f, (Bag, Sequence)) and f.shares is not None:
                 _check_shared_values(f, fitted, _column(train, f))
@@ -101,56 +148,69 @@ class Encoder:
             fields.append(entry)
         return Layout(tuple(fields))
 
-    def transform(self, frame: pl.DataFrame, *, y: np.ndarray | None = None) -> EncodedTable:
+    def transform(self, frame: pl.DataFrame, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
         """Encode a table's rows in their order.
 
         Args:
             frame: holds the columns of the schema's fields; N rows.
             y: targets [N], or [N, T] of several labels, to keep beside the rows, as float32.
+            first_row: number of its first row in the table that it is a slice of, for errors.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
-        layout = self.layout
-        single = [
-            (f, s, at) for f, s, at in zip(self.fields, self.fitted, layout.fields, strict=True) if at.kind != "bag"
+        pairs = zip(self.fields, self.fitted, strict=True)
+        cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
+        return self._table(cells, frame.height, y)
+
+    def _table(self, cells: list[Cells], rows: int, y: np.ndarray | None, part: Layout | None = None) -> EncodedTable:
+        layout = self.layout if part is None else part
+        offsets = [at.offset for at in layout.fields]
+        single = [(c.ids, offset) for c, offset in zip(cells, offsets, strict=True) if c.lengths is None]
+        ids = rows_of([local for local, _ in single], rows, np.int32, add=[offset for _, offset in single])
+        numbers = [c.numbers for c in cells if c.numbers is not None]
+        values = rows_of(numbers, rows, np.float32)
+        bags = [
+            (c.ids + np.int32(at), c.lengths) for c, at in zip(cells, offsets, strict=True) if c.lengths is not None
         ]
-        ids = np.empty((frame.height, len(single)), dtype=np.int32)
-        values: list[np.ndarray] = []
-        for position, (f, fitted, at) in enumerate(single):
-            local, number = _encode_single(f, fitted, _column(frame, f))
-            ids[:, position] = local + at.offset
-            if number is not None:
-                values.append(number)
-        bags = []
-        for f, fitted, at in zip(self.fields, self.fitted, layout.fields, strict=True):
-            if isinstance(f, (Bag, Sequence)) and isinstance(fitted, (Vocabulary, Hashing)):
-                within, lengths = bag_cells(f, fitted, _column(frame, f))
-                bags.append((within + at.offset, lengths))
-        bag_ids, bag_offsets = _interleave(bags, frame.height)
-        stacked = np.stack(values, axis=1) if values else np.empty((frame.height, 0), dtype=np.float32)
+        bag_ids, bag_offsets = interleave(bags, rows)
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
-        return EncodedTable(layout, ids, stacked, bag_ids, bag_offsets, targets)
+        return EncodedTable(layout, ids, values, bag_ids, bag_offsets, targets)
 
     def unseen(self, frame: pl.DataFrame) -> dict[str, float]:
         """For each field with a vocabulary, the share of its values in `frame` that fall on the unknown row.
 
-        Absent values count among the values, and fall on the missing row.
+        Absent values count among the values, and fall on the missing row. Of rows that are encoded already
+        `unseen_in` tells the same at once.
         """
-        shares: dict[str, float] = {}
-        for f, fitted in zip(self.fields, self.fitted, strict=True):
-            if not isinstance(fitted, Vocabulary):
-                continue
-            column = _column(frame, f)
-            ids = bag_cells(f, fitted, column)[0] if isinstance(f, (Bag, Sequence)) else fitted.ids(as_text(column))
-            shares[f.name] = float((ids == UNKNOWN).mean()) if ids.size else 0.0
-        return shares
+        known = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary)]
+        found = each(lambda pair: _cells(pair[0], pair[1], frame).ids == UNKNOWN, known, rows=frame.height)
+        return {f.name: float(hit.mean()) if hit.size else 0.0 for (f, _), hit in zip(known, found, strict=True)}
+
+    def unseen_in(self, table: EncodedTable) -> dict[str, float]:
+        """`unseen` of the rows that `table` holds encoded."""
+        counts = self.unseen_counts(table)
+        return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
+
+    def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
+        """For each field with a vocabulary, how many of its values in `table` are unknown, and how many it has."""
+        fields = table.layout.fields
+        single, bags = ([f for f in fields if (f.kind == "bag") == bag] for bag in (False, True))
+        rows = np.array([f.offset + UNKNOWN for f in single], dtype=np.int32)
+        blocks = (table.ids[start : start + BLOCK] for start in range(0, len(table), BLOCK))
+        unknown = sum(((block == rows).sum(axis=0) for block in blocks), np.zeros(len(single), dtype=np.int64))
+        counts = {f.name: (int(n), len(table)) for f, n in zip(single, unknown, strict=True)}
+        for g, f in enumerate(bags):
+            hits, values = bag_counts(table.bag_ids == f.offset + UNKNOWN, table.bag_offsets, len(bags))[:, g]
+            counts[f.name] = int(hits), int(values)
+        vocabularies = (f.name for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary))
+        return {name: counts[name] for name in vocabularies}
 
     def to_json(self) -> str:
         """JSON text that `from_json` reads back; what fields share stands in it once."""
         own = [None if _shares(f) else s for f, s in zip(self.fields, self.fitted, strict=True)]
-        entries = [to_plain(_Entry(field=f, fitted=s)) for f, s in zip(self.fields, own, strict=True)]
-        return json.dumps({"fields": entries}, ensure_ascii=False, indent=1)
+        entries = [_plain_entry(f, fitted) for f, fitted in zip(self.fields, own, strict=True)]
+        return json.dumps({"fields": entries}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str, where: str = "encoder") -> "Encoder":
@@ -167,6 +227,19 @@ class Encoder:
         fields = tuple(e.field for e in entries)
         return cls(fields, _with_shared(fields, [e.fitted for e in entries], where))
 
+    def transform_part(self, frame: pl.DataFrame, part: Layout) -> EncodedTable:
+        """Encode some of the fields alone: `part` holds those of `layout`, in its order.
+
+        Row ids are those of the whole layout. The table needs the columns of these fields only.
+
+        Errors:
+            DataError: as `transform`.
+        """
+        names = {f.name for f in part.fields}
+        pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
+        cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)
+        return self._table(cells, frame.height, None, part)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
@@ -174,8 +247,24 @@ class _Entry:
     fitted: Fitted | None = None
 
 
+def _plain_entry(f: Field, fitted: Fitted | None) -> dict[str, Any]:
+    if not isinstance(fitted, Vocabulary):
+        plain: dict[str, Any] = to_plain(_Entry(field=f, fitted=fitted))
+        return plain
+    # Millions of values go past the general code, which looks at each by itself.
+    plain = to_plain(_Entry(field=f, fitted=replace(fitted, values=())))
+    plain["fitted"]["values"] = fitted.values
+    return plain
+
+
 def _read_entry(data: Mapping[str, Any], where: str) -> _Entry:
-    return parse(_Entry, data, where, DataError)
+    fitted = data.get("fitted") if isinstance(data, Mapping) else None
+    values = fitted.get("values") if isinstance(fitted, Mapping) else None
+    if not isinstance(fitted, Mapping) or not isinstance(values, list) or set(map(type, values)) != {str}:
+        return parse(_Entry, data, where, DataError)  # which names what is wrong
+    entry = parse(_Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
+    assert isinstance(entry.fitted, Vocabulary), "no other has values"
+    return replace(entry, fitted=replace(entry.fitted, values=tuple(values)))
 
 
 def _shares(f: Field) -> str | None:
@@ -199,7 +288,7 @@ def _check_shared_values(f: Bag | Sequence, fitted: Fitted, column: pl.Series) -
     assert isinstance(fitted, (Vocabulary, Hashing)), "only a Categorical field's rows are shared"
     known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
     # The first rows tell nearly always, and a whole column of histories is long.
-    if not any((bag_cells(f, fitted, rows)[0] >= known).any() for rows in (column.head(PROBE_ROWS), column)):
+    if not any((bag_cells(f, fitted, rows).ids >= known).any() for rows in (column.head(PROBE_ROWS), column)):
         raise DataError(
             f"a field that shares rows needs values that they are for: no training row's column {f.column!r} (field "
             f"{f.name!r}) holds a value of field {f.shares!r}; check the column and its separator {f.separator!r}"
@@ -215,28 +304,13 @@ def _column(frame: pl.DataFrame, f: Field) -> pl.Series:
     return frame.get_column(f.column)
 
 
-def _encode_single(f: Field, fitted: Fitted, column: pl.Series) -> tuple[np.ndarray, np.ndarray | None]:
-    if isinstance(fitted, (Vocabulary, Hashing)):
-        return fitted.ids(as_text(column)), None
-    number = as_number(column, f"column {f.column!r} (field {f.name!r})").fill_null(float("nan")).to_numpy()
-    if isinstance(fitted, Bins):
-        return fitted.ids(number), None
-    absent = np.isnan(number)
-    fill = 1.0 if isinstance(f, Numeric) and f.missing == "vector" else 0.0
-    scaled = np.where(absent, fill, fitted.values(number)).astype(np.float32)
-    return np.where(absent, MISSING, 1).astype(np.int32), scaled
+def _check_rows(train: pl.DataFrame) -> None:
+    if train.height == 0:
+        raise DataError("an encoder needs training rows, found none")
 
 
-def _interleave(bags: list[tuple[np.ndarray, np.ndarray]], rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Order the bags' ids row by row, within a row field by field; offsets [rows * G + 1]."""
-    if not bags:
-        return np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    lengths = np.stack([n for _, n in bags], axis=1)
-    offsets = np.zeros(lengths.size + 1, dtype=np.int64)
-    np.cumsum(lengths.ravel(), out=offsets[1:])
-    flat = np.empty(int(offsets[-1]), dtype=np.int32)
-    starts = offsets[:-1].reshape(rows, len(bags))
-    for g, (ids, n) in enumerate(bags):
-        within = np.arange(ids.size) - np.repeat(np.cumsum(n) - n, n)
-        flat[np.repeat(starts[:, g], n) + within] = ids
-    return flat, offsets
+def _cells(f: Field, fitted: Fitted, frame: pl.DataFrame, first_row: int = 0) -> Cells:
+    column = _column(frame, f)
+    if isinstance(f, (Bag, Sequence)) and isinstance(fitted, (Vocabulary, Hashing)):
+        return bag_cells(f, fitted, column)
+    return single_cells(f, fitted, column, first_row)

@@ -4,21 +4,26 @@ Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values
 0 missing, 1.. the buckets; bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the field's vector.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
+from fieldwise.data.coded import code_texts, coded
 from fieldwise.data.columns import FLOAT32_MAX, as_list, as_number, as_text, stable_hash
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Sequence
 
-__all__ = ["Bins", "Fitted", "Hashing", "Scaling", "Vocabulary", "bag_cells", "fit_field"]
+__all__ = ["Bins", "Cells", "Fitted", "Hashing", "Scaling", "Vocabulary", "bag_cells", "learn_field", "single_cells"]
 
 MISSING = 0
 UNKNOWN = 1
+FEW_TEXTS = 16  # a request's context; polars makes an Enum's index anew in every cast, 27 ms for 100,000 values
+_MISSING = pl.Series([MISSING], dtype=pl.Int32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,15 +45,20 @@ class Vocabulary:
         return len(self.values) + 2
 
     @cached_property
-    def _index(self) -> pl.DataFrame:
-        ids = pl.Series("id", np.arange(2, len(self.values) + 2, dtype=np.int32))
-        return pl.DataFrame({"text": pl.Series(self.values, dtype=pl.String), "id": ids})
+    def _enum(self) -> pl.Enum:
+        """The values with polars' own index over them: made once, and asked by every table that is encoded."""
+        return pl.Enum(pl.Series(self.values, dtype=pl.String))
+
+    @cached_property
+    def _places(self) -> dict[str | None, int]:
+        return {**{value: row for row, value in enumerate(self.values, UNKNOWN + 1)}, None: MISSING}
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing, an unseen text unknown."""
-        found = pl.DataFrame({"text": text}).join(self._index, on="text", how="left", maintain_order="left")
-        known = found.get_column("id").fill_null(UNKNOWN).to_numpy()
-        return np.where(text.is_null().to_numpy(), MISSING, known).astype(np.int32)
+        if len(text) <= max(FEW_TEXTS, len(self.values) // 8):
+            return np.fromiter(map(self._places.get, text.to_list(), repeat(UNKNOWN)), np.int32, len(text))
+        known = (text.cast(self._enum, strict=False).to_physical().cast(pl.Int32) + 2).fill_null(UNKNOWN)
+        return (known.zip_with(text.is_not_null(), _MISSING) if text.null_count() else known).to_numpy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +75,8 @@ class Hashing:
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing."""
-        distinct = text.drop_nulls().unique()
-        rows = pl.Series("id", (stable_hash(distinct, self.buckets) + 1).astype(np.int32))
-        index = pl.DataFrame({"text": distinct, "id": rows})
-        found = pl.DataFrame({"text": text}).join(index, on="text", how="left", maintain_order="left")
-        return found.get_column("id").fill_null(MISSING).to_numpy().astype(np.int32)
+        cells = code_texts(text)
+        return cells.look_up((stable_hash(cells.texts, self.buckets) + 1).astype(np.int32), MISSING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,40 +129,80 @@ class Bins:
 Fitted = Vocabulary | Hashing | Scaling | Bins
 
 
-def fit_field(f: Field, column: pl.Series) -> Fitted:
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A field's column, encoded.
+
+    Shape:
+        ids: [N] int32, local row ids; of a bag [M], those of all cells, one cell after another; an empty cell holds
+            the one id `missing`.
+        numbers: [N] float32, of a number times a vector alone.
+        lengths: [N] int64, of a bag alone: how many ids each cell has, at least 1.
+    """
+
+    ids: np.ndarray
+    numbers: np.ndarray | None = None
+    lengths: np.ndarray | None = None
+
+
+def learn_field(f: Field, column: pl.Series) -> tuple[Fitted, Callable[[], Cells]]:
     """Learn a field from its column in the training rows.
+
+    Returns:
+        What was learned, and what encodes this very column without looking its values up again.
 
     Errors:
         DataError: no training row has a value; a number is not one.
     """
     match f:
         case Numeric():
-            present = as_number(column, f"column {f.column!r} (field {f.name!r})").drop_nulls()
+            number = as_number(column, f"column {f.column!r} (field {f.name!r})")
+            present = number.drop_nulls()
+            _check_present(f, column, len(present))
+            scaled = _fit_numeric(f, present.to_numpy())
+            return scaled, lambda: number_cells(f, scaled, number)
         case Categorical():
-            present = as_text(column).drop_nulls()
+            cells = coded(column)
+            counts = cells.counts()
+            _check_present(f, column, int(counts.sum()))
+            fitted, ids = _fit_texts(f, cells.texts, counts)
+            return fitted, lambda: Cells(cells.look_up(ids, MISSING))
         case Bag() | Sequence():
-            present = as_list(column, f.separator).list.explode(empty_as_null=True).drop_nulls()
-    if present.is_empty():
-        raise DataError(
-            f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null or empty in all "
-            f"{len(column)} training rows; remove the field from the schema or fill the column"
-        )
-    if isinstance(f, Numeric):
-        return _fit_numeric(f, present.to_numpy())
-    if f.hash_buckets is not None:
-        return Hashing(buckets=f.hash_buckets)
-    counts = present.rename("text").value_counts(name="n").sort(["n", "text"], descending=[True, False])
-    kept = counts.filter(pl.col("n") >= f.min_count)
-    return Vocabulary(values=tuple(kept.get_column("text").to_list()), rare=counts.height - kept.height)
+            cells = code_texts(as_list(column, f.separator).list.explode(empty_as_null=True))
+            counts = cells.counts()
+            _check_present(f, column, int(counts.sum()))
+            several, _ = _fit_texts(f, cells.texts, counts)
+            return several, lambda: bag_cells(f, several, column)
 
 
-def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Encode a bag or sequence column; a sequence keeps its newest `max_length` values, in order.
+def single_cells(f: Field, fitted: Fitted, column: pl.Series, first_row: int = 0) -> Cells:
+    """Encode a column of one value a cell; errors count its rows from `first_row`.
 
-    Shape:
-        ids: [M] int32, local row ids of all cells, one cell after another; an empty cell holds the one id `missing`.
-        lengths: [N] int64, how many ids each cell has, at least 1.
+    Errors:
+        DataError: a number is not one.
     """
+    if isinstance(fitted, (Scaling, Bins)):
+        what = f"column {f.column!r} (field {f.name!r})"
+        return number_cells(f, fitted, as_number(column, what, first_row=first_row))
+    if column.dtype == pl.String:
+        return Cells(fitted.ids(as_text(column)))
+    cells = coded(column)
+    return Cells(cells.look_up(fitted.ids(cells.texts), MISSING))
+
+
+def number_cells(f: Field, fitted: Scaling | Bins, number: pl.Series) -> Cells:
+    """Encode numbers, null where missing (see `as_number`)."""
+    given = number.fill_null(float("nan")).to_numpy()
+    if isinstance(fitted, Bins):
+        return Cells(fitted.ids(given))
+    absent = np.isnan(given)
+    fill = 1.0 if isinstance(f, Numeric) and f.missing == "vector" else 0.0
+    scaled = np.where(absent, fill, fitted.values(given)).astype(np.float32)
+    return Cells(np.where(absent, np.int32(MISSING), np.int32(1)), numbers=scaled)
+
+
+def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> Cells:
+    """Encode a bag or sequence column; a sequence keeps its newest `max_length` values, in order."""
     known = _distinct_ids(f, fitted, column)
     lists = as_list(column, f.separator) if known is None else column
     if isinstance(f, Sequence):
@@ -163,9 +210,9 @@ def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series
     lengths = np.maximum(lists.list.len().fill_null(0).to_numpy().astype(np.int64), 1)
     flat = lists.list.explode(empty_as_null=True)
     if known is None:
-        return fitted.ids(flat), lengths
+        return Cells(fitted.ids(flat), lengths=lengths)
     ids = flat.to_frame("value").join(known, on="value", how="left", maintain_order="left").get_column("id")
-    return ids.fill_null(MISSING).to_numpy(), lengths
+    return Cells(ids.fill_null(MISSING).to_numpy(), lengths=lengths)
 
 
 def _distinct_ids(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> pl.DataFrame | None:
@@ -180,6 +227,28 @@ def _distinct_ids(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Se
     if (texts.list.len() == 0).any():
         return None
     return pl.DataFrame([value, pl.Series("id", fitted.ids(texts.list.first()))])
+
+
+def _check_present(f: Field, column: pl.Series, present: int) -> None:
+    if not present:
+        raise DataError(
+            f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null or empty in all "
+            f"{len(column)} training rows; remove the field from the schema or fill the column"
+        )
+
+
+def _fit_texts(
+    f: Categorical | Bag | Sequence, texts: pl.Series, counts: np.ndarray
+) -> tuple[Vocabulary | Hashing, np.ndarray]:
+    """What is learned of different texts [K] that are seen `counts` times [K], and the local row id of each [K]."""
+    if f.hash_buckets is not None:
+        hashing = Hashing(buckets=f.hash_buckets)
+        return hashing, hashing.ids(texts)
+    seen = pl.DataFrame({"text": texts, "n": counts}).with_row_index("code").filter(pl.col("n") > 0)
+    kept = seen.filter(pl.col("n") >= f.min_count).sort(["n", "text"], descending=[True, False])
+    ids = np.full(len(texts), UNKNOWN, dtype=np.int32)
+    ids[kept.get_column("code").to_numpy()] = np.arange(2, kept.height + 2, dtype=np.int32)
+    return Vocabulary(values=tuple(kept.get_column("text").to_list()), rare=seen.height - kept.height), ids
 
 
 def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:

@@ -84,7 +84,7 @@ def read_labels(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: b
     targets = [_target(frame.get_column(label.column), keep, label) for label in labels]
     # One label's targets stay a vector: nothing that takes a single label need know of several.
     y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
-    return LabelledRows(frame.filter(keep), y, dropped)
+    return LabelledRows(frame.filter(keep) if dropped else frame, y, dropped)
 
 
 def _check_values(text: pl.Series, keep: pl.Series, label: Label, *, all_negative: bool) -> None:

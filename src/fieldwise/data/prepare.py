@@ -3,14 +3,15 @@
 In this order: label, split, histories, negatives, encoder.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.columns import as_text
+from fieldwise.data.coded import coded
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder, check_table
 from fieldwise.data.history import HistorySettings, add_histories, check_history
@@ -28,11 +29,16 @@ PARTS = ("train", "valid", "test")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The rows of one part: as they came, encoded, and the group of each (or None)."""
+    """The rows of one part: as they came (or what reads them), encoded, and the group of each (or None)."""
 
-    frame: pl.DataFrame
+    rows: pl.DataFrame | Callable[[], pl.DataFrame]
     table: EncodedTable
     group: np.ndarray | None
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The rows as they came; those of the cache are read when they are first asked for."""
+        return self.rows if isinstance(self.rows, pl.DataFrame) else self.rows()
 
     @property
     def y(self) -> np.ndarray:
@@ -107,7 +113,7 @@ def prepare(
     return Prepared(
         encoder=encoded.encoder,
         counts={"dropped_by_label": rows.dropped, **encoded.counts},
-        unseen={name: encoded.encoder.unseen(encoded.parts[name].frame) for name in PARTS if name != "train"},
+        unseen={name: encoded.encoder.unseen_in(encoded.parts[name].table) for name in PARTS if name != "train"},
         **encoded.parts,
     )
 
@@ -158,11 +164,9 @@ def encode_parts(
         frames, targets = _with_negatives(frames, targets, schema, negatives, seed)
         counts["negatives_drawn"] = sum(map(len, targets.values())) - before
     _check_classes(targets, schema)
-    encoder = Encoder.fit(frames["train"], schema)
-    parts = {
-        name: Part(part, encoder.transform(part, y=targets[name]), group_codes(part, schema))
-        for name, part in frames.items()
-    }
+    encoder, train = Encoder.fit_transform(frames["train"], schema, y=targets["train"])
+    tables = {name: train if name == "train" else encoder.transform(f, y=targets[name]) for name, f in frames.items()}
+    parts = {name: Part(part, tables[name], group_codes(part, schema)) for name, part in frames.items()}
     counts.update({f"{name}_rows": part.height for name, part in frames.items()})
     return EncodedParts(encoder=encoder, parts=parts, counts=counts)
 
@@ -175,9 +179,9 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     """
     if schema.group is None or schema.group not in frame.columns:
         return None
-    rank = as_text(frame.get_column(schema.group)).rank("dense")
-    absent = rank.is_null().to_numpy()
-    codes: np.ndarray = rank.fill_null(0).to_numpy().astype(np.int64)
+    cells = coded(frame.get_column(schema.group))
+    codes = cells.look_up(cells.texts.rank("dense").to_numpy().astype(np.int64), 0)
+    absent = codes == 0
     codes[absent] = codes.max(initial=0) + 1 + np.arange(absent.sum())
     return codes
 

@@ -1,25 +1,23 @@
 """Tables in and out: files of the usual kinds and frames of the usual libraries become polars DataFrames."""
 
-import gzip
 from collections import Counter
-from collections.abc import Callable, Iterable
-from io import BytesIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
 from fieldwise.data.bytesource import ByteSource, open_source
 from fieldwise.data.delimited import read_delimited
+from fieldwise.data.kinds import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.data.libfm import read_libfm
+from fieldwise.data.writing import TableWriter
 from fieldwise.errors import DataError, MissingExtraError
-from fieldwise.files import write_atomically
 
-__all__ = ["as_table", "write_table"]
+__all__ = ["SlicedTable", "as_table", "write_table"]
 
-_TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": None}
-_PARQUET = (".parquet", ".pq")
-_ARROW = (".arrow", ".feather", ".ipc")
+T = TypeVar("T")
+
 _KINDS = "csv, tsv, tab, txt and libfm (each also .gz), parquet, arrow, feather, ipc"
 
 
@@ -73,49 +71,70 @@ def write_table(frame: pl.DataFrame, path: str | Path) -> None:
     Errors:
         DataError: unknown suffix, a column that delimited text cannot hold, a full disk.
     """
-    path = Path(path)
-    suffix, packed = _suffix(path)
-    buffer = BytesIO()
-    if _TEXT.get(suffix) is not None:
-        nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
-        if nested:
-            raise DataError(
-                f"delimited text holds one value a cell, but column {nested[0]!r} holds {frame.schema[nested[0]]}; "
-                f"write {path.name} as parquet, or join the column's values into text"
-            )
-        frame.write_csv(buffer, separator=_TEXT[suffix] or ",")
-        content = gzip.compress(buffer.getvalue(), mtime=0) if packed else buffer.getvalue()
-    elif suffix in _PARQUET and not packed:
-        frame.write_parquet(buffer)
-        content = buffer.getvalue()
-    elif suffix in _ARROW and not packed:
-        frame.write_ipc(buffer)
-        content = buffer.getvalue()
-    else:
-        kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
-        raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
-    write_atomically(path, content)
+    with TableWriter(Path(path)) as writer:
+        writer.add(frame)
 
 
-def _suffix(path: Path) -> tuple[str, bool]:
-    packed = path.suffix.lower() == ".gz"
-    return (Path(path.stem) if packed else path).suffix.lower(), packed
+class SlicedTable:
+    """A table file's rows in slices, in their order.
+
+    Parquet and Arrow files are read as they are needed, and of their columns only those that are asked for. Text is
+    read whole, since all of a column's values decide its type.
+
+    Args:
+        path: as of `as_table`.
+        separator: of delimited text.
+        encoding: of delimited text.
+
+    After construction:
+        empty: the table without its rows: names and types of all columns.
+
+    Errors:
+        DataError: as `as_table`.
+    """
+
+    def __init__(self, path: Path, *, separator: str | None = None, encoding: str = "utf-8") -> None:
+        suffix, packed = suffix_of(path)
+        self._path, self._kind = path, "Parquet" if suffix in PARQUET else "Arrow IPC"
+        self._rows: pl.DataFrame | pl.LazyFrame
+        if not packed and suffix in PARQUET:
+            self._rows = _binary(path, self._kind, lambda: pl.scan_parquet(path, glob=False))
+        elif not packed and suffix in ARROW and not _binary(path, self._kind, lambda: _is_stream(path)):
+            self._rows = _binary(path, self._kind, lambda: pl.scan_ipc(path, glob=False))
+        else:
+            self._rows = as_table(path, separator=separator, encoding=encoding)
+        self.empty = _binary(path, self._kind, self._rows.collect_schema).to_frame()
+
+    def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
+        """All rows with these columns, at most `rows` rows at once.
+
+        Errors:
+            DataError: the file breaks off.
+        """
+        if isinstance(self._rows, pl.DataFrame):
+            wanted = self._rows.select(columns)
+            yield from (wanted.slice(start, rows) for start in range(0, wanted.height, rows))
+            return
+        lazy = self._rows.select(columns)
+        batches = _binary(self._path, self._kind, lambda: lazy.collect_batches(chunk_size=rows, maintain_order=True))
+        while (batch := _binary(self._path, self._kind, lambda: next(batches, None))) is not None:
+            yield batch
 
 
 def _from_path(path: Path, separator: str | None, encoding: str) -> pl.DataFrame:
-    suffix, packed = _suffix(path)
-    if suffix in _TEXT:
+    suffix, packed = suffix_of(path)
+    if suffix in TEXT:
         source = open_source(path, encoding)
-        default = _TEXT[suffix] or _guess_separator(source)
+        default = TEXT[suffix] or _guess_separator(source)
         frame = read_delimited(source, separator=separator or default)
         if frame.width == 1 and separator is None:
             _check_one_column(path, frame.columns[0], default)
         return frame
     if suffix == ".libfm":
         return read_libfm(path)
-    if suffix in _PARQUET and not packed:
+    if suffix in PARQUET and not packed:
         return _binary(path, "Parquet", lambda: pl.read_parquet(path, glob=False))
-    if suffix in _ARROW and not packed:
+    if suffix in ARROW and not packed:
         return _binary(path, "Arrow IPC", lambda: _read_ipc(path))
     raise DataError(f"a table file must be one of {_KINDS}, found the name {path.name!r}; convert or rename it")
 
@@ -135,12 +154,15 @@ def _check_one_column(path: Path, name: str, separator: str) -> None:
 
 
 def _read_ipc(path: Path) -> pl.DataFrame:
+    return pl.read_ipc_stream(path) if _is_stream(path) else pl.read_ipc(path)
+
+
+def _is_stream(path: Path) -> bool:
     with path.open("rb") as file:
-        is_stream = file.read(6) != b"ARROW1"
-    return pl.read_ipc_stream(path) if is_stream else pl.read_ipc(path)
+        return file.read(6) != b"ARROW1"
 
 
-def _binary(path: Path, kind: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+def _binary(path: Path, kind: str, read: Callable[[], T]) -> T:
     if not path.is_file():
         raise DataError(f"the file {path} does not exist; check the path")
     if path.stat().st_size == 0:

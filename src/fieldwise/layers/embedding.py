@@ -6,9 +6,9 @@ R rows of the shared table.
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fieldwise.layout import Batch, Layout
+from fieldwise.ops.rows import gather_rows
 
 __all__ = ["FieldEmbedding", "FirstOrder"]
 
@@ -29,6 +29,9 @@ class FieldEmbedding(nn.Module):
     Shape:
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
 
+    `sparse` tells how the table's gradient comes: False as a tensor [R, D], True as a sparse one of the rows that were
+    read, for `fieldwise.training.optimizers.LazyTables`. Training sets it.
+
     >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
     >>> none = torch.empty(0)
     >>> embedding(Batch(torch.tensor([[0, 3], [2, 6]]), torch.empty(2, 0), none.long(), none.long(), none)).shape
@@ -44,6 +47,7 @@ class FieldEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
         nn.init.normal_(self.weight, std=std)
         self.by_field = by_field
+        self.sparse = False
         bags = layout.positions(kind="bag")
         singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
         value_positions = [s for s, i in enumerate(singles) if layout.fields[i].kind == "value"]
@@ -59,7 +63,7 @@ class FieldEmbedding(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The vectors of the fields [B, F, D]."""
-        x_BSD = F.embedding(batch.ids, self.weight)
+        x_BSD = self.rows(batch.ids)
         if self.has_values:
             factors_BS = x_BSD.new_ones(batch.ids.shape)
             factors_BS = factors_BS.index_copy(1, self.value_positions, batch.values.to(x_BSD.dtype))
@@ -69,8 +73,12 @@ class FieldEmbedding(nn.Module):
         x_BFD = torch.cat([x_BSD, self._pool(batch)], 1)
         return x_BFD.index_select(1, self.order) if self.reorders else x_BFD
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """The table's rows by id: [*] -> [*, D]."""
+        return gather_rows(self.weight, ids, sparse=self.sparse)
+
     def _pool(self, batch: Batch) -> Tensor:
-        v_ND = F.embedding(batch.bag_ids, self.weight)
+        v_ND = self.rows(batch.bag_ids)
         rows, dim = batch.ids.shape[0], self.weight.shape[1]
         zeros_MD = v_ND.new_zeros(rows * self.num_bags, dim)
         summed_MD = greatest_MD = zeros_MD

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers.mlp import linear
 from fieldwise.ops import max_sim
+from fieldwise.ops.stored_items import StoredItems
 
 __all__ = ["FEBlock"]
 
@@ -68,3 +69,8 @@ class FEBlock(nn.Module):
         """The logit [B]: the sum of the levels' MaxSim scores."""
         # MaxSim sums over user heads, so the heads of all levels stand in one row and are scored at once.
         return max_sim(user_BLHP.flatten(1, 2), item_BKP)
+
+    @staticmethod
+    def score_stored(user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
+        """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
+        return items.scores(user_BLHP.flatten(1, 2), rows)

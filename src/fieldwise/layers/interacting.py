@@ -3,18 +3,22 @@
 Letters: B batch, F fields, D size of a field's vector, H heads, A attention size of all heads together.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fieldwise.layers.mlp import linear
 from fieldwise.ops import field_attention
+from fieldwise.ops.candidates import field_attention_candidates
+from fieldwise.ops.interacting import Norm, finish_interacting, interacting
+from fieldwise.ops.interacting import Residual as OpResidual
 
 __all__ = ["InteractingLayer", "Norm", "Residual"]
 
 Residual = Literal["projected", "where_sizes_differ", "none"]
-Norm = Literal["none", "before_relu", "after_relu"]
 
 
 class InteractingLayer(nn.Module):
@@ -76,27 +80,70 @@ class InteractingLayer(nn.Module):
 
     def forward(self, x_BFD: Tensor) -> Tensor:
         """The fields' new vectors [B, F, A]."""
-        return self.attend(x_BFD)[0]
+        if self.output is None:
+            identity: OpResidual = "none" if self.residual == "none" else "identity"
+            return self._interact(x_BFD, self.parts, "projected" if self.projects_residual else identity, ends=True)
+        y_BFA = self._interact(x_BFD, 3, "none", ends=False)
+        if not self.projects_residual:
+            return self._finish(y_BFA, x_BFD, ())
+        weight_AD, bias_A = self._rows(slice(-self.output.in_features, None))
+        residual_BFA = F.linear(x_BFD, weight_AD, bias_A)
+        return self._finish(y_BFA, x_BFD, [torch.relu(residual_BFA) if self.relu_on_projections else residual_BFA])
 
     def attend(self, x_BFD: Tensor) -> tuple[Tensor, Tensor]:
         """The fields' new vectors [B, F, A] and the attention weights [B, H, F, F]."""
-        projected = self.projection(x_BFD)
-        if self.relu_on_projections:
-            projected = torch.relu(projected)
-        q, k, v, *rest = projected.chunk(self.parts, 2)
+        q, k, v, *rest = self._project(x_BFD)
         y_BFA, weights_BHFF = field_attention(
             q, k, v, heads=self.heads, scale=self.scale, dropout=self.dropout, training=self.training
         )
+        return self._finish(y_BFA, x_BFD, rest), weights_BHFF
+
+    def forward_candidates(self, x_CD: Tensor, x_NID: Tensor) -> Tensor:
+        """The new vectors [N, C + I, A] of a context's fields [C, D] and, after them, of its candidates' [N, I, D].
+
+        The context's projections, and the scores of its fields among themselves, are computed once; without dropout.
+        """
+        q_CA, k_CA, v_CA, *residual_CA = self._project(x_CD)
+        q_NIA, k_NIA, v_NIA, *residual_NIA = self._project(x_NID)
+        y_NCA, y_NIA = field_attention_candidates(
+            (q_CA, k_CA, v_CA), (q_NIA, k_NIA, v_NIA), heads=self.heads, scale=self.scale
+        )
+        return torch.cat([self._finish(y_NCA, x_CD, residual_CA), self._finish(y_NIA, x_NID, residual_NIA)], 1)
+
+    def _project(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Q, K, V and, where it is projected, the residual."""
+        projected = self.projection(x)
+        return (torch.relu(projected) if self.relu_on_projections else projected).chunk(self.parts, -1)
+
+    def _finish(self, y: Tensor, x: Tensor, residual: Sequence[Tensor]) -> Tensor:
+        """What follows the joined heads y: output projection, residual, normalization and ReLU, where there are any."""
         if self.output is not None:
-            y_BFA = self.output(y_BFA)
-        if self.projects_residual:
-            y_BFA = y_BFA + rest[0]
-        elif self.residual != "none":
-            y_BFA = y_BFA + x_BFD
-        if self.norm is not None and self.norm_place == "before_relu":
-            y_BFA = self.norm(y_BFA)
-        if self.output_relu:
-            y_BFA = torch.relu(y_BFA)
-        if self.norm is not None and self.norm_place == "after_relu":
-            y_BFA = self.norm(y_BFA)
-        return y_BFA, weights_BHFF
+            y = self.output(y)
+        added = residual[0] if residual else None if self.residual == "none" else x
+        return finish_interacting(y, added, *self._normed(), norm=self.norm_place, output_relu=self.output_relu)
+
+    def _interact(self, x_BFD: Tensor, parts: int, residual: OpResidual, *, ends: bool) -> Tensor:
+        """The op with the first parts of the projections; `ends`: with norm and ReLU."""
+        rows = self.projection.out_features // self.parts * parts
+        return interacting(
+            x_BFD,
+            *self._rows(slice(rows)),
+            *(self._normed() if ends else (None, None)),
+            heads=self.heads,
+            residual=residual,
+            norm=self.norm_place if ends else "none",
+            relu_on_projections=self.relu_on_projections,
+            scale=self.scale,
+            output_relu=self.output_relu and ends,
+            dropout=self.dropout,
+            training=self.training,
+        )
+
+    def _rows(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """Some rows of the projections' weight and bias."""
+        bias = self.projection.bias
+        return self.projection.weight[rows], None if bias is None else bias[rows]
+
+    def _normed(self) -> tuple[Tensor | None, Tensor | None]:
+        """LayerNorm's factor and summand."""
+        return (None, None) if self.norm is None else (self.norm.weight, self.norm.bias)

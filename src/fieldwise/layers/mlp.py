@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
+from fieldwise.layers.dropout import Dropout
+
 __all__ = ["MLP", "hidden_layers", "linear"]
 
 
@@ -47,7 +49,7 @@ def hidden_layers(
     layers = []
     for before, after in itertools.pairwise((inputs, *hidden)):
         norm = [nn.BatchNorm1d(after)] if batch_norm else []
-        drop = [nn.Dropout(dropout)] if dropout else []
+        drop = [Dropout(dropout)] if dropout else []
         layers.append(nn.Sequential(linear(before, after), *norm, activation(after), *drop))
     return layers
 

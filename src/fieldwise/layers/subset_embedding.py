@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fieldwise.layout import Batch, Layout
+from fieldwise.ops.rows import gather_rows
 
 __all__ = ["SubsetEmbedding"]
 
@@ -76,7 +76,7 @@ class SubsetEmbedding(nn.Module):
         """The chosen fields' vectors [B, C, D]."""
         parts = []
         if self.has_singles:
-            x_BSD = F.embedding(batch.ids.index_select(1, self.columns) - self.shifts, self.weight)
+            x_BSD = gather_rows(self.weight, batch.ids.index_select(1, self.columns) - self.shifts)
             ones = x_BSD.new_ones(batch.ids.shape)
             factors = ones.index_copy(1, self.value_positions, batch.values.to(x_BSD.dtype))
             parts.append(x_BSD * factors.index_select(1, self.columns).unsqueeze(2))
@@ -87,7 +87,7 @@ class SubsetEmbedding(nn.Module):
     def _pool(self, batch: Batch) -> Tensor:
         """All bags [B, G, D]: those that are not chosen hold what nobody reads."""
         shift_N = self.bag_shifts.index_select(0, batch.bag_segments % self.num_bags)
-        v_ND = F.embedding((batch.bag_ids - shift_N).clamp(0, self.weight.shape[0] - 1), self.weight)
+        v_ND = gather_rows(self.weight, (batch.bag_ids - shift_N).clamp(0, self.weight.shape[0] - 1))
         rows, dim = batch.ids.shape[0], self.weight.shape[1]
         zeros_MD = v_ND.new_zeros(rows * self.num_bags, dim)
         weighted_ND = v_ND * batch.bag_weights.to(v_ND.dtype).unsqueeze(1)

@@ -14,8 +14,10 @@ from torch.nn import functional as F
 from fieldwise.layers import FieldEmbedding, FirstOrder, PairAttention
 from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
+from fieldwise.models.candidates import Part, first_order_candidates
 from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_positive, check_shares
 from fieldwise.models.variants import choices
+from fieldwise.ops.candidates import pair_attention_candidates
 
 __all__ = ["AFM", "AFMNetwork"]
 
@@ -163,6 +165,12 @@ class AFMNetwork(nn.Module):
         pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
         logit_B: Tensor = self.first_order(batch) + torch.mv(pooled_BD, self.p)
         return logit_B
+
+    def score_candidates(self, context: Part, candidates: Part) -> Tensor:
+        """Logits [N]; the pairs inside the context are attended to once."""
+        x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
+        pooled_ND = pair_attention_candidates(x_CD, x_NID, self.attention.W, self.attention.b, self.attention.h)
+        return first_order_candidates(self.first_order, context, candidates) + torch.mv(pooled_ND, self.p)
 
     def pair_weights(self, batch: Batch) -> Tensor:
         """The attention weights of every row's pairs [B, P]."""

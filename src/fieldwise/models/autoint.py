@@ -14,6 +14,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder, InteractingLayer, linear
 from fieldwise.layers.interacting import Norm, Residual
 from fieldwise.layout import Batch, Layout
+from fieldwise.models.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.models.checks import (
     check_at_least,
     check_choice,
@@ -28,6 +29,8 @@ from fieldwise.models.variants import choices
 __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
 Variant = Literal["paper", "authors", "fuxictr", "transformer"]
+
+CANDIDATES_AT_ONCE = 128  # so that what one layer writes is in cache for the next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +249,31 @@ class AutoIntNetwork(nn.Module):
         if self.first_order is not None:
             logit_B = logit_B + self.first_order(batch)
         return logit_B
+
+    def score_candidates(self, context: Part, candidates: Part) -> Tensor:
+        """Logits [N]; the context's share of the first layer, and of the MLP's first layer, is computed once."""
+        x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
+        y_CD, y_NID = x_CD, x_NID
+        if self.field_vectors is not None:
+            y_CD = x_CD + self.field_vectors[context.side.positions, :]
+            y_NID = x_NID + self.field_vectors[candidates.side.positions, :]
+        first, *later = self.layers
+        assert isinstance(first, InteractingLayer)
+        # Layers treat all fields alike: they stay in this order, context first, and the head's weights are put in it.
+        order = [*context.side.positions, *candidates.side.positions]
+        weight = self.head.weight.view(1, len(order), -1)[:, order].flatten(1)
+        logits = []
+        for block in torch.split(y_NID, CANDIDATES_AT_ONCE):
+            y_NFA = first.forward_candidates(y_CD, block)
+            for layer in later:
+                y_NFA = layer(y_NFA)
+            logits.append(F.linear(y_NFA.flatten(1), weight, self.head.bias).squeeze(1))
+        logit_N = torch.cat(logits)
+        if self.mlp is not None:
+            logit_N = logit_N + mlp_candidates(self.mlp, x_CD, x_NID, context, candidates).squeeze(1)
+        if self.first_order is not None:
+            logit_N = logit_N + first_order_candidates(self.first_order, context, candidates)
+        return logit_N
 
     def attention_weights(self, batch: Batch) -> list[Tensor]:
         """Every layer's weights [B, H, F, F]: how much each field (third axis) takes from each other (last axis)."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
+from fieldwise.models.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.models.checks import (
     check_at_least,
     check_fields,
@@ -18,6 +19,7 @@ from fieldwise.models.checks import (
     check_sizes,
 )
 from fieldwise.ops import fm_second_order
+from fieldwise.ops.candidates import fm_second_order_candidates
 
 __all__ = ["DeepFM", "DeepFMNetwork"]
 
@@ -87,3 +89,10 @@ class DeepFMNetwork(nn.Module):
         deep_B = self.mlp(x_BFD.flatten(1)).squeeze(1)
         logit_B: Tensor = self.first_order(batch) + fm_second_order(x_BFD) + deep_B
         return logit_B
+
+    def score_candidates(self, context: Part, candidates: Part) -> Tensor:
+        """Logits [N]; the context's sums and its part of the MLP's first layer are computed once."""
+        x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
+        deep_N = mlp_candidates(self.mlp, x_CD, x_NID, context, candidates).squeeze(1)
+        first_N = first_order_candidates(self.first_order, context, candidates)
+        return first_N + fm_second_order_candidates(x_CD, x_NID) + deep_N

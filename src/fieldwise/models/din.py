@@ -9,7 +9,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, linear
@@ -210,12 +209,12 @@ class DINNetwork(nn.Module):
     def attention_weights(self, batch: Batch) -> Tensor:
         """The weight of every value of every bag [N]: in a history a(h_j, c), in other bags the pooling's."""
         row_N, bag_N = batch.bag_segments // self.num_bags, batch.bag_segments % self.num_bags
-        h_ND = F.embedding(batch.bag_ids, self.embedding.weight)
+        h_ND = self.embedding.rows(batch.bag_ids)
         weights_N = batch.bag_weights.to(h_ND.dtype)
         # Every unit sees the values of all bags, since choosing its own would make shapes depend on the data.
         for unit, (bag, candidate) in zip(self.units, self.places, strict=True):
             own_N = bag_N == bag
-            c_BD = F.embedding(batch.ids[:, candidate], self.embedding.weight)
+            c_BD = self.embedding.rows(batch.ids[:, candidate])
             a_N = unit(h_ND, c_BD.index_select(0, row_N), own_N, batch.bag_segments, batch.ids.shape[0] * self.num_bags)
             weights_N = torch.where(own_N, a_N, weights_N)
         return weights_N

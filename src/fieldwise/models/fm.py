@@ -5,12 +5,16 @@ Letters: B batch, F fields, D embedding size, R rows of the shared table.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
+from fieldwise.models.candidates import Part, first_order_candidates
 from fieldwise.models.checks import check_at_least, check_fields, check_positive
 from fieldwise.ops import fm_second_order
+from fieldwise.ops.candidates import fm_second_order_candidates
+from fieldwise.ops.fm import fm_logit
 
 __all__ = ["FM", "FMNetwork"]
 
@@ -62,8 +66,20 @@ class FMNetwork(nn.Module):
     def __init__(self, *, embedding: FieldEmbedding, first_order: FirstOrder) -> None:
         super().__init__()
         self.embedding, self.first_order = embedding, first_order
+        # Categories alone in the layout's order: the logit is read straight from the tables.
+        self.ids_alone = not (embedding.has_values or embedding.num_bags)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
-        logit_B: Tensor = self.first_order(batch) + fm_second_order(self.embedding(batch))
-        return logit_B
+        first = self.first_order
+        lazy = torch.is_grad_enabled() and (self.embedding.sparse or first.embedding.sparse)
+        if self.ids_alone and not lazy:
+            logit_B = fm_logit(self.embedding.weight, first.embedding.weight, batch.ids)
+            return logit_B if first.bias is None else logit_B + first.bias
+        return torch.add(first(batch), fm_second_order(self.embedding(batch)))
+
+    def score_candidates(self, context: Part, candidates: Part) -> Tensor:
+        """Logits [N]; the context's sums are taken once."""
+        x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
+        first_N = first_order_candidates(self.first_order, context, candidates)
+        return first_N + fm_second_order_candidates(x_CD, x_NID)

@@ -23,6 +23,7 @@ from fieldwise.models.checks import (
 )
 from fieldwise.models.tower_losses import contrastive_loss
 from fieldwise.models.variants import choices
+from fieldwise.ops.stored_items import StoredItems
 
 __all__ = ["IntTower", "IntTowerNetwork", "contrastive_loss"]
 
@@ -242,6 +243,11 @@ class IntTowerNetwork(nn.Module):
         """The logit [B] of stored head vectors, row by row."""
         logit_B = self.block.score(user_BLHP, item_BKP)
         return logit_B if self.bias is None else logit_B + self.bias
+
+    def score_stored(self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
+        """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
+        logit_BN = self.block.score_stored(user_BLHP, items, rows)
+        return logit_BN if self.bias is None else logit_BN + self.bias
 
     def _user_heads(self, outputs: list[Tensor]) -> Tensor:
         return self.block.user(outputs[1:] if self.levels == "outputs" else outputs[:-1])

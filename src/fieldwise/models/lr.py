@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
+from fieldwise.models.candidates import Part, first_order_candidates
 from fieldwise.models.checks import check_fields
 
 __all__ = ["LR", "LRNetwork"]
@@ -54,3 +55,7 @@ class LRNetwork(nn.Module):
         """The logit [B]."""
         logit_B: Tensor = self.first_order(batch)
         return logit_B
+
+    def score_candidates(self, context: Part, candidates: Part) -> Tensor:
+        """Logits [N]; the context's sum is taken once."""
+        return first_order_candidates(self.first_order, context, candidates)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.native import NATIVE
+from fieldwise.ops.triton import READY as TRITON_READY
 
 __all__ = ["Face", "Mode", "face_of", "faces_here", "float32_under_autocast", "use_ops"]
 
@@ -78,7 +79,8 @@ def face_of(*tensors: Tensor, triton: bool = False) -> Face:
     if _mode == "plain" or (_mode == "auto" and torch.compiler.is_exporting()):
         return "plain"
     if first.is_cuda:
-        return "triton" if triton and first.dtype == torch.float32 else "plain"
+        single = all(t.is_cuda and t.dtype == torch.float32 for t in tensors)
+        return "triton" if triton and TRITON_READY and single else "plain"
     same = all(t.device.type == "cpu" and t.dtype == first.dtype for t in tensors) and first.dtype in NATIVE_TYPES
     if NATIVE.ready and (same or torch.is_autocast_enabled("cpu")):  # the operators' autocast rule makes them float32
         return "native"

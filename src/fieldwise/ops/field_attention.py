@@ -7,7 +7,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from fieldwise.ops.keep import draw_seeds, keep_factors
 
 __all__ = ["field_attention"]
 
@@ -21,6 +22,7 @@ def field_attention(
     scale: bool = False,
     dropout: float = 0.0,
     training: bool = False,
+    seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`softmax(Q K^T) V` of every head over the fields, heads joined (AutoInt, CIKM 2019, Equations 5 to 7).
 
@@ -32,6 +34,8 @@ def field_attention(
         scale: whether scores are divided by sqrt(A/H).
         dropout: share of the weights dropped before they meet V.
         training: whether dropout is on.
+        seed: of the dropout, one int64; without it, one from PyTorch's global generator. Element `(h * F + f) * F + g`
+            of a row's draws decides about the weight of field g for field f (`fieldwise.ops.keep`).
 
     Shape:
         q_BFA, k_BFA, v_BFA: [B, F, A]; returns [B, F, A] and the weights [B, H, F, F] before dropout, whose last
@@ -47,7 +51,12 @@ def field_attention(
     if scale:
         q_BHFK = q_BHFK * (1.0 / math.sqrt(size // heads))
     a_BHFF = torch.matmul(q_BHFK, _split(k_BFA, heads).transpose(2, 3)).softmax(3)
-    out_BHFK = torch.matmul(F.dropout(a_BHFF, dropout, training), _split(v_BFA, heads))
+    kept_BHFF = a_BHFF
+    if training and dropout > 0:
+        seed = (draw_seeds(1)[0] if seed is None else seed).to(q_BFA.device)
+        keep = keep_factors(seed, batch, heads * fields * fields, dropout, dtype=a_BHFF.dtype)
+        kept_BHFF = a_BHFF * keep.view(a_BHFF.shape)
+    out_BHFK = torch.matmul(kept_BHFF, _split(v_BFA, heads))
     return out_BHFK.transpose(1, 2).reshape(batch, fields, size), a_BHFF
 
 

@@ -1,13 +1,37 @@
-"""The late interaction of two sets of head vectors."""
+"""MaxSim, the late interaction of two sets of head vectors: the plain face, the native one, and the choice.
+
+Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 item heads.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.library import register_autocast, register_autograd, register_fake
 
-__all__ = ["max_sim"]
+from fieldwise.ops.faces import face_of, float32_under_autocast
+from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.operators import OPERATORS, define, implement
+
+__all__ = ["max_sim", "max_sim_plain"]
+
+WORD = 32  # item heads whose wins one number holds
 
 
 def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     """`sum over user heads of max over item heads of <user head, item head>` (IntTower, CIKM 2022, FE-Block).
+
+    The native and Triton faces store no product: they keep, as bits, which item heads reached the maximum of each user
+    head. Every face treats what is special as PyTorch's `amax` does: equal maxima share the gradient equally, and a
+    user head with a NaN among its products gives NaN, and a gradient of NaN to itself and to all item heads of its row.
+    Their gradient cannot be differentiated once more; item heads that lose get none of it even where they are
+    infinite (plain: NaN, as 0 times infinity).
+
+    Args:
+        user_BHP: the users' head vectors.
+        item_BKP: the items'. Under autocast, both are taken as float32.
 
     Shape:
         user_BHP: [B, H, P] head vectors of size P; item_BKP: [B, K, P], K may differ from H; returns [B].
@@ -16,4 +40,85 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     >>> max_sim(user, item)
     tensor([5.])
     """
+    face = face_of(user_BHP, item_BKP, triton=True)
+    if face != "plain" and all((*user_BHP.shape[1:], item_BKP.shape[1])):
+        score_B: Tensor = torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
+        return score_B
+    user_BHP, item_BKP = float32_under_autocast(user_BHP, item_BKP)
+    with torch.autocast(user_BHP.device.type, enabled=False):
+        return max_sim_plain(user_BHP, item_BKP)
+
+
+def max_sim_plain(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
+    """`max_sim` in plain PyTorch, the truth for all faces.
+
+    Shape:
+        as there.
+
+    >>> max_sim_plain(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [3.0]]]))
+    tensor([9.])
+    """
     return torch.bmm(user_BHP, item_BKP.transpose(1, 2)).amax(2).sum(1)
+
+
+define("max_sim(Tensor user, Tensor item) -> (Tensor, Tensor)")
+define("max_sim_backward(Tensor user, Tensor item, Tensor wins, Tensor grad) -> (Tensor, Tensor)")
+
+
+def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores [B] and wins [B, H, W], not filled."""
+    if user.shape[0] != item.shape[0] or user.shape[2] != item.shape[2]:
+        found = f"{list(user.shape)} and {list(item.shape)}"
+        raise ValueError(
+            f"max_sim takes user heads [B, H, P] and item heads [B, K, P], found {found}: B and P must agree"
+        )
+    words = (item.shape[1] + WORD - 1) // WORD
+    return user.new_empty(user.shape[0]), user.new_empty((*user.shape[:2], words), dtype=torch.int32)
+
+
+def _forward(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
+    user, item = user.contiguous(), item.contiguous()
+    outputs = _outputs(user, item)
+    NATIVE.call(f"fw_maxsim_forward_{_name(user)}", _sizes(user, item), *(pointer(t) for t in (user, item, *outputs)))
+    return outputs
+
+
+def _backward(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+    user, item, wins, grad = (t.contiguous() for t in inputs)
+    grads = torch.empty_like(user), torch.empty_like(item)
+    operands = [pointer(t) for t in (user, item, wins, grad, *grads)]
+    NATIVE.call(f"fw_maxsim_backward_{_name(user)}", _sizes(user, item), *operands)
+    return grads
+
+
+def _sizes(user: Tensor, item: Tensor) -> Any:
+    return (ctypes.c_int64 * 4)(*user.shape[:2], *item.shape[1:])
+
+
+def _name(user: Tensor) -> str:
+    return "float" if user.dtype == torch.float32 else "double"
+
+
+def _fake_backward(user: Tensor, item: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+    return user.new_empty(user.shape), item.new_empty(item.shape)
+
+
+def _set_up(ctx: Any, inputs: Sequence[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs, output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return None, None
+    grads: tuple[Tensor, Tensor] = torch.ops.fieldwise.max_sim_backward(*ctx.saved_tensors, grad)
+    return grads
+
+
+implement("max_sim", _forward)
+implement("max_sim_backward", _backward)
+register_fake("fieldwise::max_sim", _outputs, lib=OPERATORS)
+register_fake("fieldwise::max_sim_backward", _fake_backward, lib=OPERATORS)
+register_autograd("fieldwise::max_sim", _differentiate, setup_context=_set_up, lib=OPERATORS)
+register_autocast("fieldwise::max_sim", "cpu", torch.float32, lib=OPERATORS)

@@ -1,9 +1,8 @@
 """The training loop: steps, evaluations, early stopping, the best weights restored."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,7 +11,9 @@ from torch import Tensor, nn
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.layout import Batch
+from fieldwise.training.forward import Forward, HasAuxiliaryLoss
 from fieldwise.training.objective import Objective, evaluate
+from fieldwise.training.optimizers import run_optimizer
 from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.progress import Progress, Silent
 from fieldwise.training.settings import TrainingSettings
@@ -20,15 +21,6 @@ from fieldwise.training.settings import TrainingSettings
 __all__ = ["Evaluation", "FitResult", "HasAuxiliaryLoss", "fit"]
 
 HIGHER_IS_BETTER = {"auc": True, "gauc": True, "logloss": False, "rmse": False, "mae": False, "loss": False}
-
-
-@runtime_checkable
-class HasAuxiliaryLoss(Protocol):
-    """A network with a loss of its own beside that on the logit, such as IntTower's contrastive regularization."""
-
-    def forward_with_auxiliary(self, batch: Batch, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Logit [B] and a scalar that is added to the mean loss; with T labels [B, T] and one number a label [T]."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +120,10 @@ class _Run:
         self.monitor = _monitor(settings, objective, valid_group is not None)
         _check_batch_norm(network, len(train), settings.batch_size)
         _check_own_loss(network, objective)
+        self.optimizer = run_optimizer(network, settings)  # first: it decides which tables carry their own L2
         self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
-        self.optimizer = _optimizer(network, settings)
+        self.forward = Forward(network, settings)
+        self.parameters = list(network.parameters())
         self.order = torch.Generator().manual_seed(seed)
         self.history: list[Evaluation] = []
         self.best: tuple[Evaluation, dict[str, Tensor]] | None = None
@@ -191,19 +185,14 @@ class _Run:
         return False
 
     def _step(self, batch: Batch, y: Tensor) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
-        if isinstance(self.network, HasAuxiliaryLoss):
-            logit, auxiliary = self.network.forward_with_auxiliary(batch, y)
-            data_loss = self.objective.loss(logit, y)
-            total = data_loss + self.objective.weighted(auxiliary)
-        else:
-            data_loss = self.objective.loss(self.network(batch), y)
-            total = data_loss
-        if self.penalty:
-            total = total + self.penalty(batch)
+        for parameter in self.parameters:
+            parameter.grad = None
+        logit, own_loss = self.forward(batch, y)
+        data_loss = self.objective.loss(logit, y)
+        total = data_loss if own_loss is None else data_loss + self.objective.weighted(own_loss)
         total.backward()  # type: ignore[no-untyped-call]
-        if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip_norm)
+        if self.penalty:
+            self.penalty.add_gradients(batch)
         self.optimizer.step()
         return data_loss.detach()
 
@@ -273,15 +262,3 @@ def _check_own_loss(network: nn.Module, objective: Objective) -> None:
     if names and "regression" in (o.task for o in (objective, *objective.more.values())):
         ask = " and ".join(f"model.{name} = 0" for name in names)
         raise ConfigError(f"the model has a loss of its own for binary labels, but a label is a regression: set {ask}")
-
-
-def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    parameters = list(network.parameters())
-    make: dict[str, Callable[[], torch.optim.Optimizer]] = {
-        "adam": lambda: torch.optim.Adam(parameters, lr=settings.learning_rate, fused=True),
-        "adagrad": lambda: torch.optim.Adagrad(
-            parameters, lr=settings.learning_rate, initial_accumulator_value=settings.adagrad_accumulator, fused=True
-        ),
-        "sgd": lambda: torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, fused=True),
-    }
-    return make[settings.optimizer]()

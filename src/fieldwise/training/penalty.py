@@ -12,7 +12,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
 
-__all__ = ["L2Penalty"]
+__all__ = ["L2Penalty", "l2_strengths"]
 
 
 class L2Penalty:
@@ -21,7 +21,8 @@ class L2Penalty:
     Args:
         network: whose parameters the names mean.
         strengths: by parameter name or shell pattern; where several fit, the first counts.
-        rows: embedding tables count `all` rows, or only the distinct ones `touched` by the batch.
+        rows: embedding tables count `all` rows, or only the distinct ones `touched` by the batch. A table whose
+            gradient is sparse (`FieldEmbedding.sparse`) is left out: its optimizer adds L2 to the rows that it moves.
 
     Errors:
         ConfigError: a pattern that fits no parameter.
@@ -29,16 +30,13 @@ class L2Penalty:
 
     def __init__(self, network: nn.Module, strengths: Mapping[str, float], rows: Literal["all", "touched"]) -> None:
         tables = {id(module.weight) for module in network.modules() if isinstance(module, FieldEmbedding)}
+        lazy = {id(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding) and m.sparse}
         parameters = dict(network.named_parameters())
-        for pattern in strengths:
-            if not any(fnmatchcase(name, pattern) for name in parameters):
-                hint = nearest(pattern, parameters)
-                raise ConfigError(f"l2 names parameter {pattern!r}, which the model has not: {hint}")
         self._whole: list[tuple[Tensor, float]] = []
         self._touched: list[tuple[Tensor, float]] = []
-        for name, parameter in parameters.items():
-            strength = next((s for pattern, s in strengths.items() if fnmatchcase(name, pattern)), 0.0)
-            if strength == 0.0:
+        for name, strength in l2_strengths(network, strengths).items():
+            parameter = parameters[name]
+            if strength == 0.0 or id(parameter) in lazy:
                 continue
             by_row = rows == "touched" and id(parameter) in tables
             (self._touched if by_row else self._whole).append((parameter, strength))
@@ -53,3 +51,35 @@ class L2Penalty:
             rows = torch.unique(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))
             terms += [0.5 * strength * p[rows.long()].square().sum() for p, strength in self._touched]
         return torch.stack(terms).sum()
+
+    @torch.no_grad()
+    def add_gradients(self, batch: Batch) -> None:
+        """Add the penalty's gradient to the parameters': what autograd makes of it, in one pass and in place."""
+        for p, strength in self._whole:
+            if p.grad is None:
+                p.grad = strength * p
+            else:
+                p.grad.add_(p, alpha=strength)
+        if self._touched:
+            rows = torch.unique(torch.cat([batch.ids.reshape(-1), batch.bag_ids])).long()
+            for p, strength in self._touched:
+                if p.grad is None:
+                    p.grad = torch.zeros_like(p)
+                p.grad.index_add_(0, rows, p[rows], alpha=strength)
+
+
+def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:
+    """The strength of every parameter by name, 0 where no pattern fits; of several patterns the first counts.
+
+    Errors:
+        ConfigError: a pattern that fits no parameter.
+
+    >>> l2_strengths(nn.Linear(1, 1), {"w*": 0.5})
+    {'weight': 0.5, 'bias': 0.0}
+    """
+    names = [name for name, _ in network.named_parameters()]
+    for pattern in strengths:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            hint = nearest(pattern, names)
+            raise ConfigError(f"l2 names parameter {pattern!r}, which the model has not: {hint}")
+    return {name: next((s for p, s in strengths.items() if fnmatchcase(name, p)), 0.0) for name in names}

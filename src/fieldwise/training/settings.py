@@ -17,8 +17,12 @@ class TrainingSettings:
     """Settings of one training run.
 
     Args:
-        optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011) or `sgd`.
+        optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011), `rowwise_adagrad` (Mudigere et al., 2022:
+            Adagrad with one number a row of an embedding table, other parameters as `adagrad`) or `sgd`.
         learning_rate: at the start.
+        embedding_update: whether a step moves all rows of an embedding table (`dense`) or those of its batch alone
+            (`lazy`). They differ for `adam`, whose other rows then wait, and need `momentum` 0 and no L2 over all rows;
+            `docs/training.md` has it in full. `auto` is lazy for large tables where both give the same numbers.
         momentum: of `sgd`.
         adagrad_accumulator: the sum of squared gradients that `adagrad` starts with.
         batch_size: rows a step; a last batch of one row joins the one before.
@@ -26,6 +30,10 @@ class TrainingSettings:
         l2: strength by parameter name or pattern (`attention.W`, `embedding.*`): adds strength / 2 * sum of squares to
             the mean loss of every step. A pattern that fits no parameter is an error.
         l2_rows: for embedding tables the sum runs over `all` rows, or over the distinct rows `touched` by the batch.
+        precision: of the forward pass and its gradients: `bfloat16` multiplies matrices in 16 bits (weights, optimizer
+            and loss stay float32), which pays where the processor has instructions for it.
+        compile: whether `torch.compile` translates the network for training, which takes a C++ compiler and up to a
+            minute at the start.
         clip_norm: gradients are scaled down to at most this norm over all parameters.
         monitor: validation metric of the main label that decides; `auc` for binary and `rmse` for regression, where
             left out. `loss` decides by all labels: their validation losses, summed by their weights.
@@ -37,14 +45,17 @@ class TrainingSettings:
         min_improvement: a metric is better only where it is better by more than this.
     """
 
-    optimizer: Literal["adam", "adagrad", "sgd"] = "adam"
+    optimizer: Literal["adam", "adagrad", "rowwise_adagrad", "sgd"] = "adam"
     learning_rate: float = 1e-3
+    embedding_update: Literal["auto", "dense", "lazy"] = "auto"
     momentum: float = 0.0
     adagrad_accumulator: float = 0.0
     batch_size: int = 1024
     epochs: int = 30
     l2: dict[str, float] = field(default_factory=dict)
     l2_rows: Literal["all", "touched"] = "all"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False
     clip_norm: float | None = None
     monitor: Monitor | None = None
     evaluations_per_epoch: int = 1
@@ -64,6 +75,11 @@ class TrainingSettings:
                 raise ConfigError(f"{name} must be finite, found {value}")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate must be positive, found {self.learning_rate}")
+        if self.optimizer == "rowwise_adagrad" and self.embedding_update == "dense":
+            raise ConfigError(
+                "optimizer = 'rowwise_adagrad' moves the rows of a batch alone, found embedding_update = 'dense': set "
+                "'auto', or optimizer = 'adagrad'"
+            )
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ConfigError(f"clip_norm must be positive, found {self.clip_norm}")
         if not 0 < self.plateau_factor <= 1:

@@ -1,0 +1,41 @@
+"""Epochs of an FM on Frappe against a compiled library."""
+
+from benchmarks.case import Case, Contender, Settings, Target
+from benchmarks.cases.common import saved_frappe
+
+EPOCHS = 5
+OURS = {"batch_size": 1024, "learning_rate": 0.03}
+MODERN_FM = {"n_factors": 10, "optimizer": "adagrad", "learning_rate": 0.3, "batch_size": 1024}
+
+
+def fm_epoch(settings: Settings) -> Case:
+    """An epoch of FM on Frappe, and the AUC after five: fieldwise and modern-fm, each with its own settings."""
+    log, folder = saved_frappe(settings)
+    epochs = settings.pick(EPOCHS, EPOCHS, 1)
+    ours = {"log": folder, "epochs": epochs, "model": {"name": "fm", "embedding_dim": 10, "embedding_std": 0.1}}
+    return Case(
+        title="An epoch of FM, D 10",
+        about=f"{log.about}; a turn trains anew for {epochs} epochs, its seconds are an epoch's, and the AUC is "
+        "that of the validation rows at its end. Each library has its own optimizer and batch, chosen for its AUC and "
+        "named beside it; modern-fm's input is a sparse matrix that lies ready.",
+        measures=("seconds", "auc"),
+        contenders=(
+            Contender(name="fieldwise", make="fieldwise_training:trained", options={**ours, "training": OURS}),
+            Contender(
+                name="modern-fm 1.1",
+                make="modern_fm:epoch",
+                options={"log": folder, "epochs": epochs, "settings": MODERN_FM},
+                peers=True,
+            ),
+        ),
+        targets=(
+            Target.faster("fieldwise", "modern-fm 1.1", 1),
+            Target(
+                what="AUC over modern-fm's",
+                top=("fieldwise", "auc"),
+                bottom=("modern-fm 1.1", "auc"),
+                goal=1.0,
+                unit="exact",
+            ),
+        ),
+    )

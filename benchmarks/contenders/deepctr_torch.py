@@ -1,0 +1,78 @@
+"""DeepCTR-Torch 0.3.0: its AFM, trained as its `fit` does."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.case import Timed
+from benchmarks.log import Log
+from benchmarks.scaling import steps_to_time
+
+
+@contextmanager
+def without_requests() -> Iterator[None]:
+    """The package asks a registry for its newest version when imported; here it finds a `requests` that cannot."""
+    before = sys.modules.get("requests")
+    sys.modules["requests"] = ModuleType("requests")
+    try:
+        yield
+    finally:
+        del sys.modules["requests"]
+        if before is not None:
+            sys.modules["requests"] = before
+
+
+with without_requests():
+    from deepctr_torch.inputs import SparseFeat
+    from deepctr_torch.models import AFM
+
+
+def build(log: Log, settings: dict[str, Any]) -> AFM:
+    """Its AFM without penalties, as every contender here; ids are float32 inside, as it has them."""
+    columns = [
+        SparseFeat(f"f{f}", vocabulary_size=size, embedding_dim=settings["embedding_dim"])
+        for f, size in enumerate(log.sizes)
+    ]
+    none = {"l2_reg_linear": 0, "l2_reg_embedding": 0, "l2_reg_att": 0}
+    model = AFM(columns, columns, attention_factor=settings["attention_dim"], init_std=0.01, **none)
+    model.compile("adam", "binary_crossentropy")
+    return model
+
+
+def epoch(options: dict[str, Any]) -> Timed:
+    """The steps of its `fit` on batches that lie ready in memory, or `fit` itself, with its loader (`loader`)."""
+    log = Log.open(options["log"])
+    rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
+    model = build(log, options["settings"])
+    inputs = {f"f{f}": np.ascontiguousarray(column) for f, column in enumerate(log.ids[:rows].T)}
+    targets, size = log.y[:rows], options["batch"]
+    x, y = torch.from_numpy(log.ids[:rows]), torch.from_numpy(targets)
+    batches = [(x[start : start + size], y[start : start + size]) for start in range(0, rows, size)]
+
+    def steps() -> None:
+        model.train()
+        for ids, target in batches:
+            predicted = model(ids.float()).squeeze(-1)
+            model.optim.zero_grad()
+            loss = model.loss_func(predicted, target.float(), reduction="sum")
+            total = loss + model.get_regularization_loss() + model.aux_loss
+            loss.item()
+            total.item()
+            total.backward()
+            model.optim.step()
+
+    def turn() -> dict[str, float]:
+        began = time.perf_counter()
+        if options.get("loader"):
+            model.fit(dict(inputs), targets, batch_size=size, epochs=1, verbose=0, shuffle=True)
+        else:
+            steps()
+        return {"seconds": (time.perf_counter() - began) * share}
+
+    return turn, {"parameters": sum(p.numel() for p in model.parameters() if p.requires_grad), "timed rows": rows}

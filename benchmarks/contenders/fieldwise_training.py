@@ -1,0 +1,49 @@
+"""fieldwise's own training loop."""
+
+from typing import Any
+
+from benchmarks.case import Timed
+from benchmarks.contenders.fieldwise_log import known_settings, table, valid_table
+from benchmarks.log import Log
+from benchmarks.scaling import steps_to_time
+from fieldwise.models import parameter_count
+from fieldwise.models.build import build_network, model_from_dict
+from fieldwise.ops import use_ops
+from fieldwise.training.fit import fit
+from fieldwise.training.objective import Objective
+
+
+def epoch(options: dict[str, Any]) -> Timed:
+    """The steps of an epoch of `fit`, batch assembly and shuffling included, as its `seconds_per_epoch` has it."""
+    log = Log.open(options["log"])
+    rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
+    train, few = table(log.first(rows)), valid_table(log, 256)
+    settings = known_settings(
+        {"batch_size": options["batch"], "epochs": 1, "monitor": "logloss", **options.get("training", {})}
+    )
+    network = build_network(model_from_dict(options["model"]), train.layout, 0)
+
+    def turn() -> dict[str, float]:
+        with use_ops(options.get("ops", "auto")):
+            result = fit(network, train, few, settings=settings, objective=Objective(), seed=0)
+        assert result.seconds_per_epoch is not None
+        return {"seconds": result.seconds_per_epoch * share}
+
+    return turn, {"parameters": parameter_count(network), "timed rows": rows}
+
+
+def trained(options: dict[str, Any]) -> Timed:
+    """A turn trains anew for some epochs, its seconds those of an epoch's steps, and scores the validation rows."""
+    log = Log.open(options["log"])
+    train, held = table(log), valid_table(log)
+    settings = known_settings({"epochs": options["epochs"], "patience": options["epochs"] + 1, **options["training"]})
+    model = model_from_dict(options["model"])
+
+    def turn() -> dict[str, float]:
+        network = build_network(model, train.layout, 0)
+        result = fit(network, train, held, settings=settings, objective=Objective(), seed=0)
+        assert result.seconds_per_epoch is not None
+        return {"seconds": result.seconds_per_epoch, "auc": result.history[-1].metrics["auc"]}
+
+    network = build_network(model, train.layout, 0)
+    return turn, {"parameters": parameter_count(network), **options["training"]}

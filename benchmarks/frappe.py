@@ -1,0 +1,43 @@
+"""The log of the epoch cases: Frappe's rows where its files are at hand, else simulated ones of the same shape."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.log import FRAPPE_SIZES, Log, random_log
+from fieldwise.pipeline import prepare_recipe
+from fieldwise.recipe import load_recipe
+
+__all__ = ["FRAPPE_ROWS", "data_folder", "frappe_log"]
+
+FRAPPE_ROWS = 202_027
+_VALID_ROWS = 57_722
+
+
+def data_folder() -> Path | None:
+    """The folder of public data sets: FIELDWISE_DATA, or `shared/data` beside the project; None where absent."""
+    named = os.environ.get("FIELDWISE_DATA")
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    return folder if folder.is_dir() else None
+
+
+def frappe_log(rows: int) -> Log:
+    """`rows` training rows in a random order, and as large a share of the validation rows."""
+    share = min(1.0, rows / FRAPPE_ROWS)
+    folder = data_folder()
+    if folder is None or not (folder / "frappe").is_dir():
+        return random_log(rows, FRAPPE_SIZES, valid_rows=round(share * _VALID_ROWS))
+    prepared = prepare_recipe(load_recipe("frappe/fm"), folder)
+    fields = prepared.encoder.layout.fields
+    offsets = np.array([field.offset for field in fields], dtype=np.int32)
+    order = np.random.default_rng(0).permutation(len(prepared.train.table))[:rows]
+    held = np.random.default_rng(1).permutation(len(prepared.valid.table))[: round(share * _VALID_ROWS)]
+    return Log(
+        tuple(field.rows for field in fields),
+        prepared.train.table.ids[order] - offsets,
+        prepared.train.y[order],
+        prepared.valid.table.ids[held] - offsets,
+        prepared.valid.y[held],
+        f"Frappe (libFM form), {len(order):,} training rows",
+    )

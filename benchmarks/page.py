@@ -1,0 +1,136 @@
+"""docs/performance.md from a results file: nothing in it is typed by hand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["image_name", "number", "page"]
+
+HEAD = """# Performance
+
+Written by `python -m benchmarks write`; do not edit. `python -m benchmarks run CASE...` measures cases anew and merges
+them into the results that this page is written from.
+
+How it is measured: each contender is a process of its own, started once and warmed up; then they take turns, a turn
+each a round, while the others sleep. Model, data, batch, threads and number type are equal unless a case says
+otherwise. Numbers are medians over the rounds with their quartiles in brackets, and a ratio is that of the medians,
+with the quartiles of the rounds' ratios: machines are shared, so only ratios within a case mean anything. Peers run
+from their released packages in an environment of their own (`benchmarks/peers/setup`). "The machine" is PyTorch's
+matrix product of 1024 x 1024 and its copy of 64 MB, in a process that takes turns like the others.
+"""
+
+
+def number(value: float) -> str:
+    """Three digits that mean something.
+
+    >>> number(1234567.0), number(12.345), number(0.0123456), number(5.0)
+    ('1,234,567', '12.3', '0.0123', '5')
+    """
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) < 1e-4:
+        return f"{value:.2e}"
+    digits = 3 - len(str(int(abs(value)))) if abs(value) >= 1 else 2 - _exponent(abs(value))
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def _exponent(value: float) -> int:
+    return int(f"{value:e}".split("e")[1])
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """The whole page."""
+    cases: Mapping[str, Any] = results["cases"]
+    parts = [HEAD, targets(cases)]
+    parts += [section(name, case) for name, case in cases.items()]
+    return "\n".join(part for part in parts if part)
+
+
+def targets(cases: Mapping[str, Any]) -> str:
+    """Every target beside what was measured."""
+    rows = [
+        f"| [{name}](#{name}) | {found['what']} | {_quantity(found['goal'], found['unit'])} | "
+        f"{_quantity(found['value'], found['unit'])} ({_spread(found, found['unit'])}) | "
+        f"{'yes' if found['met'] else 'no'} |"
+        for name, case in cases.items()
+        for found in case["targets"]
+    ]
+    if not rows:
+        return ""
+    return "\n".join(["| case | what | target | measured | met |", "|---|---|---:|---:|---|", *rows, ""])
+
+
+def section(name: str, case: Mapping[str, Any]) -> str:
+    """One case: what, how, the table or the plot, and where the numbers come from."""
+    lines = [f"## {name}", "", f"{case['title']}. {case['about']}", ""]
+    if case["plot"]:
+        lines += [f"![{case['title']}](images/{image_name(name)})", ""]
+    lines += table(case)
+    lines += ["", _provenance(case), ""]
+    return "\n".join(lines)
+
+
+def image_name(case: str) -> str:
+    """The file of a case's plot, in docs/images."""
+    return f"performance-{case}.svg"
+
+
+def table(case: Mapping[str, Any]) -> list[str]:
+    """A row a contender; those that took no part say why."""
+    contenders = [c for c in case["contenders"] if c["name"] != "machine"]
+    shown = [m for m in _shown(case) if any(m in c.get("measures", {}) for c in contenders)]
+    first = next((c["measures"] for c in contenders if "measures" in c), {})
+    base = first.get(shown[0], {}).get("median") if shown and not case["plot"] else None
+    head = ["contender", *shown, *(["times the first"] if base else []), "facts"]
+    rows = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
+    for contender in contenders:
+        measures = contender.get("measures", {})
+        cells = [_cell(m, measures[m]) if m in measures else "" for m in shown]
+        if base:
+            cells.append(number(measures[shown[0]]["median"] / base) if shown[0] in measures else "")
+        why = contender.get("absent") or contender.get("error")
+        facts = f"not measured: {why}" if why else _facts(contender["facts"])
+        rows.append("| " + " | ".join([contender["name"], *cells, facts.replace("|", "/")]) + " |")
+    return rows
+
+
+def _shown(case: Mapping[str, Any]) -> list[str]:
+    if not case["plot"]:
+        return list(case["measures"])
+    names = {m for c in case["contenders"] if c["name"] != "machine" for m in c.get("measures", {}) if m != "seconds"}
+    return sorted(names, key=float)
+
+
+def _cell(name: str, measure: Mapping[str, Any]) -> str:
+    median, low, high = (
+        f"{measure[part]:.4f}" if name == "auc" else number(measure[part]) for part in ("median", "low", "high")
+    )
+    return f"{median} ({low}–{high})"
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in facts.items())
+
+
+def _quantity(value: float, unit: str) -> str:
+    return {"share": f"{100 * value:.0f} %", "exact": f"{value:.4f}"}.get(unit, f"{number(value)} ×")
+
+
+def _spread(found: Mapping[str, Any], unit: str) -> str:
+    return "–".join(_quantity(found[side], unit).removesuffix(" %").removesuffix(" ×") for side in ("low", "high"))
+
+
+def _provenance(case: Mapping[str, Any]) -> str:
+    """Date, machine, commit and command of a case's numbers."""
+    machine = next((c for c in case["contenders"] if c["name"] == "machine" and "measures" in c), None)
+    rates = ""
+    if machine:
+        measured = ", ".join(
+            f"{name} {_cell(name, found)}" for name, found in machine["measures"].items() if name != "seconds"
+        )
+        rates = f" The machine: {measured}; {_facts(machine['facts'])}."
+    return (
+        f"Measured {case['date']} at commit {case['commit']} on {case['machine']}, {case['threads']} threads, "
+        f"{case['repeats']} rounds, size {case['size']}: `{case['command']}`.{rates}"
+    )

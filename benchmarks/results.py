@@ -1,0 +1,113 @@
+"""Results in one JSON file: case by case, so that a long run may be made in pieces."""
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.case import Case, Settings, Target
+from benchmarks.summary import ratio, summarize
+from benchmarks.turns import Outcome
+from fieldwise.files import write_atomically
+
+__all__ = ["FORMAT", "judge", "load", "merge", "record"]
+
+FORMAT = 1
+ROOT = Path(__file__).parents[1]
+
+
+def record(
+    case: Case, settings: Settings, outcomes: Sequence[Outcome], *, repeats: int, command: str
+) -> dict[str, Any]:
+    """What is kept of a case, as plain values."""
+    return {
+        "title": case.title,
+        "about": case.about,
+        "measures": list(case.measures),
+        "plot": {"x": case.plot.x, "y": case.plot.y} if case.plot else None,
+        "size": settings.size,
+        "threads": settings.threads,
+        "repeats": repeats,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "commit": commit(),
+        "command": command,
+        "contenders": [_contender(outcome) for outcome in outcomes],
+        "targets": [found for target in case.targets if (found := judge(target, outcomes))],
+    }
+
+
+def _contender(outcome: Outcome) -> dict[str, Any]:
+    kept: dict[str, Any] = {"name": outcome.contender.name, "facts": outcome.facts}
+    if outcome.contender.threads:
+        kept["threads"] = outcome.contender.threads
+    if outcome.absent or outcome.error:
+        return kept | ({"absent": outcome.absent} if outcome.absent else {"error": outcome.error})
+    measures = {}
+    for name, samples in outcome.samples.items():
+        found = summarize(samples)
+        measures[name] = {"median": found.median, "low": found.low, "high": found.high, "samples": samples}
+    return kept | {"measures": measures}
+
+
+def judge(target: Target, outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
+    """The target's ratio with its spread; None where one of its two sides was not measured."""
+    samples = {outcome.contender.name: outcome.samples for outcome in outcomes}
+    top, bottom = (samples.get(name, {}).get(measure) for name, measure in (target.top, target.bottom))
+    if not top or not bottom:
+        return None
+    found = ratio(top, bottom)
+    return {
+        "what": target.what,
+        "unit": target.unit,
+        "value": found.median,
+        "low": found.low,
+        "high": found.high,
+        "goal": target.goal,
+        "met": found.median >= target.goal,
+    }
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The results of a file; none where there is no file."""
+    if not path.exists():
+        return {"format": FORMAT, "cases": {}}
+    results: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    if results.get("format") != FORMAT:
+        raise SystemExit(f"{path} has results of format {results.get('format')!r}, this version reads {FORMAT}")
+    return results
+
+
+def merge(path: Path, name: str, found: dict[str, Any]) -> None:
+    """Put a case's record into a results file, in place of an older one of that case; other cases stay."""
+    results = load(path)
+    results["cases"][name] = found
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(results, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def machine() -> str:
+    """The processor's name and the number of cores, in words."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = (line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line)
+        name = next(models, name)
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def commit() -> str:
+    """The commit measured, with `+` where the tree has changes; `unknown` outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -1,0 +1,26 @@
+"""Seconds of short work: many calls within one turn."""
+
+import time
+from collections.abc import Callable
+
+__all__ = ["FILL", "seconds_of"]
+
+FILL = 0.3
+"""Seconds that a turn of short work lasts."""
+
+
+def seconds_of(*works: Callable[[], object], at_least: float | None = None, most: int = 200) -> list[float]:
+    """The least seconds that each of the works took, done one after another until `at_least` (FILL) seconds are spent.
+
+    The least, since whatever else the machine does only adds to it; turns then give the spread.
+    """
+    least = [float("inf")] * len(works)
+    began, at_least = time.perf_counter(), FILL if at_least is None else at_least
+    for _ in range(most):
+        for k, work in enumerate(works):
+            start = time.perf_counter()
+            work()
+            least[k] = min(least[k], time.perf_counter() - start)
+        if time.perf_counter() - began >= at_least:
+            break
+    return least

@@ -1,0 +1,167 @@
+// Matrix products for blocks in which a lane is a row of the batch. In tiles that stay in registers, by three kinds:
+// a weight times columns of vectors, vectors times vectors (no sum crosses lanes), and the two of a backward pass whose
+// result has rows as they lie in memory: there a block of lanes is read as numbers [depth][L], each met by a row.
+#pragma once
+#include "tiles.h"
+
+#define FW_LAMBDA __attribute__((always_inline))
+#ifdef __SANITIZE_ADDRESS__  // checks in every copy of a tile take minutes to compile
+#define FW_TILE __attribute__((noinline))
+#else
+#define FW_TILE FW_INLINE
+#endif
+
+namespace {
+
+// n things in the fewest parts of at most `most`, which differ by one at most.
+struct Split {
+    Size n, parts;
+    Split(Size n, Size most) : n(n), parts((n + most - 1) / most) {}
+    Size begin(Size i) const { return n * i / parts; }
+};
+
+// Calls run with a compile-time number: run(Number<n>()) for n from 1 to N.
+template <int n>
+struct Number {
+    static constexpr int value = n;
+};
+template <int N, class Run>
+FW_INLINE void with_number(Size n, Run& run) {
+    if (n == N) return run(Number<N>());
+    if constexpr (N > 1) with_number<N - 1>(n, run);
+}
+
+// out[f][r] = sum over d of w[r][d] * x[f][d] + bias[r], after a ReLU where `active`: a tile of ROWS numbers of C fields.
+template <class T, int C>
+FW_TILE void weighted_tile(Vec<T>* out, Size out_row, const T* w, const T* bias, const Vec<T>* x,
+                                             Size depth, bool active) {
+    Vec<T> sums[ROWS][C];
+    FW_UNROLL for (int k = 0; k < ROWS; ++k) {
+        FW_UNROLL for (int t = 0; t < C; ++t) sums[k][t] = all<T>(bias[k]);
+    }
+    for (Size d = 0; d < depth; ++d) {
+        FW_UNROLL for (int k = 0; k < ROWS; ++k) {
+            const Vec<T> weight = all<T>(w[d * ROWS + k]);
+            FW_UNROLL for (int t = 0; t < C; ++t) sums[k][t] += weight * x[t * depth + d];
+        }
+    }
+    FW_UNROLL for (int t = 0; t < C; ++t) {
+        FW_UNROLL for (int k = 0; k < ROWS; ++k) out[t * out_row + k] = active ? relu<T>(sums[k][t]) : sums[k][t];
+    }
+}
+
+// Vectors [rows][columns] by two strides.
+template <class T>
+struct View {
+    Vec<T>* at;
+    Size row, column;
+};
+
+// out[i][j] = sum over d of a[i][d] * b[j][d]; `add`: to what out holds; `gated`: 0 where out held nothing above 0 in
+// `gate` (a view's like of out; it may be out itself).
+template <class T, int R, int C>
+FW_TILE void crossed_tile(View<T> out, View<T> a, View<T> b, Size depth, bool add, const Vec<T>* gate) {
+    Vec<T> sums[R][C];
+    FW_UNROLL for (int i = 0; i < R; ++i) {
+        FW_UNROLL for (int j = 0; j < C; ++j) sums[i][j] = add ? out.at[i * out.row + j * out.column] : all<T>(0);
+    }
+    const Vec<T>*u = a.at, *v = b.at;
+    for (Size d = 0; d < depth; ++d) {
+        Vec<T> right[C];
+        FW_UNROLL for (int j = 0; j < C; ++j) right[j] = v[j * b.row];
+        FW_UNROLL for (int i = 0; i < R; ++i) {
+            const Vec<T> left = u[i * a.row];
+            FW_UNROLL for (int j = 0; j < C; ++j) sums[i][j] += left * right[j];
+        }
+        u += a.column;
+        v += b.column;
+    }
+    FW_UNROLL for (int i = 0; i < R; ++i) {
+        FW_UNROLL for (int j = 0; j < C; ++j) {
+            const Size n = i * out.row + j * out.column;
+            out.at[n] = gate ? (gate[n] <= all<T>(0) ? all<T>(0) : sums[i][j]) : sums[i][j];
+        }
+    }
+}
+
+template <class T>
+__attribute__((noinline)) void crossed(View<T> out, View<T> a, View<T> b, Size rows, Size columns, Size depth, bool add = false,
+             const Vec<T>* gate = nullptr) {
+    const Split over(rows, ROWS), across(columns, TILE);
+    for (Size p = 0; p < over.parts; ++p) {
+        const Size i = over.begin(p), R = over.begin(p + 1) - i;
+        for (Size q = 0; q < across.parts; ++q) {
+            const Size j = across.begin(q), C = across.begin(q + 1) - j, at = i * out.row + j * out.column;
+            auto rows_known = [&](auto r) {
+                auto both_known = [&](auto c) {
+                    crossed_tile<T, decltype(r)::value, decltype(c)::value>(
+                        {out.at + at, out.row, out.column}, {a.at + i * a.row, a.row, a.column},
+                        {b.at + j * b.row, b.row, b.column}, depth, add, gate ? gate + at : nullptr);
+                };
+                with_number<TILE>(C, both_known);
+            };
+            with_number<ROWS>(R, rows_known);
+        }
+    }
+}
+
+// A matrix [rows, width] in panels of at most TILE vectors of columns: panel by panel, [rows][vectors][L]; zeros beyond.
+template <class T>
+FW_INLINE void pack_panels(T* to, const T* from, Size rows, Size width, T factor, Size panel_begin, Size panel_end) {
+    for (Size r = 0; r < rows; ++r)
+        for (Size d = panel_begin * lanes<T>(); d < panel_end * lanes<T>(); ++d)
+            *to++ = d < width ? factor * from[r * width + d] : T(0);
+}
+
+constexpr Size GROUP = 4;  // lanes of a tile of spread_tile, or as many as there are
+
+// to[l][d] += sum over parts s and k of g[s][k][l] * w[s][k][d]: GROUP rows of a block (from lane `l` on), C vectors.
+template <class T, int C>
+FW_TILE void spread_tile(T* to, Size to_row, const T* const* g, Size parts, const T* w, Size depth) {
+    constexpr int L = lanes<T>(), R = L < GROUP ? L : int(GROUP);
+    Vec<T> sums[R][C];
+    FW_UNROLL for (int i = 0; i < R; ++i) {
+        FW_UNROLL for (int c = 0; c < C; ++c) __builtin_memcpy(&sums[i][c], to + i * to_row + c * L, sizeof(Vec<T>));
+    }
+    for (Size s = 0; s < parts; ++s) {
+        const T* from = g[s];
+        for (Size k = 0; k < depth; ++k, w += C * L) {
+            Vec<T> row[C];
+            FW_UNROLL for (int c = 0; c < C; ++c) row[c] = *(const Vec<T>*)(w + c * L);
+            FW_UNROLL for (int i = 0; i < R; ++i) {
+                const Vec<T> number = all<T>(from[k * L + i]);
+                FW_UNROLL for (int c = 0; c < C; ++c) sums[i][c] += number * row[c];
+            }
+        }
+    }
+    FW_UNROLL for (int i = 0; i < R; ++i) {
+        FW_UNROLL for (int c = 0; c < C; ++c) __builtin_memcpy(to + i * to_row + c * L, &sums[i][c], sizeof(Vec<T>));
+    }
+}
+
+// sums[k][d] += sum over fields f and rows l of g[f][k][l] * x[l][f][d]: ROWS numbers k, C vectors of d.
+template <class T, int C>
+FW_TILE void gathered_tile(T* to, Size to_row, const T* g, Size g_field, const T* x, Size x_row,
+                                             Size x_field, Size fields, Size count) {
+    constexpr int L = lanes<T>();
+    Vec<T> sums[ROWS][C];
+    FW_UNROLL for (int k = 0; k < ROWS; ++k) {
+        FW_UNROLL for (int c = 0; c < C; ++c) sums[k][c] = *(const Vec<T>*)(to + k * to_row + c * L);
+    }
+    for (Size f = 0; f < fields; ++f) {
+        for (Size l = 0; l < count; ++l) {
+            Vec<T> row[C];
+            FW_UNROLL for (int c = 0; c < C; ++c)
+                __builtin_memcpy(&row[c], x + l * x_row + f * x_field + c * L, sizeof(Vec<T>));
+            FW_UNROLL for (int k = 0; k < ROWS; ++k) {
+                const Vec<T> number = all<T>(g[f * g_field + k * L + l]);
+                FW_UNROLL for (int c = 0; c < C; ++c) sums[k][c] += number * row[c];
+            }
+        }
+    }
+    FW_UNROLL for (int k = 0; k < ROWS; ++k) {
+        FW_UNROLL for (int c = 0; c < C; ++c) *(Vec<T>*)(to + k * to_row + c * L) = sums[k][c];
+    }
+}
+
+}  // namespace

@@ -1,0 +1,47 @@
+"""`fieldwise cache`: show and clear the prepared data that later runs open."""
+
+import time
+
+import typer
+
+__all__ = ["app"]
+
+MIB = 2**20
+
+app = typer.Typer(
+    help="Prepared data that later runs of the same recipe and data open instead of making them again.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def show() -> None:
+    """List what the cache holds, the last used first."""
+    from rich.table import Table
+
+    from fieldwise.cli.show import console
+    from fieldwise.data.cache import default_cache
+
+    cache = default_cache()
+    table = Table("prepared", "MiB", "last used", "entry", box=None)
+    entries = cache.entries()
+    for entry in entries:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used)) if entry.used else ""
+        table.add_row(entry.title, f"{entry.size / MIB:,.1f}", used, entry.folder.name[:12])
+    out = console()
+    if entries:
+        out.print(table)
+    size = sum(entry.size for entry in entries) / MIB
+    out.print(f"{len(entries)} entries, {size:,.1f} of at most {cache.limit / MIB:,.0f} MiB, in {cache.folder}")
+
+
+@app.command()
+def clear() -> None:
+    """Remove all of it. Nothing but time is lost."""
+    from fieldwise.cli.show import say
+    from fieldwise.data.cache import default_cache
+
+    cache = default_cache()
+    removed = cache.clear()
+    size = sum(entry.size for entry in removed) / MIB
+    say(f"{len(removed)} entries removed, {size:,.1f} MiB, from {cache.folder}")

@@ -1,0 +1,281 @@
+"""Scoring shaped like a request: one context against many candidates, the context's share of the work done once.
+
+Letters: N candidates, F fields, C of them the context's, I the candidates', D embedding size, G bags, M values of bags.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.scoring import SCORING_BATCH
+from fieldwise.models.several import SeveralLabels
+from fieldwise.models.twotower import TwoTower
+
+__all__ = [
+    "Part",
+    "SharesContext",
+    "Side",
+    "Split",
+    "first_order_candidates",
+    "joined",
+    "mlp_candidates",
+    "score_candidates",
+    "shares_context",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The fields that the context, or that the candidates give.
+
+    Args:
+        positions: where they stand in the whole layout, rising.
+        layout: these fields alone; their rows in the shared table are those of the whole layout, and a `Batch` of this
+            layout holds their ids, values and bags.
+    """
+
+    positions: tuple[int, ...]
+    layout: Layout
+    _readers: "WeakKeyDictionary[FieldEmbedding, FieldEmbedding]" = field(default_factory=WeakKeyDictionary, repr=False)
+
+    def __reduce__(self) -> tuple[type["Side"], tuple[object, ...]]:
+        return Side, (self.positions, self.layout)  # copies and pickles read anew
+
+    @property
+    def num_bags(self) -> int:
+        """G of this side."""
+        return len(self.layout.positions(kind="bag"))
+
+    def reader(self, embedding: FieldEmbedding) -> FieldEmbedding:
+        """An embedding of these fields alone, from the table of `embedding`."""
+        reader = self._readers.get(embedding)
+        weight = embedding.weight
+        if reader is None or reader.weight is not weight or reader.order.device != weight.device:
+            reader = FieldEmbedding(self.layout, 0)  # a table without columns costs nothing; the real one replaces it
+            reader.weight = weight
+            self._readers[embedding] = reader.to(weight.device)
+        return reader
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which fields the context gives, and which the candidates; each field is on one side.
+
+    Errors:
+        ConfigError: a side without any field, or a position that the layout does not have.
+
+    >>> split = Split.by_role(Layout.of_sizes([3, 4, 2], ["context", "item", "user"]))
+    >>> split.context.positions, split.candidates.positions
+    ((0, 2), (1,))
+    """
+
+    layout: Layout
+    context: Side
+    candidates: Side
+
+    @classmethod
+    def at(cls, layout: Layout, context: Iterable[int]) -> "Split":
+        """The context gives the fields at these positions, the candidates give the others."""
+        own = tuple(sorted(set(context)))
+        others = tuple(i for i in range(layout.num_fields) if i not in own)
+        if not own or not others or own[0] < 0 or own[-1] >= layout.num_fields:
+            raise ConfigError(
+                "context and candidates must each give at least one of the layout's fields, found positions "
+                f"{list(own)} of {layout.num_fields} for the context: give fields to both sides"
+            )
+        sides = [Side(places, Layout(tuple(layout.fields[i] for i in places))) for places in (own, others)]
+        return cls(layout, *sides)
+
+    @classmethod
+    def by_role(cls, layout: Layout) -> "Split":
+        """Candidates give the fields of role item, the context those of user and context."""
+        return cls.at(layout, (i for i, f in enumerate(layout.fields) if f.role != "item"))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows of one side: the context's one row, or N candidates."""
+
+    side: Side
+    batch: Batch
+
+    def vectors(self, embedding: FieldEmbedding) -> Tensor:
+        """The fields' vectors [rows, fields of this side, D] from an embedding of the whole layout."""
+        vectors: Tensor = self.side.reader(embedding)(self.batch)
+        return vectors
+
+
+@runtime_checkable
+class SharesContext(Protocol):
+    """A network that computes the context's share of its work once for all candidates."""
+
+    def score_candidates(self, context: Part, candidates: Part, /) -> Tensor:
+        """Logits [N] of the rows that the context's one row and each candidate make."""
+        ...
+
+
+def score_candidates(network: nn.Module, split: Split, context: Batch, candidates: Batch) -> Tensor:
+    """The scores of the N rows that a context makes with each candidate, as `network` gives them of the full rows.
+
+    The context's share of the work is done once for every 1,024 candidates where `shares_context` says so: by LR, FM,
+    AFM, DeepFM, AutoInt and AutoInt+ whatever the split, by the two-tower models where the context gives all user and
+    context fields. Other networks score the full rows; then only encoding the context once is gained.
+
+    Sums are added in another order than in full rows, so that scores differ by rounding. The network is in evaluation
+    mode meanwhile and left in its former mode, as in `score_batches`; there is no gradient.
+
+    Args:
+        network: any network of `fieldwise.models`, of one or several labels.
+        split: which fields are whose.
+        context: one row of `split.context.layout`.
+        candidates: N rows of `split.candidates.layout`; N may be 0.
+
+    Shape:
+        returns [N], or [N, T] of several labels.
+
+    Errors:
+        DataError: the context has not one row.
+
+    >>> from fieldwise.models import FM
+    >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
+    >>> none = torch.empty(0)
+    >>> user = Batch(torch.tensor([[2]]), torch.empty(1, 0), none.long(), none.long(), none)
+    >>> items = Batch(torch.tensor([[3], [4], [5]]), torch.empty(3, 0), none.long(), none.long(), none)
+    >>> score_candidates(FM().build(layout), Split.by_role(layout), user, items).shape
+    torch.Size([3])
+    """
+    if context.size != 1:
+        raise DataError(f"candidates are scored in one context, found {context.size} rows of it: give one row")
+    was_training = network.training
+    if was_training:
+        network.eval()
+    try:
+        with torch.no_grad():
+            one = Part(split.context, context)
+            blocks = _blocks(candidates, split.candidates.num_bags)
+            return torch.cat([_score(network, split, one, Part(split.candidates, block)) for block in blocks])
+    finally:
+        if was_training:
+            network.train()
+
+
+def shares_context(network: nn.Module, split: Split) -> bool:
+    """Whether `score_candidates` does the context's share of this network's work once, or scores full rows.
+
+    >>> from fieldwise.models import FFM, FM
+    >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
+    >>> [shares_context(model.build(layout), Split.by_role(layout)) for model in (FM(), FFM())]
+    [True, False]
+    """
+    if isinstance(network, SeveralLabels):
+        return all(shares_context(head, split) for head in network.heads)
+    return isinstance(network, SharesContext) or (isinstance(network, TwoTower) and _holds_user(split))
+
+
+def joined(split: Split, context: Batch, candidates: Batch) -> Batch:
+    """The N full rows of a context and its candidates, as a batch of the whole layout."""
+    rows, sides = candidates.size, (split.context, split.candidates)
+    own = context.ids.expand(rows, -1), context.values.expand(rows, -1)
+    ids = _merged(split, ("id", "value"), own[0], candidates.ids)
+    values = _merged(split, ("value",), own[1], candidates.values)
+    bags = split.layout.positions(kind="bag")
+    places = [[bags.index(i) for i in side.positions if i in bags] for side in sides]
+    context_place, place = (torch.tensor(p, dtype=torch.int64, device=ids.device) for p in places)
+    row_N1 = torch.arange(rows, device=ids.device).unsqueeze(1) * len(bags)
+    repeated = (row_N1 + context_place[context.bag_segments]).flatten()
+    count = max(split.candidates.num_bags, 1)
+    segments = candidates.bag_segments // count * len(bags) + place[candidates.bag_segments % count]
+    segments, order = torch.sort(torch.cat([repeated, segments]), stable=True)
+    bag_ids = torch.cat([context.bag_ids.repeat(rows), candidates.bag_ids])[order]
+    weights = torch.cat([context.bag_weights.repeat(rows), candidates.bag_weights])[order]
+    return Batch(ids, values, bag_ids, segments, weights)
+
+
+def first_order_candidates(first_order: FirstOrder, context: Part, candidates: Part) -> Tensor:
+    """The first-order term [N]; the context's sum is taken once."""
+    sum_N = candidates.vectors(first_order.embedding).sum((1, 2)) + context.vectors(first_order.embedding).sum()
+    return sum_N if first_order.bias is None else sum_N + first_order.bias
+
+
+def mlp_candidates(mlp: MLP, x_context_CD: Tensor, x_candidates_NID: Tensor, context: Part, candidates: Part) -> Tensor:
+    """What an MLP gives of the flattened vectors of all fields; the first layer's product with the context's, once.
+
+    Shape:
+        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns as the MLP's forward.
+    """
+    first, *rest = mlp.layers
+    assert isinstance(first, nn.Sequential)
+    product, *after = first
+    assert isinstance(product, nn.Linear)
+    weight_HFD = product.weight.view(product.out_features, -1, x_context_CD.shape[1])
+    of_context, of_candidates = (weight_HFD[:, part.side.positions].flatten(1) for part in (context, candidates))
+    x = torch.addmm(
+        torch.addmv(product.bias, of_context, x_context_CD.flatten()), x_candidates_NID.flatten(1), of_candidates.t()
+    )
+    for module in (*after, *rest):
+        x = module(x)
+    return x if mlp.output is None else mlp.output(x)
+
+
+def _score(network: nn.Module, split: Split, context: Part, candidates: Part) -> Tensor:
+    if isinstance(network, SeveralLabels):
+        return torch.stack([_score(head, split, context, candidates) for head in network.heads], dim=1)
+    if isinstance(network, SharesContext):
+        return network.score_candidates(context, candidates)
+    if isinstance(network, TwoTower) and _holds_user(split) and candidates.batch.size:
+        return _score_towers(network, split, context.batch, candidates.batch)
+    scores: Tensor = network(joined(split, context.batch, candidates.batch))
+    return scores
+
+
+def _holds_user(split: Split) -> bool:
+    """Whether the context gives all that a user tower reads."""
+    return all(f.role == "item" for f in split.candidates.layout.fields)
+
+
+def _score_towers(network: TwoTower, split: Split, context: Batch, candidates: Batch) -> Tensor:
+    user = network.user(joined(split, context, _rows(candidates, split.candidates.num_bags, 0, 1)))
+    # The item tower reads no bag of user or context: a long history is not repeated for every candidate.
+    of_items = [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
+    read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[context.bag_segments]
+    without = context._replace(
+        bag_ids=context.bag_ids[read], bag_segments=context.bag_segments[read], bag_weights=context.bag_weights[read]
+    )
+    item = network.item(joined(split, without, candidates))
+    return network.score(user.expand(candidates.size, *user.shape[1:]), item)
+
+
+def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: Tensor) -> Tensor:
+    """Columns of both sides in the whole layout's order."""
+    places = [
+        i for side in (split.context, split.candidates) for i in side.positions if split.layout.fields[i].kind in kinds
+    ]
+    order = sorted(range(len(places)), key=places.__getitem__)
+    return torch.cat([context, candidates], 1)[:, order]
+
+
+def _blocks(batch: Batch, bags: int) -> Iterator[Batch]:
+    """The batch in blocks of rows; one empty block where there is no row."""
+    for start in range(0, max(batch.size, 1), SCORING_BATCH):
+        yield _rows(batch, bags, start, min(start + SCORING_BATCH, batch.size))
+
+
+def _rows(batch: Batch, bags: int, start: int, end: int) -> Batch:
+    if not bags or (start == 0 and end == batch.size):
+        return batch._replace(ids=batch.ids[start:end], values=batch.values[start:end])
+    bounds = torch.tensor([start * bags, end * bags], device=batch.bag_segments.device)
+    first, last = torch.searchsorted(batch.bag_segments, bounds).tolist()
+    return Batch(
+        batch.ids[start:end],
+        batch.values[start:end],
+        batch.bag_ids[first:last],
+        batch.bag_segments[first:last] - start * bags,
+        batch.bag_weights[first:last],
+    )

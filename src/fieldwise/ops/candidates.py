@@ -1,0 +1,193 @@
+"""One context against many candidates: what pairs inside the context give is computed once.
+
+Both attentions are softmaxes over pairs, some inside the context, the others with a candidate. The pairs inside are
+held as one entry: their scores' log-sum-exp `m + log s`, and the mean `u / s` of what they weigh, with m the greatest
+score, s the sum of `exp(score - m)` and u what these weigh. A softmax over that entry and the other pairs' scores is
+the softmax over all of them, exactly, and as safe from overflow.
+
+Letters: N candidates, C context fields, I candidates' fields, D embedding size, A attention size, H heads, K = A/H,
+P = I(I-1)/2 pairs.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fieldwise.ops.faces import face_of
+from fieldwise.ops.pairs import fm_second_order, pair_indices, pair_products
+
+__all__ = [
+    "field_attention_candidates",
+    "fm_second_order_candidates",
+    "pair_attention_candidates",
+    "pair_attention_summary",
+]
+
+HIDDEN_NUMBERS = 2**19  # of a block of candidates: 2 MB, so that what one product writes is in cache for the next
+
+
+def fm_second_order_candidates(x_context_CD: Tensor, x_candidates_NID: Tensor) -> Tensor:
+    """`fm_second_order` of the context's vectors joined to each candidate's; the context's sums are taken once.
+
+    Shape:
+        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns [N].
+
+    >>> fm_second_order_candidates(torch.tensor([[1.0], [2.0]]), torch.tensor([[[3.0]], [[5.0]]]))
+    tensor([11., 17.])
+    """
+    inside = fm_second_order(x_context_CD.unsqueeze(0))
+    crossed_N = torch.mv(x_candidates_NID.sum(1), x_context_CD.sum(0))
+    return fm_second_order(x_candidates_NID) + crossed_N + inside
+
+
+def pair_attention_summary(x_CD: Tensor, W_AD: Tensor, b_A: Tensor, h_A: Tensor) -> tuple[Tensor, Tensor]:
+    """AFM's pairs inside a context as one entry of the softmax: log-sum-exp of their scores, and their weighted mean.
+
+    Shape:
+        x_CD: [C, D]; W_AD: [A, D]; b_A, h_A: [A]; returns a scalar and [D], minus infinity and zeros where there is no
+        pair.
+
+    >>> pair_attention_summary(torch.tensor([[2.0], [3.0]]), torch.ones(1, 1), torch.zeros(1), torch.ones(1))
+    (tensor(6.), tensor([6.]))
+    """
+    q_PD = pair_products(x_CD.unsqueeze(0), *_pairs(x_CD.shape[0], x_CD.device)).squeeze(0)
+    e_P = torch.mv(torch.addmm(b_A, q_PD, W_AD.t()).relu(), h_A)
+    return torch.logsumexp(e_P, 0), torch.mv(q_PD.t(), e_P.softmax(0))
+
+
+def pair_attention_candidates(
+    x_context_CD: Tensor, x_candidates_NID: Tensor, W_AD: Tensor, b_A: Tensor, h_A: Tensor
+) -> Tensor:
+    """AFM's pooled vectors, `pair_attention_pool` of the context's vectors joined to each candidate's, without dropout.
+
+    A candidate costs C * I + I(I-1)/2 pairs; those inside the context are attended to once for all candidates. The
+    order of the fields is of no matter. The native face (`use_ops`) has no gradient: where one is asked for, plain
+    PyTorch runs.
+
+    Args:
+        x_context_CD: the context fields' vectors.
+        x_candidates_NID: the candidates' fields' vectors; at least two fields together with the context's.
+        W_AD: the attention's weight.
+        b_A: its bias.
+        h_A: what turns a hidden vector into a score.
+
+    Shape:
+        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; W_AD: [A, D]; b_A, h_A: [A]; returns [N, D].
+
+    >>> context, candidates = torch.tensor([[1.0], [2.0]]), torch.tensor([[[3.0]], [[5.0]]])
+    >>> pair_attention_candidates(context, candidates, torch.zeros(4, 1), torch.zeros(4), torch.ones(4)).flatten()
+    tensor([3.6667, 5.6667])
+    """
+    inputs = (x_context_CD, x_candidates_NID, W_AD, b_A, h_A)
+    differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    if face_of(*inputs) == "native" and not differentiable:
+        return _pair_attention_native(*inputs)
+    fields, (attention, size) = x_context_CD.shape[0], W_AD.shape
+    inside, mean_D = pair_attention_summary(x_context_CD, W_AD, b_A, h_A)
+    # W (x_c * x_i) is (W diag(x_c)) x_i: one product serves all context fields, and no cross pair is ever stored.
+    crossing_DM = (x_context_CD.unsqueeze(1) * W_AD).view(fields * attention, size).t()
+    crossing_M = b_A.repeat(fields)
+    left_P, right_P = _pairs(x_candidates_NID.shape[1], x_candidates_NID.device)
+    pooled = []
+    for x_BID in torch.split(x_candidates_NID, _rows(x_candidates_NID.shape[1], fields * attention)):
+        rows, own, _ = x_BID.shape
+        hidden_RM = torch.addmm(crossing_M, x_BID.reshape(rows * own, size), crossing_DM).relu_()
+        cross = torch.mv(hidden_RM.view(rows * own * fields, attention), h_A).view(rows, own * fields)
+        q_BPD = pair_products(x_BID, left_P, right_P)
+        hidden_NA = torch.addmm(b_A, q_BPD.reshape(rows * left_P.shape[0], size), W_AD.t()).relu_()
+        among_BP = torch.mv(hidden_NA, h_A).view(rows, left_P.shape[0])
+        a = torch.cat([inside.expand(rows, 1), cross, among_BP], 1).softmax(1)
+        a_inside_B1, a_cross, a_among_BP = torch.split(a, [1, own * fields, left_P.shape[0]], 1)
+        taken_BID = torch.matmul(a_cross.reshape(rows, own, fields), x_context_CD) * x_BID
+        among_BD = torch.bmm(a_among_BP.unsqueeze(1), q_BPD).squeeze(1)
+        pooled.append(a_inside_B1 * mean_D + taken_BID.sum(1) + among_BD)
+    return torch.cat(pooled)
+
+
+def field_attention_candidates(
+    context: tuple[Tensor, Tensor, Tensor],
+    candidates: tuple[Tensor, Tensor, Tensor],
+    *,
+    heads: int,
+    scale: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """`field_attention` of the context's fields joined to each candidate's, without dropout and without its weights.
+
+    What context fields say to one another is computed once: for a candidate it is one more key of each context field.
+
+    Args:
+        context: q, k and v of the context's fields, already projected.
+        candidates: those of the candidates' fields.
+        heads: H, a divisor of A.
+        scale: whether scores are divided by sqrt(A/H).
+
+    Shape:
+        context: three [C, A]; candidates: three [N, I, A]; returns [N, C, A] and [N, I, A].
+
+    >>> x = torch.ones(4, 2, 6)
+    >>> of_context, of_candidates = field_attention_candidates((x[0], x[0], x[0]), (x, x, x), heads=2)
+    >>> of_context.shape, of_candidates.shape
+    (torch.Size([4, 2, 6]), torch.Size([4, 2, 6]))
+    """
+    q_HCK, k_HCK, v_HCK = (_by_head(x, heads) for x in context)
+    (rows, own, size), fields = candidates[0].shape, context[0].shape[0]
+    q_HRK, k_HRK, v_HRK = (_by_head(x.flatten(0, 1), heads) for x in candidates)
+    if scale:
+        factor = 1.0 / math.sqrt(q_HCK.shape[2])
+        q_HCK, q_HRK = q_HCK * factor, q_HRK * factor
+    inside_HCC = torch.bmm(q_HCK, k_HCK.transpose(1, 2))
+    mean_HCK = torch.bmm(inside_HCC.softmax(2), v_HCK)
+    total_HC = torch.logsumexp(inside_HCC, 2)
+
+    to_context, to_candidates = (heads, rows, own, fields), (heads, rows, own, size // heads)
+    asked_HNIC = torch.bmm(k_HRK, q_HCK.transpose(1, 2)).view(to_context)
+    a = torch.cat([total_HC[:, None, None].expand(-1, rows, -1, -1), asked_HNIC], 2).softmax(2)
+    v_HNIK = v_HRK.reshape(to_candidates)
+    context_HNCK = torch.matmul(a[:, :, 1:].transpose(2, 3), v_HNIK)
+    context_HNCK = torch.addcmul(context_HNCK, a[:, :, 0].unsqueeze(3), mean_HCK.unsqueeze(1))
+
+    to_context_HNIC = torch.bmm(q_HRK, k_HCK.transpose(1, 2)).view(to_context)
+    among_HNII = torch.matmul(q_HRK.reshape(to_candidates), k_HRK.reshape(to_candidates).transpose(2, 3))
+    a = torch.cat([to_context_HNIC, among_HNII], 3).softmax(3)
+    a_context_HNIC, a_among_HNII = torch.split(a, [fields, own], 3)
+    of_context_HRK = torch.bmm(a_context_HNIC.reshape(heads, rows * own, fields), v_HCK)
+    candidates_HNIK = torch.matmul(a_among_HNII, v_HNIK) + of_context_HRK.view(to_candidates)
+    return _joined(context_HNCK), _joined(candidates_HNIK)
+
+
+def _pair_attention_native(x_context_CD: Tensor, x_candidates_NID: Tensor, *attention: Tensor) -> Tensor:
+    """The kernel of `pair_attention_pool` over the pairs that touch a candidate, and the context's entry merged in."""
+    fields = x_context_CD.shape[0]
+    x_NFD = torch.cat([x_context_CD.expand(x_candidates_NID.shape[0], -1, -1), x_candidates_NID], 1)
+    left_P, right_P = pair_indices(x_NFD.shape[1])
+    touching = right_P >= fields  # a pair's second field stands behind its first
+    seeds = torch.zeros(2, dtype=torch.int64)
+    pooled_ND, stats_N2 = torch.ops.fieldwise.pair_attention_pool(
+        x_NFD, left_P[touching], right_P[touching], *attention, seeds, 0.0, 0.0
+    )
+    inside, mean_D = pair_attention_summary(x_context_CD, *attention)
+    outside_N = stats_N2[:, 0] - stats_N2[:, 1].log()  # the kernel keeps the greatest score and 1 / s
+    merged: Tensor = torch.lerp(pooled_ND, mean_D.expand_as(pooled_ND), torch.sigmoid(inside - outside_N).unsqueeze(1))
+    return merged
+
+
+def _pairs(fields: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    left_P, right_P = pair_indices(fields)
+    return left_P.to(device), right_P.to(device)
+
+
+def _rows(fields: int, hidden: int) -> int:
+    """How many candidates make a block."""
+    return max(1, HIDDEN_NUMBERS // max(1, fields * hidden))
+
+
+def _by_head(x_RA: Tensor, heads: int) -> Tensor:
+    """[R, A] -> [H, R, K]."""
+    rows, size = x_RA.shape
+    return x_RA.reshape(rows, heads, size // heads).transpose(0, 1)
+
+
+def _joined(x_HNFK: Tensor) -> Tensor:
+    """[H, N, F, K] -> [N, F, A]."""
+    return x_HNFK.permute(1, 2, 0, 3).flatten(2)

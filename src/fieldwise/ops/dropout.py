@@ -1,0 +1,91 @@
+"""Dropout that stores no mask: the plain face, the native one, and the choice.
+
+Letters: B rows, N elements of a row.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autograd, register_fake
+from torch.nn import functional as F
+
+from fieldwise.ops.faces import face_of
+from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
+from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.operators import OPERATORS, define, implement
+
+__all__ = ["dropout", "dropout_plain"]
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """Each element becomes 0 with chance p, and is divided by `1 - p` otherwise (Srivastava et al., JMLR 2014).
+
+    For float32 and float64 on the CPU a row's mask is a hash of a seed and the row's number (`fieldwise.ops.keep`),
+    equal in all faces; the seed comes from PyTorch's global generator. Elsewhere it is PyTorch's own dropout.
+
+    Args:
+        x: rows of any shape.
+        p: share dropped, in [0, 1].
+        training: whether anything is dropped.
+
+    Shape:
+        x: [B, ...]; returns the same.
+
+    >>> dropout(torch.ones(2, 2), 0.5, False)
+    tensor([[1., 1.],
+            [1., 1.]])
+    >>> _ = torch.manual_seed(0)
+    >>> sorted(set(dropout(torch.ones(8, 8), 0.5, True).flatten().tolist()))
+    [0.0, 2.0]
+    """
+    if not training or p == 0:
+        return x
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or p == 1 or x.dim() < 2:
+        return F.dropout(x, p)
+    seed = draw_seeds(1)
+    if face_of(x) == "native":
+        dropped: Tensor = torch.ops.fieldwise.dropout(x, seed, p)
+        return dropped
+    return dropout_plain(x, seed, p)
+
+
+def dropout_plain(x: Tensor, seed: Tensor, p: float) -> Tensor:
+    """`dropout` with a given seed in plain PyTorch, the truth for all faces.
+
+    >>> dropout_plain(torch.ones(1, 6), torch.tensor([1]), 0.5)
+    tensor([[2., 0., 0., 0., 0., 2.]])
+    """
+    rows, width = x.shape[0], x[:1].numel()
+    return x * keep_factors(seed[0], rows, width, p, dtype=x.dtype).view(x.shape)
+
+
+define("dropout(Tensor x, Tensor seed, float p) -> Tensor")
+
+
+def _dropout(x: Tensor, seed: Tensor, p: float) -> Tensor:
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    rows = x.shape[0]
+    sizes = ctypes.c_int64(rows), ctypes.c_int64(x.numel() // max(rows, 1))
+    drawn = ctypes.c_uint64(int(seed)), ctypes.c_uint32(keep_threshold(p)), ctypes.c_double(1 / (1 - p))
+    name = "float" if x.dtype == torch.float32 else "double"
+    NATIVE.call(f"fw_dropout_{name}", *sizes, *drawn, pointer(x), pointer(out))
+    return out
+
+
+def _set_up(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:
+    del output
+    ctx.save_for_backward(inputs[1])
+    ctx.p = inputs[2]
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    return torch.ops.fieldwise.dropout(grad, ctx.saved_tensors[0], ctx.p), None, None
+
+
+implement("dropout", _dropout)
+register_fake("fieldwise::dropout", lambda x, *_: torch.empty_like(x.contiguous()), lib=OPERATORS)
+register_autograd("fieldwise::dropout", _differentiate, setup_context=_set_up, lib=OPERATORS)

@@ -1,0 +1,136 @@
+"""The factorization machine's logit straight from ids and tables: the plain face, the native one, and the choice.
+
+Letters: B batch, F fields, R rows of the table, D embedding size.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autocast, register_autograd, register_fake
+from torch.nn import functional as F
+
+from fieldwise.ops.faces import face_of
+from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.operators import OPERATORS, define, implement
+from fieldwise.ops.pairs import fm_second_order
+
+__all__ = ["fm_logit", "fm_logit_plain"]
+
+
+def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
+    """`sum_f w_f + sum_{i<j} <x_i, x_j>` of the rows that ids name (Rendle, ICDM 2010, Equation 1, without the bias).
+
+    The native face stores no field's vector: it reads them from the table, in both directions. Its gradient is dense
+    and cannot be differentiated once more; a row of the table gets its parts in the batch's order, whatever the number
+    of threads.
+
+    Args:
+        table_RD: the vectors of all fields' categories.
+        first_R1: their first-order weights.
+        ids_BF: rows of the tables, int32 or int64.
+
+    Shape:
+        table_RD: [R, D]; first_R1: [R, 1]; ids_BF: [B, F]; returns [B].
+
+    Errors:
+        IndexError: an id that is no row.
+
+    >>> table, first = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[0.5], [0.0], [0.0]])
+    >>> fm_logit(table, first, torch.tensor([[0, 1], [1, 2]]))
+    tensor([2.5000, 6.0000])
+    """
+    native = face_of(table_RD, first_R1) == "native" and ids_BF.dtype in (torch.int32, torch.int64)
+    if native and table_RD.shape[0] <= _LARGEST:
+        logit_B: Tensor = torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
+        return logit_B
+    return fm_logit_plain(table_RD, first_R1, ids_BF)
+
+
+def fm_logit_plain(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
+    """`fm_logit` in plain PyTorch, the truth for all faces.
+
+    >>> fm_logit_plain(torch.ones(2, 3), torch.zeros(2, 1), torch.tensor([[0, 1]]))
+    tensor([3.])
+    """
+    linear_B = F.embedding(ids_BF, first_R1).sum((1, 2))
+    return linear_B + fm_second_order(F.embedding(ids_BF, table_RD))
+
+
+_LARGEST = 2**31 - 1
+
+define("fm_logit(Tensor table, Tensor first, Tensor ids) -> (Tensor, Tensor)")
+define("fm_logit_backward(Tensor table, Tensor first, Tensor ids, Tensor sums, Tensor grad) -> (Tensor, Tensor)")
+
+
+def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits [B], and the sums of the fields' vectors [B, D] where a backward pass may follow."""
+    narrow = _narrow(ids, table.shape[0])
+    operands = [t.contiguous() for t in (table, first, narrow)]
+    logits, sums = table.new_empty(ids.shape[0]), table.new_empty(ids.shape[0], table.shape[1])
+    bad = ctypes.c_int64()
+    outputs = pointer(logits), pointer(sums), ctypes.byref(bad)
+    NATIVE.call(f"fw_fm_forward_{_name(table)}", _sizes(table, ids), *map(pointer, operands), *outputs)
+    if bad.value >= 0:
+        raise _no_row(ids, table.shape[0])
+    return logits, sums
+
+
+def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    narrow = _narrow(ids, table.shape[0])
+    operands = [t.contiguous() for t in (table, first, narrow, sums, grad)]
+    grads = torch.zeros_like(operands[0]), torch.zeros_like(operands[1])
+    NATIVE.call(f"fw_fm_backward_{_name(table)}", _sizes(table, ids), *map(pointer, (*operands, *grads)))
+    return grads
+
+
+def _narrow(ids: Tensor, rows: int) -> Tensor:
+    """The ids as int32; what would not fit is no row, and refused."""
+    if ids.dtype == torch.int64 and ids.numel() and not -1 < int(ids.min()) <= int(ids.max()) < rows:
+        raise _no_row(ids, rows)
+    return ids.int()
+
+
+def _no_row(ids: Tensor, rows: int) -> IndexError:
+    flat = ids.reshape(-1)
+    at = int(((flat < 0) | (flat >= rows)).nonzero()[0])
+    return IndexError(f"ids must be rows of the table, 0 to {rows - 1}, found {int(flat[at])} at position {at}")
+
+
+def _sizes(table: Tensor, ids: Tensor) -> Any:
+    return (ctypes.c_int64 * 4)(*ids.shape, *table.shape)
+
+
+def _name(table: Tensor) -> str:
+    return "float" if table.dtype == torch.float32 else "double"
+
+
+def _fake(table: Tensor, _: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    return table.new_empty(ids.shape[0]), table.new_empty(ids.shape[0], table.shape[1])
+
+
+def _fake_backward(table: Tensor, first: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+    return table.new_empty(table.shape), first.new_empty(first.shape)
+
+
+def _set_up(ctx: Any, inputs: Sequence[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs, output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return None, None, None
+    into_table, into_first = torch.ops.fieldwise.fm_logit_backward(*ctx.saved_tensors, grad)
+    return into_table, into_first, None
+
+
+implement("fm_logit", _forward)
+implement("fm_logit_backward", _backward)
+register_fake("fieldwise::fm_logit", _fake, lib=OPERATORS)
+register_fake("fieldwise::fm_logit_backward", _fake_backward, lib=OPERATORS)
+register_autograd("fieldwise::fm_logit", _differentiate, setup_context=_set_up, lib=OPERATORS)
+register_autocast("fieldwise::fm_logit", "cpu", torch.float32, lib=OPERATORS)

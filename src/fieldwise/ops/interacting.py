@@ -1,0 +1,270 @@
+"""AutoInt's interacting layer as one op: the plain face, the native one, and the choice.
+
+Letters: B batch, F fields, D size of a field's vector, H heads, A attention size of all heads together, N rows of the
+projections' weight: 4A with a projected residual, else 3A.
+"""
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.library import register_autocast, register_autograd, register_fake
+from torch.nn import functional as F
+
+from fieldwise.errors import ConfigError
+from fieldwise.ops.faces import face_of
+from fieldwise.ops.field_attention import field_attention
+from fieldwise.ops.keep import draw_seeds, keep_threshold
+from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.operators import OPERATORS, define, implement
+
+__all__ = ["Norm", "Residual", "finish_interacting", "interacting", "interacting_plain"]
+
+Residual = Literal["none", "projected", "identity"]
+Norm = Literal["none", "before_relu", "after_relu"]
+# The native kernels know both by their number.
+RESIDUALS: tuple[Residual, ...] = ("none", "projected", "identity")
+NORMS: tuple[Norm, ...] = ("none", "before_relu", "after_relu")
+
+
+def interacting(
+    x_BFD: Tensor,
+    weight_ND: Tensor,
+    bias_N: Tensor | None = None,
+    gain_A: Tensor | None = None,
+    shift_A: Tensor | None = None,
+    *,
+    heads: int,
+    residual: Residual = "projected",
+    norm: Norm = "none",
+    relu_on_projections: bool = False,
+    scale: bool = False,
+    output_relu: bool = True,
+    epsilon: float = 1e-5,
+    dropout: float = 0.0,
+    training: bool = False,
+) -> Tensor:
+    """AutoInt's interacting layer (Song et al., CIKM 2019, Equations 5 to 8), with what its implementations add.
+
+    Queries, keys, values and the residual are linear in x; every head's `softmax(Q K^T) V` over the fields is joined to
+    those of the others, the residual is added, and LayerNorm and ReLU end it. The native face stores neither the
+    projections nor the attention weights: its backward pass computes them again. It has no second derivative. Under
+    autocast on the CPU it computes in float32.
+
+    Args:
+        x_BFD: the fields' vectors.
+        weight_ND: the rows of W_query, W_key, W_value and, where the residual is projected, W_res, in this order.
+        bias_N: added to the projections.
+        gain_A: LayerNorm's factor.
+        shift_A: LayerNorm's summand.
+        heads: H, a divisor of A.
+        residual: `projected`, `identity` (x itself; D equals A) or `none`.
+        norm: LayerNorm of the sum, `before_relu`, `after_relu` or `none`.
+        relu_on_projections: ReLU on all that is projected.
+        scale: whether scores are divided by sqrt(A/H).
+        output_relu: ReLU on the sum.
+        epsilon: what LayerNorm adds to the variance.
+        dropout: share of the attention weights dropped before they meet the values.
+        training: whether dropout is on. Its seed comes from PyTorch's global generator; every face drops the same.
+
+    Shape:
+        x_BFD: [B, F, D]; weight_ND: [N, D]; bias_N: [N]; gain_A, shift_A: [A]; returns [B, F, A].
+
+    Errors:
+        ConfigError: sizes that do not fit one another.
+
+    >>> x = torch.tensor([[[1.0], [2.0]]])
+    >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), heads=1)
+    tensor([[[0.5000],
+             [0.0000]]])
+    """
+    _check_sizes(x_BFD, weight_ND, bias_N, gain_A, shift_A, heads=heads, residual=residual, norm=norm)
+    dropout = dropout if training else 0.0
+    seed = draw_seeds(1) if dropout else torch.zeros(1, dtype=torch.int64)
+    present = [t for t in (x_BFD, weight_ND, bias_N, gain_A, shift_A) if t is not None]
+    operands = (x_BFD, weight_ND, bias_N, gain_A, shift_A, seed)
+    if face_of(*present) == "native" and x_BFD.shape[1]:
+        run: Callable[..., Tensor] = torch.ops.fieldwise.interacting
+    else:
+        run = _first_of_plain
+    return run(*operands, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout)
+
+
+def interacting_plain(
+    x_BFD: Tensor,
+    weight_ND: Tensor,
+    bias_N: Tensor | None,
+    gain_A: Tensor | None,
+    shift_A: Tensor | None,
+    seed: Tensor,
+    heads: int,
+    residual: Residual,
+    norm: Norm,
+    relu_on_projections: bool,
+    scale: bool,
+    output_relu: bool,
+    epsilon: float,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """`interacting` in plain PyTorch, the truth for all faces; it also gives the weights.
+
+    The arguments are those of `interacting`, all given, with the dropout's seed, int64 [1], in the place of `training`.
+
+    Shape:
+        returns y [B, F, A] and the weights [B, H, F, F] before dropout, whose last axis sums to 1.
+
+    >>> x, choices = torch.ones(1, 2, 3), ("none", "none", False, False, True, 1e-5, 0.0)
+    >>> interacting_plain(x, torch.ones(6, 3), None, None, None, torch.zeros(1), 2, *choices)[1][0, 0]
+    tensor([[0.5000, 0.5000],
+            [0.5000, 0.5000]])
+    """
+    projected = F.linear(x_BFD, weight_ND, bias_N)
+    if relu_on_projections:
+        projected = torch.relu(projected)
+    q, k, v, *rest = projected.chunk(_parts(residual), 2)
+    y_BFA, weights_BHFF = field_attention(
+        q, k, v, heads=heads, scale=scale, dropout=dropout, training=dropout > 0, seed=seed[0]
+    )
+    added = rest[0] if rest else x_BFD if residual == "identity" else None
+    y_BFA = finish_interacting(y_BFA, added, gain_A, shift_A, norm=norm, output_relu=output_relu, epsilon=epsilon)
+    return y_BFA, weights_BHFF
+
+
+def finish_interacting(
+    y: Tensor,
+    residual: Tensor | None,
+    gain_A: Tensor | None,
+    shift_A: Tensor | None,
+    *,
+    norm: Norm,
+    output_relu: bool,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    """What follows the joined heads y [.., A]: the residual is added, then LayerNorm and ReLU, where there are any.
+
+    >>> finish_interacting(torch.ones(2), torch.tensor([1.0, -2.0]), None, None, norm="none", output_relu=True)
+    tensor([2., 0.])
+    """
+    if residual is not None:
+        y = y + residual
+    if norm == "before_relu":
+        y = F.layer_norm(y, y.shape[-1:], gain_A, shift_A, epsilon)
+    if output_relu:
+        y = torch.relu(y)
+    if norm == "after_relu":
+        y = F.layer_norm(y, y.shape[-1:], gain_A, shift_A, epsilon)
+    return y
+
+
+def _first_of_plain(*arguments: Any) -> Tensor:
+    return interacting_plain(*arguments)[0]
+
+
+def _parts(residual: Residual) -> int:
+    return 4 if residual == "projected" else 3
+
+
+def _check_sizes(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gain: Tensor | None,
+    shift: Tensor | None,
+    *,
+    heads: int,
+    residual: Residual,
+    norm: Norm,
+) -> None:
+    """The native kernels trust these; the plain face would fail less clearly."""
+    rows, dim = weight.shape
+    size = rows // _parts(residual)
+    if x.dim() != 3 or x.shape[2] != dim:
+        raise ConfigError(f"the fields' vectors must be [B, F, {dim}], as the weight's columns, found {list(x.shape)}")
+    if heads < 1 or rows % (_parts(residual) * heads):
+        found = f"{rows} rows and {heads} heads"
+        raise ConfigError(f"the weight's rows must be {_parts(residual)} equal parts that heads divide, found {found}")
+    if residual == "identity" and size != dim:
+        raise ConfigError(f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it")
+    if bias is not None and bias.shape != (rows,):
+        raise ConfigError(f"the bias must have {rows} entries, one a row of the weight, found {list(bias.shape)}")
+    normed = (gain is not None and gain.shape == (size,)) and (shift is not None and shift.shape == (size,))
+    if norm != "none" and not normed:
+        raise ConfigError(f"a norm needs a factor and a summand of {size} entries each")
+
+
+_INPUTS = (
+    "Tensor x, Tensor weight, Tensor? bias, Tensor? gain, Tensor? shift, Tensor seed, int heads, str residual, "
+    "str norm, bool relu_on_projections, bool scale, bool output_relu, float epsilon, float dropout"
+)
+define(f"interacting({_INPUTS}) -> Tensor")
+define(f"interacting_backward({_INPUTS}, Tensor y, Tensor grad) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+
+
+def _forward(*inputs: Any) -> Tensor:
+    operands, described, kind = _described(inputs)
+    y = _fake(*inputs)
+    NATIVE.call(f"fw_interacting_forward_{kind}", *described, *map(_address, operands), pointer(y))
+    return y
+
+
+def _backward(*inputs: Any) -> tuple[Tensor, ...]:
+    operands, described, kind = _described(inputs)
+    rest = [t.contiguous() for t in inputs[14:]]  # y and its gradient, kept alive until the call is over
+    grads = _fake_backward(*inputs)
+    addresses = map(_address, (*operands, *rest, *(t if t.numel() else None for t in grads)))
+    NATIVE.call(f"fw_interacting_backward_{kind}", *described, *addresses)
+    return grads
+
+
+def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, ...], str]:
+    """The contiguous operands; sizes, numbers and the seed in C; the kernel's type."""
+    operands = [None if t is None else t.contiguous() for t in inputs[:5]]
+    seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout = inputs[5:14]
+    x, rows = inputs[0], inputs[1].shape[0]
+    _check_sizes(*inputs[:5], heads=heads, residual=residual, norm=norm)
+    if any(t is not None and t.dtype != x.dtype for t in operands):
+        raise ConfigError("interacting takes tensors of one type, found several: convert the input or the weights")
+    size = rows // _parts(residual)
+    flags = RESIDUALS.index(residual), NORMS.index(norm), int(relu_on_projections), int(output_relu)
+    sizes = (ctypes.c_int64 * 10)(*x.shape, size, heads, *flags, keep_threshold(dropout))
+    factor = 1.0 / math.sqrt(size // heads) if scale else 1.0
+    numbers = (ctypes.c_double * 3)(factor, epsilon, 1.0 / (1.0 - dropout))
+    kind = "float" if x.dtype == torch.float32 else "double"
+    return operands, (sizes, numbers, ctypes.c_uint64(int(seed))), kind
+
+
+def _address(tensor: Tensor | None) -> ctypes.c_void_p | None:
+    return None if tensor is None else pointer(tensor)
+
+
+def _fake(*inputs: Any) -> Tensor:
+    x, weight, residual = inputs[0], inputs[1], inputs[7]
+    y: Tensor = x.new_empty(x.shape[0], x.shape[1], weight.shape[0] // _parts(residual))
+    return y
+
+
+def _fake_backward(*inputs: Any) -> tuple[Tensor, ...]:
+    return tuple(inputs[0].new_empty(0 if t is None else t.shape) for t in inputs[:5])
+
+
+def _set_up(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:6], output)
+    ctx.choices = inputs[6:]
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    *operands, y = ctx.saved_tensors
+    grads = torch.ops.fieldwise.interacting_backward(*operands, *ctx.choices, y, grad)
+    found = [None if t is None else g for t, g in zip(operands[:5], grads, strict=True)]
+    return *found, *(None,) * 9
+
+
+implement("interacting", _forward)
+implement("interacting_backward", _backward)
+register_fake("fieldwise::interacting", _fake, lib=OPERATORS)
+register_fake("fieldwise::interacting_backward", _fake_backward, lib=OPERATORS)
+register_autograd("fieldwise::interacting", _differentiate, setup_context=_set_up, lib=OPERATORS)
+register_autocast("fieldwise::interacting", "cpu", torch.float32, lib=OPERATORS)

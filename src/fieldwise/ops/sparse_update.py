@@ -1,0 +1,199 @@
+"""One optimizer step on the touched rows of a table: the plain face, the native one, and the choice.
+
+Letters: R rows of the table, D its width, N ids with a gradient each, U distinct ids among them.
+"""
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from fieldwise.ops.faces import face_of
+from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.operators import OPERATORS, define, implement
+from fieldwise.ops.rows import RowGroups, grouped, type_name
+
+__all__ = ["RowRule", "RuleName", "squares_of_rows", "update_rows_", "update_rows_plain_"]
+
+RuleName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
+RULES: tuple[RuleName, ...] = ("sgd", "adagrad", "rowwise_adagrad", "adam")  # numbered as the kernel does
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRule:
+    """How a touched row w moves by its summed gradient, to which L2's own, `l2 * w`, is added: g below.
+
+    - `sgd`: `w -= rate * g`.
+    - `adagrad` (Duchi et al., JMLR 2011): `a += g^2`, `w -= rate * g / (sqrt(a) + eps)`; `a` is [R, D].
+    - `rowwise_adagrad` (Mudigere et al., ISCA 2022, Section 4.1.4): as `adagrad`, with one number a row, `a += mean of
+      g^2`; `a` is [R].
+    - `adam` (Kingma & Ba, ICLR 2015), lazy: both moments of the row move by one step, `m = m + (1 - beta1) (g - m)`,
+      `v = beta2 v + (1 - beta2) g^2`, and `w -= rate m' / (sqrt(v') + eps)` with `m' = m / (1 - beta1^step)`,
+      `v' = v / (1 - beta2^step)`; `m`, `v` are [R, D].
+
+    Args:
+        name: one of these.
+        rate: the learning rate.
+        l2: strength of the squared L2 on the touched rows.
+        scale: g is multiplied by it: what clipping leaves of a gradient.
+        eps: keeps the denominator from 0.
+        betas: Adam's.
+        step: Adam's, from 1: one count for all rows, however often each was touched.
+    """
+
+    name: RuleName
+    rate: float
+    l2: float = 0.0
+    scale: float = 1.0
+    eps: float = 1e-8
+    betas: tuple[float, float] = (0.9, 0.999)
+    step: int = 1
+
+
+def update_rows_(
+    table_RD: Tensor, states: Sequence[Tensor], groups: RowGroups, grads_ND: Tensor, rule: RowRule
+) -> None:
+    """Move the rows that have a gradient, in place; all other rows, and their states, keep their bits.
+
+    Gradients of equal ids are summed in the ids' order, whatever the number of threads.
+
+    Args:
+        table_RD: the table.
+        states: none for `sgd`, one for `adagrad` (`[R, D]`) and `rowwise_adagrad` (`[R]`), two for `adam` (m and v).
+        groups: of the ids, by `group_rows`.
+        grads_ND: a gradient an id.
+        rule: what to do.
+
+    >>> from fieldwise.ops.rows import group_rows
+    >>> table = torch.zeros(3, 2)
+    >>> groups = group_rows(torch.tensor([2, 2]), 3)
+    >>> update_rows_(table, (), groups, torch.ones(2, 2), RowRule(name="sgd", rate=0.5))
+    >>> table
+    tensor([[ 0.,  0.],
+            [ 0.,  0.],
+            [-1., -1.]])
+    """
+    if _native(table_RD, grads_ND, *states):
+        torch.ops.fieldwise.update_rows(
+            table_RD, list(states), *groups, grads_ND, RULES.index(rule.name), _numbers(rule)
+        )
+    else:
+        update_rows_plain_(table_RD, states, groups, grads_ND, rule)
+
+
+def update_rows_plain_(
+    table_RD: Tensor, states: Sequence[Tensor], groups: RowGroups, grads_ND: Tensor, rule: RowRule
+) -> None:
+    """`update_rows_` in plain PyTorch, the truth for all faces."""
+    rows_U = groups.distinct.long()
+    w_UD = table_RD[rows_U]
+    g_UD = _summed(groups, grads_ND)
+    if rule.l2:
+        g_UD = g_UD + rule.l2 * w_UD
+    g_UD = g_UD * rule.scale
+    if rule.name == "sgd":
+        moved_UD = rule.rate * g_UD
+    elif rule.name == "adam":
+        m, v = states
+        m_UD = torch.lerp(m[rows_U], g_UD, 1 - rule.betas[0])
+        v_UD = rule.betas[1] * v[rows_U] + (1 - rule.betas[1]) * g_UD.square()
+        first, second = _corrections(rule)
+        moved_UD = first * m_UD / (v_UD.sqrt() / second + rule.eps)
+        m[rows_U], v[rows_U] = m_UD, v_UD
+    else:
+        a = states[0]
+        square = g_UD.square() if rule.name == "adagrad" else g_UD.square().mean(1)
+        a_U = a[rows_U] + square
+        root = a_U.sqrt() + rule.eps
+        moved_UD = rule.rate * g_UD / (root if rule.name == "adagrad" else root.unsqueeze(1))
+        a[rows_U] = a_U
+    table_RD[rows_U] = w_UD - moved_UD
+
+
+def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: float) -> float:
+    """The squared norm of the gradient that `update_rows_` uses before scaling: of the sums by row, L2's part included.
+
+    >>> from fieldwise.ops.rows import group_rows
+    >>> squares_of_rows(torch.ones(3, 1), group_rows(torch.tensor([2, 2, 0]), 3), torch.ones(3, 1), 0.5)
+    8.5
+    """
+    if _native(table_RD, grads_ND):
+        return float(torch.ops.fieldwise.squares_of_rows(table_RD, *groups, grads_ND, l2))
+    g_UD = _summed(groups, grads_ND).double()
+    if l2:
+        g_UD = g_UD + l2 * table_RD[groups.distinct.long()].double()
+    return float(g_UD.square().sum())
+
+
+def _native(table: Tensor, grads: Tensor, *states: Tensor) -> bool:
+    """Whether the kernels can work in place on the table and its states."""
+    in_place = all(t.is_contiguous() for t in (table, *states))
+    return in_place and face_of(table, grads, *states) == "native"
+
+
+def _summed(groups: RowGroups, grads_ND: Tensor) -> Tensor:
+    """The sum of every group's gradients [U, D]."""
+    counts_U = groups.starts.diff().long()
+    segment_N = torch.repeat_interleave(torch.arange(len(counts_U), device=counts_U.device), counts_U)
+    sums_UD = grads_ND.new_zeros(len(counts_U), grads_ND.shape[1])
+    return sums_UD.index_add_(0, segment_N, grads_ND[groups.order.long()])
+
+
+def _corrections(rule: RowRule) -> tuple[float, float]:
+    """`rate / (1 - beta1^step)` and `sqrt(1 - beta2^step)`."""
+    return rule.rate / (1 - rule.betas[0] ** rule.step), math.sqrt(1 - rule.betas[1] ** rule.step)
+
+
+def _numbers(rule: RowRule) -> list[float]:
+    """What the kernel reads, in its order."""
+    beta1, beta2 = rule.betas
+    return [rule.rate, rule.l2, rule.scale, rule.eps, 1 - beta1, beta2, 1 - beta2, *_corrections(rule)]
+
+
+_GROUPS = "Tensor order, Tensor starts, Tensor distinct, Tensor grads"
+define(f"update_rows(Tensor(a!) table, Tensor(b!)[] states, {_GROUPS}, int rule, float[] numbers) -> ()")
+define(f"squares_of_rows(Tensor table, {_GROUPS}, float l2) -> Tensor")
+
+
+def _update(
+    table: Tensor,
+    states: Sequence[Tensor],
+    order: Tensor,
+    starts: Tensor,
+    distinct: Tensor,
+    grads: Tensor,
+    rule: int,
+    numbers: Sequence[float],
+) -> None:
+    groups, grads = RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous()), grads.contiguous()
+    a, b = [*(pointer(t) for t in states), None, None][:2]
+    given = (ctypes.c_double * 9)(*numbers)
+    NATIVE.call(f"fw_update_rows_{type_name(table)}", rule, *grouped(groups, grads), pointer(table), a, b, given)
+
+
+def _squares(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor, l2: float) -> Tensor:
+    groups = RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous())
+    grads, table = grads.contiguous(), table.contiguous()
+    total = torch.empty((), dtype=torch.float64)
+    operands = *grouped(groups, grads), pointer(table), ctypes.c_double(l2), pointer(total)
+    NATIVE.call(f"fw_squares_of_rows_{type_name(table)}", *operands)
+    return total
+
+
+def _fake_update(*_: object) -> None:
+    return None
+
+
+def _fake_squares(table: Tensor, *_: object) -> Tensor:
+    return table.new_empty((), dtype=torch.float64)
+
+
+implement("update_rows", _update, "CPU")
+implement("squares_of_rows", _squares, "CPU")
+register_fake("fieldwise::update_rows", _fake_update, lib=OPERATORS)
+register_fake("fieldwise::squares_of_rows", _fake_squares, lib=OPERATORS)

@@ -1,0 +1,224 @@
+"""Items' head vectors, stored, against the heads of one user or a few: MaxSim as a request needs it.
+
+Letters: N items, K item heads, H user heads, P size of a head, U users, R items asked for.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.library import register_fake
+
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.ops.faces import face_of
+from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.operators import OPERATORS, define, implement
+
+__all__ = ["Storage", "StoredItems"]
+
+Storage = Literal["float32", "bfloat16", "int8"]
+TYPES: dict[Storage, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+ITEM_LEVELS = 127  # of int8 item heads, on both sides of 0
+USER_LEVELS = 63  # of user heads against int8: a sum of two products with a byte fits 16 bits
+LARGEST_HEAD = 2048  # of int8: sums of products stay below 2^24, exact as floats
+BLOCK = 256  # items at once in the plain face: their products stay in cache
+
+
+@dataclass(frozen=True, eq=False)
+class StoredItems:
+    """Item heads in one of three storages, scored against users by MaxSim without being copied.
+
+    `float32` and `bfloat16` are multiplied and added as float32. `int8` is a number of 127 levels on both sides of 0
+    times a scale for each item head; user heads become numbers of 63 levels, with a scale each, at every call; their
+    products are added as integers. What the storages lose stands in docs/scoring.md.
+
+    Args:
+        heads: [N, K, P], contiguous, as in a memory-mapped file.
+        scale: of int8 items, float32 [N, K].
+
+    Errors:
+        ConfigError: tensors that do not belong together, or are no such storage.
+
+    >>> items = StoredItems.of(torch.tensor([[[3.0, 1.0]], [[0.0, 2.0]]]), "bfloat16")
+    >>> items.scores(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+    tensor([5., 4.])
+    >>> items.scores(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), rows=torch.tensor([1]))
+    tensor([4.])
+    """
+
+    heads: Tensor
+    scale: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        heads, scale = self.heads, self.scale
+        known = ", ".join(TYPES)
+        if heads.dim() != 3 or heads.dtype not in TYPES.values() or 0 in heads.shape[1:]:
+            found = f"{heads.dtype} {list(heads.shape)}"
+            raise ConfigError(f"stored item heads must be a tensor [N, K, P] of {known}, found {found}")
+        if not heads.is_contiguous():
+            raise ConfigError("stored item heads must be contiguous, found strides; store them with StoredItems.of")
+        if (scale is not None) != (heads.dtype == torch.int8):
+            raise ConfigError(
+                f"int8 item heads have scales [N, K] and others have none, found {heads.dtype}: add or drop"
+            )
+        if scale is not None and (scale.shape != heads.shape[:2] or scale.dtype != torch.float32):
+            raise ConfigError(
+                f"scales must be float32 {list(heads.shape[:2])}, found {scale.dtype} {list(scale.shape)}"
+            )
+        if scale is not None and heads.shape[2] > LARGEST_HEAD:
+            raise ConfigError(f"int8 takes heads of at most {LARGEST_HEAD}, found {heads.shape[2]}: take bfloat16")
+
+    @classmethod
+    def of(cls, heads_NKP: Tensor, storage: Storage = "float32") -> "StoredItems":
+        """Store item heads [N, K, P] of any floating-point type.
+
+        Errors:
+            ConfigError: an unknown storage, or another shape.
+            DataError: a head is not finite; the message names the first such item.
+        """
+        if storage not in get_args(Storage):
+            raise ConfigError(f"storage must be one of {', '.join(TYPES)}, found {storage!r}")
+        heads = heads_NKP.detach().to(torch.float32).contiguous()
+        broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
+        if len(broken):
+            raise DataError(f"stored item heads must be finite, found others in item {int(broken[0])}: leave it out")
+        if storage != "int8":
+            return cls(heads.to(TYPES[storage]))
+        return cls(*_quantised(heads, ITEM_LEVELS))
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "StoredItems":
+        """What `tensors` gave, without a copy: the tensors may lie in memory-mapped files.
+
+        Errors:
+            ConfigError: a tensor is missing or unknown, or they do not belong together.
+        """
+        if set(tensors) not in ({"heads"}, {"heads", "scale"}):
+            raise ConfigError(f"stored items are the tensors 'heads' and, of int8, 'scale', found {sorted(tensors)}")
+        return cls(tensors["heads"], tensors.get("scale"))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What must be saved: `heads` [N, K, P] and, of int8, `scale` [N, K]."""
+        return {"heads": self.heads} | ({} if self.scale is None else {"scale": self.scale})
+
+    @property
+    def storage(self) -> Storage:
+        """How the heads are stored."""
+        return next(name for name, dtype in TYPES.items() if dtype == self.heads.dtype)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all tensors."""
+        return sum(t.nbytes for t in self.tensors().values())
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.heads)
+
+    def __getitem__(self, items: slice) -> "StoredItems":
+        """A run of items, as a view.
+
+        Errors:
+            ConfigError: a step other than 1: give `scores` the numbers of the rows instead.
+        """
+        if items.step not in (None, 1):
+            raise ConfigError(f"a slice of stored items must have step 1, found {items.step}: give scores rows instead")
+        return StoredItems(self.heads[items], None if self.scale is None else self.scale[items])
+
+    @torch.no_grad()
+    def scores(self, user_HP: Tensor, rows: Tensor | None = None) -> Tensor:
+        """MaxSim of users with stored items, float32, without gradients.
+
+        A user with a NaN among the heads has NaN as scores.
+
+        Args:
+            user_HP: one user's heads, or those of several.
+            rows: numbers of the items to score, in any order, also twice; all items where left out.
+
+        Shape:
+            user_HP: [H, P] or [U, H, P]; rows: [R], int64; returns [N] or [R], with U before them if it was given.
+
+        Errors:
+            ConfigError: heads of another size.
+            DataError: a number that is no item.
+        """
+        if user_HP.dim() not in (2, 3) or user_HP.shape[-1] != self.heads.shape[2]:
+            size, found = self.heads.shape[2], list(user_HP.shape)
+            raise ConfigError(f"user heads must be [H, {size}] or [U, H, {size}] as the items' size is, found {found}")
+        if rows is not None and (rows.dim() != 1 or rows.dtype not in (torch.int32, torch.int64)):
+            raise ConfigError(f"rows must be int64 [R], found {rows.dtype} {list(rows.shape)}: give numbers of items")
+        if rows is not None and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
+            found_rows = f"{int(rows.min())} to {int(rows.max())}"
+            raise DataError(f"rows must be numbers of the {len(self)} stored items, found {found_rows}")
+        user_UHP = user_HP.to(torch.float32).reshape(-1, *user_HP.shape[-2:])
+        score_UN = _by_face(user_UHP, self.heads, self.scale, rows)
+        return score_UN if user_HP.dim() == 3 else score_UN.squeeze(0)
+
+
+def _by_face(user_UHP: Tensor, item_NKP: Tensor, scale_NK: Tensor | None, rows: Tensor | None) -> Tensor:
+    face = face_of(user_UHP, triton=True)
+    user, user_scale = (user_UHP, None) if scale_NK is None else _quantised(user_UHP, USER_LEVELS)
+    score_UN: Tensor
+    if face == "triton" and scale_NK is None:
+        from fieldwise.ops.triton.maxsim import stored  # heavy, and only where there is a GPU
+
+        return stored(user, item_NKP, rows_C=rows)
+    if face == "native" and user.shape[1]:
+        score_UN = torch.ops.fieldwise.max_sim_stored(user, user_scale, item_NKP, scale_NK, rows)
+        return score_UN
+    with torch.autocast(user.device.type, enabled=False):
+        return _plain(user, user_scale, item_NKP, scale_NK, rows)
+
+
+def _quantised(x_RHP: Tensor, levels: int) -> tuple[Tensor, Tensor]:
+    """Every head as integers from -levels to levels, int8, times a scale [R, H]; NaN makes its head's scale NaN."""
+    scale_RH = x_RHP.abs().amax(2) / levels
+    q_RHP = (x_RHP / torch.where(scale_RH > 0, scale_RH, 1.0).unsqueeze(2)).round()
+    return q_RHP.nan_to_num(0.0).clamp(-levels, levels).to(torch.int8), scale_RH
+
+
+def _plain(
+    user_UHP: Tensor, user_scale: Tensor | None, item_NKP: Tensor, scale_NK: Tensor | None, rows: Tensor | None
+) -> Tensor:
+    """Scores [U, N] in plain PyTorch, the truth: integers as floats, whose sums are exact."""
+    users, heads, size = user_UHP.shape
+    wanted = range(0, len(item_NKP) if rows is None else len(rows), BLOCK)
+    parts = [user_UHP.new_empty(users, 0, dtype=torch.float32)]
+    for first in wanted:
+        at: Any = slice(first, first + BLOCK) if rows is None else rows[first : first + BLOCK]
+        block_RKP = item_NKP[at].to(torch.float32)
+        product = block_RKP.flatten(0, 1) @ user_UHP.to(torch.float32).reshape(users * heads, size).t()
+        product_RKUH = product.view(*block_RKP.shape[:2], users, heads)
+        if user_scale is not None and scale_NK is not None:
+            product_RKUH = product_RKUH * scale_NK[at, :, None, None] * user_scale
+        parts.append(product_RKUH.amax(1).sum(2).t())
+    return torch.cat(parts, 1)
+
+
+define("max_sim_stored(Tensor user, Tensor? user_scale, Tensor item, Tensor? scale, Tensor? rows) -> Tensor")
+
+
+def _stored(user: Tensor, user_scale: Tensor | None, item: Tensor, scale: Tensor | None, rows: Tensor | None) -> Tensor:
+    user, rows = user.contiguous(), None if rows is None else rows.to(torch.int64).contiguous()
+    scores = _fake(user, user_scale, item, scale, rows)
+    sizes = (ctypes.c_int64 * 5)(*user.shape[:2], *item.shape[1:], scores.shape[1])
+    kept = (
+        [user, item]
+        if user_scale is None or scale is None
+        else [user, user_scale.contiguous(), item, scale.contiguous()]
+    )
+    name = str(item.dtype).removeprefix("torch.")
+    at = None if rows is None else pointer(rows)
+    NATIVE.call(f"fw_maxsim_stored_{name}", sizes, *(pointer(t) for t in kept), at, pointer(scores))
+    return scores
+
+
+def _fake(user: Tensor, _: Tensor | None, item: Tensor, __: Tensor | None, rows: Tensor | None) -> Tensor:
+    return user.new_empty(user.shape[0], len(item) if rows is None else len(rows), dtype=torch.float32)
+
+
+implement("max_sim_stored", _stored)
+register_fake("fieldwise::max_sim_stored", _fake, lib=OPERATORS)

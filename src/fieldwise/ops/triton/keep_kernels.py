@@ -1,0 +1,28 @@
+"""Dropout's hash on a GPU: `fieldwise.ops.keep.keep_factors`, element by element."""
+
+import triton
+import triton.language as tl
+
+__all__ = ["keep_factors", "row_key"]
+
+
+@triton.jit
+def row_key(row, low, high):
+    """Where a row's sequence starts; low and high are the seed's words, as signed 32-bit numbers."""
+    start = tl.add(row.to(tl.uint32), low.to(tl.uint32), sanitize_overflow=False)
+    return _mixed(_mixed(start) ^ high.to(tl.uint32))
+
+
+@triton.jit
+def keep_factors(key, element, threshold, factor):
+    """0 for an element that is dropped, `factor` for one that is kept."""
+    step = tl.mul(element.to(tl.uint32), 0x9E3779B9, sanitize_overflow=False)
+    draw = _mixed(tl.add(key, step, sanitize_overflow=False)) >> 8
+    return tl.where(draw >= threshold.to(tl.uint32), factor, 0.0)
+
+
+@triton.jit
+def _mixed(x):
+    x = tl.mul(x ^ (x >> 16), 0x21F0AAAD, sanitize_overflow=False)
+    x = tl.mul(x ^ (x >> 15), 0xD35A2D97, sanitize_overflow=False)
+    return x ^ (x >> 15)

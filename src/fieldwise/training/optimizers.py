@@ -1,0 +1,233 @@
+"""The optimizer of a run: PyTorch's own for most parameters, and one that touches only a batch's rows for large tables.
+
+Letters: R rows of a table, D its width, N ids of a batch.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.errors import ConfigError
+from fieldwise.layers import FieldEmbedding
+from fieldwise.ops.rows import RowGroups, group_rows
+from fieldwise.ops.sparse_update import RowRule, RuleName, squares_of_rows, update_rows_
+from fieldwise.training.penalty import l2_strengths
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["LazyTables", "RunOptimizer", "run_optimizer"]
+
+LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is then as fast
+EPS: dict[RuleName, float] = {"sgd": 0.0, "adagrad": 1e-10, "rowwise_adagrad": 1e-10, "adam": 1e-8}  # as PyTorch's
+
+
+class LazyTables(torch.optim.Optimizer):
+    """Updates only the rows that have a gradient; others, and their states, keep their bits.
+
+    A gradient is a sparse COO tensor [R, D] as `fieldwise.ops.gather_rows` gives it. The rules are those of
+    `fieldwise.ops.sparse_update.RowRule`; states have the table's shape, but `rowwise_adagrad`'s one number a row.
+
+    Args:
+        tables: embedding tables, each with the strength of the squared L2 on its touched rows.
+        rule: which optimizer.
+        lr: the learning rate.
+        accumulator: what Adagrad's sums start with.
+
+    >>> from fieldwise.ops.rows import gather_rows
+    >>> table = nn.Parameter(torch.zeros(3, 1))
+    >>> optimizer = LazyTables([(table, 0.0)], rule="sgd", lr=1.0)
+    >>> gather_rows(table, torch.tensor([2, 2]), sparse=True).sum().backward()
+    >>> optimizer.step()
+    >>> table.flatten().tolist()
+    [0.0, 0.0, -2.0]
+    """
+
+    def __init__(
+        self, tables: Iterable[tuple[nn.Parameter, float]], *, rule: RuleName, lr: float, accumulator: float = 0.0
+    ) -> None:
+        groups = [{"params": [table], "l2": l2} for table, l2 in tables]
+        super().__init__(groups, {"lr": lr, "rule": rule, "accumulator": accumulator})
+
+    @torch.no_grad()
+    def step(self, closure: None = None, *, scale: float = 1.0) -> None:  # type: ignore[override]
+        """Move the touched rows.
+
+        Args:
+            closure: none is taken.
+            scale: gradients, L2's included, are multiplied by it.
+        """
+        for group, table, rows, grads_ND in self._gradients():
+            state = self.state[table]
+            if not state:
+                state.update(_fresh_state(group, table))
+            state["step"] += 1
+            names = [name for name in state if name != "step"]
+            rule = RowRule(
+                name=group["rule"],
+                rate=group["lr"],
+                l2=group["l2"],
+                scale=scale,
+                eps=EPS[group["rule"]],
+                step=int(state["step"]),
+            )
+            update_rows_(table, [state[name] for name in names], rows, grads_ND, rule)
+
+    @torch.no_grad()
+    def squared_norm(self) -> float:
+        """Of all gradients, summed by row, L2's included."""
+        return math.fsum(squares_of_rows(table, rows, g, group["l2"]) for group, table, rows, g in self._gradients())
+
+    def _gradients(self) -> Iterable[tuple[dict[str, Any], nn.Parameter, RowGroups, Tensor]]:
+        """Each table's options, itself, the groups of its ids and a gradient an id; ids are sorted once for all."""
+        known: list[tuple[Tensor, int, RowGroups]] = []
+        for group in self.param_groups:
+            table = group["params"][0]
+            if table.grad is None:
+                continue
+            if not table.grad.is_sparse:
+                raise ConfigError(
+                    "an embedding table that is updated lazily must only be read by its rows, found one that the "
+                    "network uses as a whole: set embedding_update = 'dense'"
+                )
+            ids_N, size = table.grad._indices()[0], len(table)
+            rows = next((g for ids, of, g in known if of == size and torch.equal(ids, ids_N)), None)
+            if rows is None:
+                rows = group_rows(ids_N, size)
+                known.append((ids_N, size, rows))
+            yield group, table, rows, table.grad._values()
+
+
+class RunOptimizer:
+    """All parameters' optimizer in one run.
+
+    Args:
+        parameters: those that PyTorch's optimizer updates.
+        dense: that optimizer; None where there is no such parameter.
+        lazy: of large tables; None where there is none.
+        clip_norm: gradients are scaled down to at most this norm over all parameters.
+    """
+
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        dense: torch.optim.Optimizer | None,
+        lazy: LazyTables | None,
+        clip_norm: float | None,
+    ) -> None:
+        self.parameters, self.dense, self.lazy, self.clip_norm = parameters, dense, lazy, clip_norm
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Options of all parameters, `lr` among them; changing them changes the next step."""
+        return [group for part in self._parts().values() for group in part.param_groups]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        for part in self._parts().values():
+            part.zero_grad(set_to_none=set_to_none)
+
+    def step(self) -> None:
+        """Clip the gradients where asked to, and update everything."""
+        scale = self._clip()
+        if self.dense is not None:
+            self.dense.step()
+        if self.lazy is not None:
+            self.lazy.step(scale=scale)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of both parts."""
+        return {name: part.state_dict() for name, part in self._parts().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+
+    def _parts(self) -> dict[str, torch.optim.Optimizer]:
+        both = {"dense": self.dense, "lazy": self.lazy}
+        return {name: part for name, part in both.items() if part is not None}
+
+    def _clip(self) -> float:
+        """Scale the dense gradients, and say by what the lazy ones are to be."""
+        if self.clip_norm is None:
+            return 1.0
+        if self.lazy is None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+            return 1.0
+        norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
+        norm = math.sqrt(norm**2 + self.lazy.squared_norm())
+        scale = self.clip_norm / (norm + 1e-6)  # as PyTorch's clip_grad_norm_ has it
+        if scale >= 1:
+            return 1.0
+        for p in self.parameters:
+            if p.grad is not None:
+                p.grad.mul_(scale)
+        return scale
+
+
+def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimizer:
+    """The optimizer that the settings ask for; every embedding of the network is told which gradient its table wants.
+
+    Errors:
+        ConfigError: lazy updates with momentum, or with an L2 that counts all rows of a table.
+    """
+    strengths = l2_strengths(network, settings.l2)
+    tables: dict[int, tuple[nn.Parameter, float]] = {}
+    for module in network.modules():
+        if isinstance(module, FieldEmbedding):
+            l2 = next((strengths[name] for name, p in network.named_parameters() if p is module.weight), 0.0)
+            module.sparse = updates_lazily(module, l2, settings)
+            if module.sparse:
+                tables[id(module.weight)] = module.weight, l2
+    parameters = [p for p in network.parameters() if id(p) not in tables]
+    rule, rate, accumulator = settings.optimizer, settings.learning_rate, settings.adagrad_accumulator
+    lazy = LazyTables(tables.values(), rule=rule, lr=rate, accumulator=accumulator) if tables else None
+    return RunOptimizer(parameters, _dense(parameters, settings) if parameters else None, lazy, settings.clip_norm)
+
+
+def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
+    """Whether only the rows of a batch are updated: where asked for, or by `auto` where that gives the same numbers.
+
+    Errors:
+        ConfigError: asked for where it cannot be.
+    """
+    whole_l2 = l2 > 0 and settings.l2_rows == "all"
+    momentum = settings.optimizer == "sgd" and settings.momentum > 0
+    if settings.embedding_update == "dense":
+        return False
+    if settings.embedding_update == "auto" and settings.optimizer != "rowwise_adagrad":
+        same = settings.optimizer != "adam" and not whole_l2 and not momentum
+        return same and len(table.weight) >= LARGE_TABLE
+    how = "embedding_update = 'lazy'" if settings.embedding_update == "lazy" else "optimizer = 'rowwise_adagrad'"
+    if momentum:
+        raise ConfigError(f"{how} has no momentum, found momentum = {settings.momentum:g}: set momentum = 0 or 'dense'")
+    if whole_l2:
+        raise ConfigError(
+            f"{how} changes only the rows of a batch, but l2 counts all rows of an embedding table: set "
+            "l2_rows = 'touched', take the table out of l2, or choose another optimizer with embedding_update = 'dense'"
+        )
+    return True
+
+
+def _dense(parameters: list[nn.Parameter], settings: TrainingSettings) -> torch.optim.Optimizer:
+    rate = settings.learning_rate
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=rate, fused=True)
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, momentum=settings.momentum, fused=True)
+    start = settings.adagrad_accumulator
+    return torch.optim.Adagrad(parameters, lr=rate, initial_accumulator_value=start, fused=True)
+
+
+def _fresh_state(group: Mapping[str, Any], table: Tensor) -> dict[str, Tensor]:
+    """Names as PyTorch's optimizers have them."""
+    step = {"step": torch.zeros(())}
+    if group["rule"] == "adam":
+        return step | {"exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
+    if group["rule"] == "adagrad":
+        return step | {"sum": torch.full_like(table, group["accumulator"])}
+    if group["rule"] == "rowwise_adagrad":
+        return step | {"row_sum": table.new_full((len(table),), group["accumulator"])}
+    return step

@@ -1,0 +1,32 @@
+"""Which precisions the machine computes in fast."""
+
+from typing import Literal
+
+import torch
+
+__all__ = ["Precision", "computes_bfloat16", "slow_bfloat16"]
+
+
+Precision = Literal["float32", "bfloat16"]
+# Names of torch.cpu.get_capabilities(): x86's dot products and tiles, ARM's.
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+
+
+def computes_bfloat16() -> bool:
+    """Whether this CPU has instructions for bfloat16 products."""
+    found = torch.cpu.get_capabilities()
+    return any(bool(found.get(name)) for name in BFLOAT16)
+
+
+def slow_bfloat16(device: str = "cpu") -> str | None:
+    """One sentence where bfloat16 would be slower than float32 on a device (`cpu` or `cuda`); None where it is not.
+
+    >>> slow_bfloat16("cuda") is None
+    True
+    """
+    if device != "cpu" or computes_bfloat16():
+        return None
+    return (
+        "this CPU has no bfloat16 arithmetic (AVX512-BF16, AMX or ARM's), so that PyTorch computes its products up to "
+        "100 times slower than in float32: take precision = 'float32'"
+    )

@@ -1,0 +1,109 @@
+"""Every case at its tiny size without peers: each contender of this environment loads, takes a turn and measures."""
+
+import json
+import math
+
+import pytest
+import torch
+from benchmarks.absent import NotAvailableError
+from benchmarks.case import MACHINE, Contender, Settings
+from benchmarks.cases import CASES, SHORT
+from benchmarks.contenders.attention_ops import pooling_flops
+from benchmarks.contenders.fieldwise_log import known_settings
+from benchmarks.log import Log, random_log
+from benchmarks.memory import peak_bytes
+from benchmarks.worker import Process
+
+SLOW = ("preparing", "sizes-vocabulary", "update-step")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CASES])
+def test_every_case_runs(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.timing.FILL", 0.0)
+    case = CASES[name](Settings(folder=tmp_path, size="tiny", threads=1))
+    measured = {MACHINE: None}
+    names = [contender.name for contender in case.contenders]
+    assert len(set(names)) == len(names)
+    for contender in case.contenders:
+        if contender.peers:
+            continue
+        measured[contender.name] = turn_of(contender)
+    assert sum(m is not None for m in measured.values()) >= 1
+    for target in case.targets:
+        for side, measure in (target.top, target.bottom):
+            found = measured.get(side)
+            assert side in (*names, MACHINE)
+            if found is not None:
+                assert found[measure] > 0
+    if case.plot:
+        assert all(set(m) - {"seconds"} == set(first(measured)) - {"seconds"} for m in measured.values() if m)
+
+
+def turn_of(contender):
+    """The measures of one turn, in this process; None where the contender cannot take part here."""
+    process = Process()
+    options = json.loads(json.dumps({"threads": 1, **contender.options}))  # as it crosses to a worker
+    made = process.answer({"do": "make", "make": contender.make, "options": options})
+    if "absent" in made:
+        return None
+    assert "facts" in made, made
+    json.dumps(made)
+    reply = process.answer({"do": "turn"})
+    assert "measures" in reply, reply
+    assert all(math.isfinite(v) and v > 0 for v in reply["measures"].values())
+    return reply["measures"]
+
+
+def first(measured):
+    return next(m for m in measured.values() if m)
+
+
+def test_the_machine_is_measured():
+    found = turn_of(Contender(name=MACHINE, make="machine:rates"))
+    assert set(found) >= {"GFLOP/s float32", "GFLOP/s bfloat16", "copy GB/s"}
+
+
+def test_the_short_cases_are_cases():
+    assert set(SHORT) <= set(CASES)
+
+
+def test_pooling_flops_by_hand():
+    # One row, two fields, one pair: 3 products, 2 * 3 * 2 for the hidden vector, 3 * 2 for ReLU and score, 2 * 3 sums.
+    assert pooling_flops(1, 2, 3, 2) == 3 + 12 + 6 + 6
+
+
+def test_peak_memory_sees_an_array():
+    kept = []
+    found = peak_bytes(lambda: kept.append(bytearray(b"x" * 40_000_000)))
+    if found is None:
+        pytest.skip("this system does not count peaks of resident memory")
+    assert 39_000_000 < found < 120_000_000
+
+
+def test_logs_come_back_from_disk(tmp_path):
+    log = random_log(500, (3, 50), valid_rows=20, seed=1)
+    log.save(tmp_path / "log")
+    back = Log.open(tmp_path / "log")
+    assert back.sizes == (3, 50)
+    assert back.offsets.tolist() == [0, 3]
+    assert (back.ids == log.ids).all()
+    assert back.ids.shape == (500, 2)
+    assert back.valid_ids.shape == (20, 2)
+    assert (log.ids.min(0) >= 0).all()
+    assert (log.ids.max(0) < [3, 50]).all()
+    assert 0.3 < log.y.mean() < 0.7
+    assert back.first(7).y.shape == (7,)
+
+
+def test_settings_of_other_versions_are_no_faults():
+    with pytest.raises(NotAvailableError, match="no training setting no_such"):
+        known_settings({"batch_size": 10, "no_such": 1})
+    assert known_settings({"batch_size": 10}).batch_size == 10

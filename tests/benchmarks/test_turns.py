@@ -1,0 +1,70 @@
+"""The protocol between harness and workers, with contenders that only count."""
+
+import pytest
+from benchmarks.case import Contender
+from benchmarks.turns import take_turns
+
+
+def test_processes_warm_up_and_take_turns():
+    contenders = [
+        Contender(name="one", make="toy:counting", options={"start": 10}),
+        Contender(name="two", make="toy:counting", options={"start": 20}, threads=1),
+    ]
+    one, two = take_turns(contenders, threads=2, repeats=3)
+    assert one.samples["count"] == [11, 12, 13]  # the first turn warmed up
+    assert two.samples["count"] == [21, 22, 23]
+    assert all(len(outcome.samples["seconds"]) == 3 for outcome in (one, two))
+    assert all(seconds > 0 for seconds in one.samples["seconds"])
+    assert (one.facts["threads"], one.facts["OMP"], two.facts["threads"], two.facts["OMP"]) == (2, "2", 1, "1")
+    assert one.facts["waits"] == "PASSIVE"
+    assert one.facts["process"] != two.facts["process"]
+
+
+def test_a_contender_that_cannot_take_part_leaves_the_others(monkeypatch, tmp_path):
+    monkeypatch.setenv("FIELDWISE_PEERS", str(tmp_path / "none"))
+    contenders = [
+        Contender(name="peer", make="toy:counting", options={"start": 0}, peers=True),
+        Contender(name="unable", make="toy:absent", options={"why": "no such setting"}),
+        Contender(name="missing", make="no_such_module:turn"),
+        Contender(name="good", make="toy:counting", options={"start": 1}),
+    ]
+    peer, unable, missing, good = take_turns(contenders, threads=1, repeats=1)
+    assert "no environment of peers" in peer.absent
+    assert unable.absent == "no such setting"
+    assert "is not installed" in missing.absent
+    assert [outcome.error for outcome in (peer, unable, missing, good)] == [None] * 4
+    assert good.samples["count"] == [2]
+
+
+@pytest.mark.parametrize(("exits", "said"), [(False, "ValueError: no more turns"), (True, "code 3: last words")])
+def test_a_contender_that_fails_midway_gives_no_samples(exits, said, capsys):
+    contenders = [
+        Contender(name="bad", make="toy:failing", options={"good": 2, "exits": exits}),
+        Contender(name="good", make="toy:counting", options={"start": 0}),
+    ]
+    bad, good = take_turns(contenders, threads=1, repeats=3)
+    assert said in bad.error
+    assert bad.samples == {}
+    assert good.samples["count"] == [1, 2, 3]
+
+
+def test_rounds_begin_with_another_contender_each_time(monkeypatch):
+    order = []
+
+    class Silent:
+        def __init__(self, python, threads):
+            self.name = None
+
+        def ask(self, request):
+            if request["do"] == "make":
+                self.name = request["options"]["name"]
+                return {"facts": {}}
+            order.append(self.name)
+            return {"measures": {"seconds": 1.0}}
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("benchmarks.turns.Worker", Silent)
+    take_turns([Contender(name=n, make="x:y", options={"name": n}) for n in "abc"], threads=1, repeats=3)
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab"

@@ -1,0 +1,258 @@
+"""The cache of prepared data: the second run opens it, nothing stale or damaged is ever read, and digests of rows."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fieldwise.data.cache import ABOUT, PARTIAL, Cache, default_cache
+from fieldwise.data.digest import check_sum, digest_rows, first_rows_digest
+from fieldwise.data.prepare import PARTS, Prepared
+from fieldwise.data.simulated import simulate
+from fieldwise.pipeline import prepare_recipe, rows_digest, same_rows
+from fieldwise.recipe import Recipe, load_recipe
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def cache(tmp_path: Path, said: list[str]) -> Cache:
+    return Cache(folder=tmp_path / "kept", note=said.append)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    simulate(600, users=20, items=15).write_csv(tmp_path / "log.csv")
+    return load_recipe("simulated/afm", [f"data.path={tmp_path / 'log.csv'}"])
+
+
+def assert_same(a: Prepared, b: Prepared) -> None:
+    assert (a.encoder, a.counts, a.unseen) == (b.encoder, b.counts, b.unseen)
+    for name in PARTS:
+        one, other = getattr(a, name), getattr(b, name)
+        assert one.frame.equals(other.frame)
+        assert one.frame.schema == other.frame.schema
+        for array in ("ids", "values", "bag_ids", "bag_offsets", "y"):
+            np.testing.assert_array_equal(getattr(one.table, array), getattr(other.table, array), strict=True)
+        np.testing.assert_array_equal(one.group, other.group)
+
+
+def test_the_second_run_reads_what_the_first_kept(
+    cache: Cache, recipe: Recipe, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare_recipe(recipe, Path(), cache=cache)
+    assert said == []
+    monkeypatch.setattr("fieldwise.pipeline.prepare", lambda *_, **__: pytest.fail("made again"))
+    second = prepare_recipe(recipe, Path(), cache=cache)
+    assert_same(first, second)
+    assert_same(first, prepare_recipe(dataclasses.replace(recipe, name="other"), Path(), cache=cache))
+    assert [line.startswith("read from the cache: ") for line in said] == [True, True]
+    assert rows_digest(second.test.frame, recipe.schema) == rows_digest(first.test.frame, recipe.schema)
+
+
+def test_whatever_changes_the_data_is_another_entry(cache: Cache, recipe: Recipe, tmp_path: Path) -> None:
+    prepare_recipe(recipe, Path(), cache=cache)
+    changed = [
+        dataclasses.replace(recipe, seed=1),
+        dataclasses.replace(recipe, schema=dataclasses.replace(recipe.schema, fields=recipe.schema.fields[:-1])),
+        dataclasses.replace(recipe, split=dataclasses.replace(recipe.split, test=0.3)),
+    ]
+    for k, other in enumerate(changed, start=2):
+        prepared = prepare_recipe(other, Path(), cache=cache)
+        assert_same(prepared, prepare_recipe(other, Path()))
+        assert len(cache.entries()) == k
+    path = tmp_path / "log.csv"
+    moment = path.stat().st_mtime_ns
+    path.write_bytes(path.read_bytes().replace(b"Mon", b"Tue"))  # as long as before
+    os.utime(path, ns=(moment, moment))
+    assert_same(prepare_recipe(recipe, Path(), cache=cache), prepare_recipe(recipe, Path()))
+    assert len(cache.entries()) == 5
+
+
+def test_another_code_is_another_entry(cache: Cache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_recipe(recipe, Path(), cache=cache)
+    monkeypatch.setattr("fieldwise.data.prepared_files._code_digest", lambda: "other code")
+    prepare_recipe(recipe, Path(), cache=cache)
+    assert len(cache.entries()) == 2
+
+
+@pytest.mark.parametrize("name", ["train/ids.npy", "encoder.json", "test.arrow", ABOUT])
+@pytest.mark.parametrize("how", ["changed", "cut", "gone"])
+def test_a_damaged_entry_is_told_and_made_anew(
+    cache: Cache, recipe: Recipe, said: list[str], name: str, how: str
+) -> None:
+    first = prepare_recipe(recipe, Path(), cache=cache)
+    (entry,) = cache.entries()
+    file = entry.folder / name
+    content = file.read_bytes()
+    if how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content[:-9] if how == "cut" else content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    second = prepare_recipe(recipe, Path(), cache=cache)
+    assert_same(first, second)
+    if name != ABOUT:
+        assert "is damaged" in said[0]
+        assert len(said) == 1
+    said.clear()
+    if name != ABOUT or how != "gone":
+        prepare_recipe(recipe, Path(), cache=cache)
+        assert said[-1].startswith("read from the cache")
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(
+    cache: Cache, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fieldwise import pipeline
+
+    load = pipeline.load_frame
+
+    def changing(data, folder):
+        frame = load(data, folder)
+        (tmp_path / "log.csv").write_bytes((tmp_path / "log.csv").read_bytes() + b"\n")
+        return frame
+
+    monkeypatch.setattr(pipeline, "load_frame", changing)
+    prepare_recipe(recipe, Path(), cache=cache)
+    assert cache.entries() == []
+
+
+def test_what_breaks_off_leaves_nothing(cache: Cache, said: list[str]) -> None:
+    def breaks(folder: Path) -> None:
+        (folder / "half").write_bytes(b"1")
+        raise OSError("no more")
+
+    cache.put("k", "a thing", breaks)
+    assert list(cache.folder.iterdir()) == []
+    assert said == ["not kept in the cache: a thing (no more)"]
+    with pytest.raises(KeyboardInterrupt):
+        cache.put("k", "a thing", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert list(cache.folder.iterdir()) == []
+
+
+def write(size: int):
+    return lambda folder: (folder / "file").write_bytes(bytes(size)) and None
+
+
+def test_the_longest_unused_make_room(tmp_path: Path) -> None:
+    cache = Cache(folder=tmp_path, limit=250)
+    for k, key in enumerate("abc"):
+        cache.put(key, key, write(100))
+        if (tmp_path / key / ABOUT).exists():
+            os.utime(tmp_path / key / ABOUT, (1000 + k, 1000 + k))
+    assert sorted(entry.title for entry in cache.entries()) == ["b", "c"]
+    assert cache.get("b", lambda folder: folder.name) == "b"
+    cache.put("d", "d", write(100))
+    assert sorted(entry.title for entry in cache.entries()) == ["b", "d"]
+    cache.put("huge", "huge", write(300))
+    assert sorted(entry.title for entry in cache.entries()) == ["b", "d"]
+
+
+def test_two_processes_may_keep_the_same(cache: Cache) -> None:
+    def other_is_first(folder: Path) -> None:
+        cache.put("k", "theirs", write(5))
+        write(5)(folder)
+
+    cache.put("k", "ours", other_is_first)
+    (entry,) = cache.entries()
+    assert entry.title == "theirs"
+    assert [p.name for p in cache.folder.iterdir()] == ["k"]
+
+
+def test_clear_removes_entries_and_parts_and_nothing_else(cache: Cache) -> None:
+    cache.put("k", "a thing", write(5))
+    (cache.folder / f"{PARTIAL}old").mkdir()
+    (cache.folder / "mine").mkdir()
+    assert [entry.title for entry in cache.clear()] == ["a thing"]
+    assert [p.name for p in cache.folder.iterdir()] == ["mine"]
+
+
+def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    monkeypatch.setenv("FIELDWISE_CACHE", str(tmp_path / "f"))
+    assert default_cache().folder == tmp_path / "f" / "prepared"
+    monkeypatch.delenv("FIELDWISE_CACHE")
+    assert default_cache().folder == tmp_path / "x" / "fieldwise" / "prepared"
+
+
+# Digests
+
+ROWS = pl.DataFrame(
+    {
+        "t": ["a", None, ""],
+        "n": [1, None, 3],
+        "x": [0.5, None, 2.0],
+        "b": [True, None, False],
+        "l": [[1, None], None, []],
+        "d": pl.Series(["2026-01-01", None, "2026-01-02"]).str.to_date(),
+    }
+)
+
+
+def test_the_same_rows_have_one_digest_however_they_are_stored() -> None:
+    stored = ROWS.with_columns(
+        pl.col("t").cast(pl.Categorical), pl.col("n").cast(pl.Int8), pl.col("x").cast(pl.Float32)
+    )
+    for same in (ROWS.clone(), stored, pl.concat([ROWS[:1], ROWS[1:]], rechunk=False)):
+        assert digest_rows(same) == digest_rows(ROWS)
+
+
+def test_the_digest_of_rows_never_changes() -> None:
+    rows = pl.DataFrame({"a": [1, None], "t": ["é", ""]})
+    assert digest_rows(rows) == "rows2:8d879bd745bebf9e5354d5ffd8105d3c4966ee2068976eec29aa126e6c354b6b"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ROWS[::-1],
+        ROWS[:2],
+        ROWS.select(reversed(ROWS.columns)),
+        ROWS.rename({"t": "T"}),
+        ROWS.with_columns(t=pl.Series(["a", "", None])),
+        ROWS.with_columns(n=pl.Series([1, 3, None])),
+        ROWS.with_columns(n=pl.Series([1, 0, 3])),
+        ROWS.with_columns(l=pl.Series([[None, 1], None, []])),
+        ROWS.with_columns(l=pl.Series([[1, None], [], None])),
+        ROWS.with_columns(pl.col("n").cast(pl.String)),
+        ROWS.with_columns(d=pl.col("d").dt.offset_by("1d")),
+    ],
+)
+def test_other_rows_have_another_digest(other: pl.DataFrame) -> None:
+    assert digest_rows(other) != digest_rows(ROWS)
+
+
+def test_text_does_not_flow_from_cell_to_cell() -> None:
+    one, other = (pl.DataFrame({"t": cells}) for cells in (["ab", "c"], ["a", "bc"]))
+    assert digest_rows(one) != digest_rows(other)
+
+
+def test_digests_of_older_bundles_are_still_understood() -> None:
+    recipe = load_recipe("simulated/afm")
+    frame = simulate(50, users=5, items=4)
+    columns = dict.fromkeys([*recipe.schema.keys, *recipe.schema.columns, recipe.schema.label.column])
+    for digest in (rows_digest(frame, recipe.schema), first_rows_digest(frame.select(*columns))):
+        assert same_rows(digest, frame, recipe.schema)
+        assert not same_rows(digest, frame[::-1], recipe.schema)
+    assert not same_rows(None, frame, recipe.schema)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 2**20, 2**20 + 3, 3 * 2**20])
+def test_the_check_sum_tells_damage(tmp_path: Path, size: int) -> None:
+    content = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+    path = tmp_path / "f"
+    path.write_bytes(content.tobytes())
+    found = check_sum(path)
+    for at in {0, size // 2, size - 1} if size else set():
+        content[at] ^= 1
+        path.write_bytes(content.tobytes())
+        assert check_sum(path) != found
+        content[at] ^= 1
+    path.write_bytes(content.tobytes() + b"\0")
+    assert check_sum(path) != found

@@ -1,0 +1,275 @@
+"""One context against many candidates: the scores of the full rows, for every model, however the fields are split."""
+
+import numpy as np
+import pytest
+import torch
+from parity.lab import LAYOUTS, take
+from parity.reference import REFERENCES, layouts_of
+from torch.utils.flop_counter import FlopCounterMode
+
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.layout import Batch, Layout
+from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, AutoIntPlus, DeepFM, IntTower
+from fieldwise.models import candidates as module
+from fieldwise.models.build import build_network
+from fieldwise.models.candidates import Split, joined, score_candidates, shares_context
+from fieldwise.ops import use_ops
+
+ALWAYS = {"lr", "fm", "afm", "deepfm", "autoint", "autoint+"}
+TOWERS = {"dssm", "dat", "inttower"}
+CASES = [
+    pytest.param(
+        settings,
+        layout,
+        id=f"{name}-{case}-{layout}",
+        # By default every model on every layout, and every variant of those that share on one.
+        marks=() if k == 0 or (layout == "mixed" and name in ALWAYS | TOWERS) else pytest.mark.slow,
+    )
+    for name, reference in REFERENCES.items()
+    for k, (case, settings) in enumerate(reference.CASES.items())
+    for layout in layouts_of(reference)
+]
+FIRST = [
+    pytest.param(name, next(iter(reference.CASES.values())), list(layouts_of(reference))[-1], id=name)
+    for name, reference in REFERENCES.items()
+]
+
+
+def part_of(layout, batch, row, positions):
+    """One row's cells of some fields, as a batch of the layout of these fields alone; a plain loop over the cells."""
+    singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
+    values = [i for i in singles if layout.fields[i].kind == "value"]
+    bags = layout.positions(kind="bag")
+    own_bags = [i for i in positions if i in bags]
+    ids = [int(batch.ids[row, singles.index(i)]) for i in positions if i in singles]
+    numbers = [float(batch.values[row, values.index(i)]) for i in positions if i in values]
+    bag_ids, segments, weights = [], [], []
+    for g, i in enumerate(own_bags):
+        here = torch.nonzero(batch.bag_segments == row * len(bags) + bags.index(i)).flatten().tolist()
+        bag_ids += batch.bag_ids[here].tolist()
+        weights += batch.bag_weights[here].tolist()
+        segments += [g] * len(here)
+    return ids, numbers, bag_ids, segments, weights
+
+
+def batch_of(rows, bags):
+    """A batch of such rows."""
+    return Batch(
+        torch.tensor([r[0] for r in rows], dtype=torch.int64).reshape(len(rows), -1 if rows else 0),
+        torch.tensor([r[1] for r in rows], dtype=torch.float64).reshape(len(rows), -1 if rows else 0),
+        torch.tensor([i for r in rows for i in r[2]], dtype=torch.int64),
+        torch.tensor([b * bags + g for b, r in enumerate(rows) for g in r[3]], dtype=torch.int64),
+        torch.tensor([w for r in rows for w in r[4]], dtype=torch.float64),
+    )
+
+
+def request(layout, full, split):
+    """The context of row 0 of `full`, all rows' candidates, and the full rows that these make."""
+    side, others = split.context, split.candidates
+    context = batch_of([part_of(layout, full, 0, side.positions)], side.num_bags)
+    rows = [part_of(layout, full, b, others.positions) for b in range(full.size)]
+    return context, batch_of(rows, others.num_bags), replaced(layout, full, split)
+
+
+def replaced(layout, full, split):
+    """The full rows with the cells of the context's fields taken from row 0; cell by cell."""
+    bags = layout.positions(kind="bag")
+    everything = range(layout.num_fields)
+    rows = []
+    for b in range(full.size):
+        ids, numbers, bag_ids, segments, weights = [], [], [], [], []
+        for i in everything:
+            cell = part_of(layout, full, 0 if i in split.context.positions else b, [i])
+            ids, numbers = ids + cell[0], numbers + cell[1]
+            bag_ids, weights = bag_ids + cell[2], weights + cell[4]
+            segments += [bags.index(i) for _ in cell[2]]
+        rows.append((ids, numbers, bag_ids, segments, weights))
+    return batch_of(rows, len(bags))
+
+
+def splits(layout, seed):
+    """The split by roles, and two random ones."""
+    rng = np.random.default_rng(seed)
+    drawn = [
+        rng.choice(layout.num_fields, size=rng.integers(1, layout.num_fields), replace=False).tolist() for _ in range(2)
+    ]
+    return [Split.by_role(layout), *(Split.at(layout, positions) for positions in drawn)]
+
+
+@pytest.mark.parametrize(("settings", "layout"), CASES)
+def test_candidates_score_as_their_full_rows(lab, settings, layout):
+    layout = LAYOUTS[layout]
+    network, full = lab.randomized(settings.build(layout)), lab.batch(layout, 5)
+    for split in splits(layout, seed=layout.num_rows):
+        context, candidates, rows = request(layout, full, split)
+        found = score_candidates(network, split, context, candidates)
+        torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "settings", "layout"), FIRST)
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_blocks_of_any_number_of_candidates_and_of_several_labels(lab, monkeypatch, name, settings, layout, rows):
+    monkeypatch.setattr(module, "SCORING_BATCH", 3)
+    layout = LAYOUTS[layout]
+    network = lab.randomized(build_network(settings, layout, 0, labels=2))
+    split, full = Split.by_role(layout), lab.batch(layout, max(rows, 1))
+    context, candidates, whole = request(layout, full, split)
+    candidates, whole = (candidates, whole) if rows else (lab.take(split.candidates.layout, candidates, []), None)
+    found = score_candidates(network, split, context, candidates)
+    assert found.shape == (rows, 2)
+    if rows:
+        torch.testing.assert_close(found, network(whole).detach(), atol=1e-10, rtol=1e-10)
+    assert shares_context(network, split) == (name in ALWAYS | TOWERS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_float32_as_encoded_tables_hold_it(lab, name):
+    """Ids are int32 and numbers float32 there; logits of fresh networks are of order 1."""
+    layout = LAYOUTS[list(layouts_of(REFERENCES[name]))[-1]]
+    network, full = build_network(MODELS[name](), layout, 0).eval(), lab.batch(layout, 6)
+    split = Split.by_role(layout)
+    context, candidates, rows = (
+        b._replace(ids=b.ids.int(), values=b.values.float(), bag_ids=b.bag_ids.int(), bag_weights=b.bag_weights.float())
+        for b in request(layout, full, split)
+    )
+    found = score_candidates(network, split, context, candidates)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, network(rows).detach(), atol=1e-6, rtol=1e-6)
+
+
+def test_which_networks_share_depends_on_the_split_for_towers_alone():
+    layout = LAYOUTS["history"]
+    by_role, without_user = Split.by_role(layout), Split.at(layout, [0, 1, 3])
+    for name, reference in REFERENCES.items():
+        network = next(iter(reference.CASES.values())).build(layout)
+        assert shares_context(network, by_role) == (name in ALWAYS | TOWERS), name
+        assert shares_context(network, without_user) == (name in ALWAYS), name
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_joined_rows_are_the_full_rows(lab, name):
+    layout = LAYOUTS[name]
+    full = lab.batch(layout, 4, seed=3)
+    for split in splits(layout, seed=1):
+        context, candidates, rows = request(layout, full, split)
+        for found, expected in zip(joined(split, context, candidates), rows, strict=True):
+            torch.testing.assert_close(found, expected, atol=0, rtol=0)
+
+
+# What is computed once: products counted
+
+
+F, C, D, A, H = 12, 9, 4, 6, 2
+WIDE = Layout.of_sizes([5] * F, ["user"] * 5 + ["item"] * (F - C) + ["context"] * (C - 5))
+
+
+def products(network, rows):
+    """Multiplications within matrix products that scoring so many candidates takes, in plain PyTorch."""
+    split = Split.by_role(WIDE)
+    none = torch.empty(0)
+    generator = torch.Generator().manual_seed(rows)
+    ids = [
+        torch.randint(0, 5, (n, len(side.positions)), generator=generator) + 5 * torch.tensor(side.positions)
+        for n, side in ((1, split.context), (rows, split.candidates))
+    ]
+    parts = [Batch(i, torch.empty(len(i), 0), none.long(), none.long(), none) for i in ids]
+    with use_ops("plain"), FlopCounterMode(display=False) as counter:
+        score_candidates(network, split, *parts)
+    return counter.get_total_flops() // 2
+
+
+def per_candidate(network):
+    """How many more each further candidate takes, which must not depend on how many there are."""
+    assert module.SCORING_BATCH > 40
+    one, ten, forty = (products(network, n) for n in (1, 10, 40))
+    assert (forty - ten) == 30 * (ten - one) // 9
+    return (ten - one) / 9, one - (ten - one) / 9
+
+
+def test_afm_attends_to_the_pairs_inside_the_context_once():
+    each, once = per_candidate(AFM(embedding_dim=D, attention_dim=A).build(WIDE).eval())
+    items = F - C
+    crossing, among, inside = C * items, items * (items - 1) // 2, C * (C - 1) // 2
+    assert crossing + among + inside == F * (F - 1) // 2
+    # W times every pair's product; and the pooling of the pairs by their weights.
+    assert each == (crossing + among) * A * D + (crossing + among) * D
+    assert once == inside * A * D
+
+
+def test_autoint_shares_its_first_layer():
+    each, once = per_candidate(AutoInt(embedding_dim=D, attention_dim=A, heads=H, layers=1).build(WIDE).eval())
+    items, head = F - C, F * A
+    attention = 2 * (F * F - C * C) * A  # scores and weighted sums of all pairs of fields but those inside the context
+    assert each == items * D * 4 * A + attention + head
+    assert once == C * D * 4 * A + 2 * C * C * A
+    deeper, same = per_candidate(AutoInt(embedding_dim=D, attention_dim=A, heads=H, layers=2).build(WIDE).eval())
+    assert deeper - each == F * A * 4 * A + 2 * F * F * A, "a later layer depends on the candidate in every field"
+    assert same == once
+
+
+def test_an_mlp_shares_its_first_layer():
+    for settings in (
+        DeepFM(embedding_dim=D, hidden=(7, 3)),
+        AutoIntPlus(embedding_dim=D, attention_dim=A, hidden=(7, 3)),
+    ):
+        network = settings.build(WIDE).eval()
+        alone = 0
+        if isinstance(settings, AutoIntPlus):
+            alone = per_candidate(AutoInt(embedding_dim=D, attention_dim=A).build(WIDE).eval())[0]
+        assert per_candidate(network)[0] - alone == (F - C) * D * 7 + 7 * 3 + 3
+
+
+def test_a_user_tower_runs_once():
+    settings = IntTower(embedding_dim=D, hidden=(7, 5), user_heads=2, item_heads=3, head_dim=2)
+    network = settings.build(WIDE).eval()
+    items = F - C
+    tower = items * items + items * D * 7 + 7 * 5 + 5 * 3 * 2
+    assert per_candidate(network)[0] == tower + 2 * 2 * 3 * 2  # Light-SE, MLP, heads; and 2 levels of 2 by 3 heads
+
+
+# Modes and refusals
+
+
+def test_a_network_in_training_scores_as_in_evaluation_and_stays_in_training(lab):
+    layout = LAYOUTS["mixed"]
+    network = lab.randomized(AFM(embedding_dim=3, attention_dim=2, dropout=0.5).build(layout))
+    split = Split.by_role(layout)
+    context, candidates, rows = request(layout, lab.batch(layout, 4), split)
+    expected = network(rows).detach()
+    network.train()
+    found = score_candidates(network, split, context, candidates)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+    assert network.training
+    assert network.attention.training
+    assert not found.requires_grad
+
+
+def test_weights_that_change_are_read_anew(lab):
+    """A split may be kept: it holds no number of the network."""
+    layout = LAYOUTS["mixed"]
+    network, split = lab.randomized(FM(embedding_dim=3).build(layout)), Split.by_role(layout)
+    context, candidates, rows = request(layout, lab.batch(layout, 4), split)
+    for change in (lambda p: p.mul_(1.5), lambda p: p.add_(0.1)):
+        with torch.no_grad():
+            change(network.embedding.weight)
+        found = score_candidates(network, split, context, candidates)
+        torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
+    network.embedding.weight = torch.nn.Parameter(torch.randn_like(network.embedding.weight))
+    found = score_candidates(network, split, context, candidates)
+    torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_context_is_one_row(lab, rows):
+    layout = LAYOUTS["mixed"]
+    network, split = LR().build(layout), Split.by_role(layout)
+    context, candidates, _ = request(layout, lab.batch(layout, 4), split)
+    several = take(split.context.layout, context, [0] * rows)
+    with pytest.raises(DataError, match=f"in one context, found {rows} rows"):
+        score_candidates(network, split, several, candidates)
+
+
+@pytest.mark.parametrize("positions", [[], range(7), [7], [-1]])
+def test_both_sides_give_fields_of_the_layout(positions):
+    with pytest.raises(ConfigError, match="must each give at least one of the layout's fields"):
+        Split.at(LAYOUTS["mixed"], positions)

@@ -1,0 +1,140 @@
+"""The context's entry of a softmax merges exactly: against the attention over all pairs, and at extremes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwise.ops import candidates as module
+from fieldwise.ops import field_attention, pair_attention_pool_plain, pair_indices, use_ops
+from fieldwise.ops.candidates import (
+    field_attention_candidates,
+    fm_second_order_candidates,
+    pair_attention_candidates,
+    pair_attention_summary,
+)
+from fieldwise.ops.native import NATIVE
+
+FACES = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason="no native library"))]
+SIZES = [(0, 2), (1, 1), (1, 3), (2, 1), (5, 4)]  # C, I
+D, A = 5, 6
+
+
+def vectors(context, own, rows=7, seed=0, dtype=torch.float64):
+    """A context [C, D], candidates [N, I, D], and the full rows [N, C + I, D]."""
+    generator = torch.Generator().manual_seed(seed)
+    x_CD = torch.randn(context, D, generator=generator, dtype=torch.float64).to(dtype)
+    x_NID = torch.randn(rows, own, D, generator=generator, dtype=torch.float64).to(dtype)
+    return x_CD, x_NID, torch.cat([x_CD.expand(rows, -1, -1), x_NID], 1)
+
+
+def attention(seed=1, dtype=torch.float64):
+    """W [A, D], b [A], h [A]."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype) for size in ((A, D), (A,), (A,))]
+
+
+@pytest.mark.parametrize(("context", "own"), SIZES)
+def test_fm_is_the_sum_over_all_pairs(context, own):
+    x_CD, x_NID, x_NFD = vectors(context, own)
+    rows = x_NFD.numpy()
+    expected = [sum(row[i] @ row[j] for j in range(len(row)) for i in range(j)) for row in rows]
+    torch.testing.assert_close(fm_second_order_candidates(x_CD, x_NID), torch.tensor(np.array(expected)))
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("rows", [0, 1, 7])
+@pytest.mark.parametrize(("context", "own"), SIZES)
+def test_pair_attention_is_the_pooling_over_all_pairs(monkeypatch, context, own, rows, face):
+    monkeypatch.setattr(module, "HIDDEN_NUMBERS", 3 * own * context * A)  # blocks of 3 candidates
+    x_CD, x_NID, x_NFD = vectors(context, own, rows)
+    weights = attention()
+    expected = pair_attention_pool_plain(x_NFD, *pair_indices(context + own), *weights)[0]
+    with use_ops(face):
+        found = pair_attention_candidates(x_CD, x_NID, *weights)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_pair_attention_in_float32(face):
+    x_CD, x_NID, x_NFD = vectors(5, 4, dtype=torch.float32)
+    weights = attention(dtype=torch.float32)
+    doubles = [t.double() for t in (x_NFD, *weights)]
+    expected = pair_attention_pool_plain(doubles[0], *pair_indices(9), *doubles[1:])[0]
+    with use_ops(face):
+        found = pair_attention_candidates(x_CD, x_NID, *weights)
+    torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("inside", [True, False])
+def test_scores_beyond_what_exp_holds_merge_too(inside, face):
+    """The pair of greatest score takes all the weight, whether the context's entry holds it or the candidate does."""
+    x_CD, x_NID = torch.full((2, D), 2.0), torch.full((3, 1, D), 1.0)
+    if not inside:
+        x_NID = x_NID * 3
+    W, b, h = torch.ones(A, D), torch.zeros(A), torch.full((A,), 1e3)
+    with use_ops(face):
+        found = pair_attention_candidates(x_CD, x_NID, W, b, h)
+    torch.testing.assert_close(found, torch.full((3, D), 4.0 if inside else 6.0))
+
+
+def test_the_summary_is_the_logarithm_of_the_sum_and_the_mean():
+    x_CD, _, _ = vectors(4, 1)
+    W, b, h = (t.numpy() for t in attention())
+    x = x_CD.numpy()
+    q = np.array([x[i] * x[j] for i in range(4) for j in range(i + 1, 4)])
+    e = np.maximum(q @ W.T + b, 0) @ h
+    total, mean_D = pair_attention_summary(x_CD, *attention())
+    assert float(total) == pytest.approx(np.log(np.exp(e).sum()), rel=1e-12)
+    np.testing.assert_allclose(mean_D.numpy(), np.exp(e) @ q / np.exp(e).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("few", [0, 1])
+def test_a_context_without_a_pair_weighs_nothing(few):
+    total, mean_D = pair_attention_summary(vectors(few, 1)[0], *attention())
+    assert (float(total), mean_D.tolist()) == (-math.inf, [0.0] * D)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_nan_reaches_the_candidates_that_have_it(face):
+    x_CD, x_NID, _ = vectors(3, 2, rows=4)
+    x_NID[2, 1, 0] = math.nan
+    with use_ops(face):
+        found = pair_attention_candidates(x_CD, x_NID, *attention())
+        assert found.isnan().any(1).tolist() == [False, False, True, False]
+        assert pair_attention_candidates(x_CD * math.nan, x_NID, *attention()).isnan().all()
+
+
+def test_gradients_are_those_of_the_pooling_over_all_pairs():
+    """They are plain PyTorch's, whatever faces there are."""
+    inputs = [t.requires_grad_() for t in (*vectors(3, 2)[:2], *attention())]
+    generator = torch.Generator().manual_seed(2)
+    direction_ND = torch.randn(7, D, generator=generator, dtype=torch.float64)
+    found = torch.autograd.grad((pair_attention_candidates(*inputs) * direction_ND).sum(), inputs)
+    x_CD, x_NID, *weights = inputs
+    x_NFD = torch.cat([x_CD.expand(7, -1, -1), x_NID], 1)
+    pooled_ND = pair_attention_pool_plain(x_NFD, *pair_indices(5), *weights)[0]
+    for ours, expected in zip(found, torch.autograd.grad((pooled_ND * direction_ND).sum(), inputs), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("rows", [0, 1, 7])
+@pytest.mark.parametrize(("context", "own"), [(1, 1), (1, 3), (4, 1), (5, 4)])
+def test_field_attention_is_that_of_the_full_rows(context, own, rows, heads, scale):
+    parts = [vectors(context, own, rows, seed) for seed in range(3)]
+    parts = [tuple(torch.cat([x, x.flip(-1)[..., :1]], -1) for x in part) for part in parts]  # A = 6
+    of_context, of_candidates = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
+    full = field_attention(*(p[2] for p in parts), heads=heads, scale=scale)[0]
+    y_NCA, y_NIA = field_attention_candidates(of_context, of_candidates, heads=heads, scale=scale)
+    torch.testing.assert_close(torch.cat([y_NCA, y_NIA], 1), full, atol=1e-12, rtol=1e-12)
+
+
+def test_field_attention_at_scores_beyond_what_exp_holds():
+    q, k, v = (torch.full((2, 2), n) for n in (40.0, 30.0, 1.0))
+    items = tuple(torch.full((3, 1, 2), n) for n in (40.0, 60.0, 5.0))
+    y_NCA, y_NIA = field_attention_candidates((q, k, v), items, heads=1)
+    torch.testing.assert_close(torch.cat([y_NCA, y_NIA], 1), torch.full((3, 3, 2), 5.0))

@@ -1,0 +1,305 @@
+"""AutoInt's layer as one op: the plain face against NumPy, the native one against the plain one."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch.library import opcheck
+
+from fieldwise.errors import ConfigError
+from fieldwise.layers import InteractingLayer
+from fieldwise.ops import use_ops
+from fieldwise.ops.interacting import interacting, interacting_plain
+from fieldwise.ops.keep import keep_factors
+from fieldwise.ops.native import ISAS, NATIVE
+
+needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
+MODES = ["plain", "auto"]
+# Rows, fields, D, A, H.
+SHAPES = [(1, 1, 3, 4, 1), (9, 2, 6, 6, 2), (8, 5, 8, 8, 4), (17, 10, 10, 64, 2), (3, 7, 13, 15, 3), (5, 39, 16, 6, 1)]
+CHOICES = [
+    dict(zip(("residual", "norm", "relu_on_projections", "bias", "scale", "output_relu"), values, strict=True))
+    for values in product(
+        ("none", "projected", "identity"), ("none", "before_relu", "after_relu"), *[(False, True)] * 4
+    )
+]
+BUSY = {"residual": "projected", "norm": "before_relu", "relu_on_projections": True, "bias": True, "scale": True}
+
+
+def _arguments(shape, *, residual="projected", norm="none", bias=False, dtype=torch.float64, **_):
+    """x, weight, bias, gain and shift; at random, so that no ReLU stands at its corner."""
+    batch, fields, dim, size, _ = shape
+    torch.manual_seed(0)
+    rows = (4 if residual == "projected" else 3) * size
+    shapes = [(batch, fields, dim), (rows, dim), (rows,), (size,), (size,)]
+    there = [True, True, bias, norm != "none", norm != "none"]
+    return [torch.randn(s, dtype=dtype).requires_grad_() if t else None for s, t in zip(shapes, there, strict=True)]
+
+
+def _call(arguments, heads, *, bias=False, seed=None, dropout=0.0, **choice):
+    if seed is not None:
+        torch.manual_seed(seed)
+    return interacting(*arguments, heads=heads, dropout=dropout, training=dropout > 0, **choice)
+
+
+def _present(arguments):
+    return [t for t in arguments if t is not None]
+
+
+def _numpy(x, W, b, gain, shift, heads, keep=None, *, residual, norm, relu_on_projections, scale, output_relu, **_):
+    """Row by row and head by head; keep [B, H, F, F]."""
+    parts = 4 if residual == "projected" else 3
+    size = len(W) // parts
+    inner, found = size // heads, []
+    for r, row in enumerate(x):
+        projected = row @ W.T + (0.0 if b is None else b)
+        if relu_on_projections:
+            projected = np.maximum(projected, 0.0)
+        q, k, v, *rest = np.split(projected, parts, axis=1)
+        y = np.zeros((len(row), size))
+        for h in range(heads):
+            own = slice(h * inner, (h + 1) * inner)
+            e = np.exp(q[:, own] @ k[:, own].T / (np.sqrt(inner) if scale else 1.0))
+            a = e / e.sum(1, keepdims=True) * (1.0 if keep is None else keep[r, h])
+            y[:, own] = a @ v[:, own]
+        y = y + (rest[0] if rest else row if residual == "identity" else 0.0)
+        for step in ("before_relu", "relu", "after_relu"):
+            if step == "relu" and output_relu:
+                y = np.maximum(y, 0.0)
+            if step == norm:
+                y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5) * gain + shift
+        found.append(y)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_it_is_the_equations_for_every_choice(mode, dropout):
+    for choice in CHOICES:
+        arguments = _arguments((2, 3, 6, 6, 2), **choice)
+        torch.manual_seed(5)
+        seed = torch.randint(0, 2**63 - 1, (1,))[0]
+        keep = keep_factors(seed, 2, 2 * 3 * 3, dropout, dtype=torch.float64).view(2, 2, 3, 3).numpy()
+        with use_ops(mode):
+            found = _call(arguments, 2, seed=5, dropout=dropout, **choice)
+        truth = _numpy(*(None if t is None else t.detach().numpy() for t in arguments), 2, keep, **choice)
+        np.testing.assert_allclose(found.detach(), truth, atol=1e-11, err_msg=str(choice))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_gradients_are_those_of_finite_differences(mode, dropout):
+    for choice in CHOICES[::7] if mode == "auto" else CHOICES[::29]:
+        arguments = _arguments((2, 3, 4, 4, 2), **choice)
+
+        def layer(*present, choice=choice, arguments=arguments):
+            values = iter(present)
+            return _call([None if t is None else next(values) for t in arguments], 2, seed=1, dropout=dropout, **choice)
+
+        with use_ops(mode):
+            assert torch.autograd.gradcheck(layer, _present(arguments), fast_mode=True), choice
+
+
+@needs_native
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_native_and_plain_give_the_same_numbers(shape, dtype, tolerance):
+    for number, choice in enumerate(CHOICES[::5]):
+        if choice["residual"] == "identity" and shape[2] != shape[3]:
+            continue
+        if dtype == torch.float32 and (choice["norm"] != "none" or choice["relu_on_projections"]):
+            continue  # a deviation near 0 or a ReLU's corner tells roundings apart
+        results = []
+        for mode in ("plain", "native"):
+            arguments = _arguments(shape, dtype=dtype, **choice)
+            with use_ops(mode):
+                y = _call(arguments, shape[4], seed=1, dropout=0.3 * (number % 2), **choice)
+            results.append([y, *torch.autograd.grad(y.square().sum(), _present(arguments))])
+        for plain, native in zip(*results, strict=True):
+            spread = float(plain.detach().abs().max()) + 1.0
+            assert float((native - plain).detach().abs().max()) <= tolerance * spread, choice
+
+
+@needs_native
+def test_strides_do_not_matter():
+    arguments = [t.detach() for t in _arguments((6, 5, 4, 6, 2), **BUSY)]
+    strided = [t.transpose(0, -1).contiguous().transpose(0, -1) for t in arguments[:2]]
+    strided += [torch.stack([t, t]).t().reshape(-1)[::2] for t in arguments[2:]]
+    with use_ops("native"):
+        assert torch.equal(_call(strided, 2, **BUSY), _call(arguments, 2, **BUSY))
+        x = arguments[0].clone().requires_grad_()
+        y = _call([x, *arguments[1:]], 2, **BUSY)
+        y.backward(torch.ones(1, dtype=y.dtype).expand_as(y))
+        whole = x.grad.clone()
+        x.grad = None
+        _call([x, *arguments[1:]], 2, **BUSY).backward(torch.ones_like(y))
+    assert torch.equal(x.grad, whole)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_row_gives_no_row_and_zero_gradients(mode):
+    arguments = _arguments((0, 3, 4, 6, 2), **BUSY)
+    with use_ops(mode):
+        y = _call(arguments, 2, **BUSY)
+    assert y.shape == (0, 3, 6)
+    gradients = torch.autograd.grad(y.sum(), arguments)
+    assert [g.shape for g in gradients] == [t.shape for t in arguments]
+    assert all(float(g.abs().sum()) == 0.0 for g in gradients)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("norm", ["none", "before_relu", "after_relu"])
+def test_a_row_that_is_no_number_spoils_itself_alone(mode, bad, norm):
+    choice = BUSY | {"norm": norm, "relu_on_projections": False}
+    arguments = _arguments((20, 4, 3, 6, 2), dtype=torch.float32, **choice)
+    x, weight = arguments[:2]
+    clean = _call(arguments, 2, **choice)
+    with torch.no_grad():
+        x[7, 2, 1] = bad
+    with use_ops(mode):
+        spoilt = _call(arguments, 2, **choice)
+        into_x, into_weight = torch.autograd.grad(spoilt.sum(), (x, weight))
+    assert spoilt[7].isnan().any()
+    assert into_x[7].isnan().any()
+    assert into_weight.isnan().any()
+    others = torch.arange(20) != 7
+    torch.testing.assert_close(spoilt[others], clean[others])
+    assert into_x[others].isfinite().all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_large_scores_neither_overflow_nor_vanish(mode):
+    x, weight = (t.detach() for t in _arguments((4, 5, 3, 6, 2), dtype=torch.float32)[:2])
+    arguments = [x * 30, weight, None, None, None]
+    with use_ops(mode):
+        found = _call(arguments, 2)
+    with use_ops("plain"):
+        truth = _call([None if t is None else t.double() for t in arguments], 2)
+    torch.testing.assert_close(found.double(), truth, rtol=1e-3, atol=1e-2)
+
+
+def test_dropout_needs_training_and_keeps_the_mean():
+    x, weight = (t.detach() for t in _arguments((1, 4, 3, 6, 2), residual="none")[:2])
+    choice = {"heads": 2, "residual": "none", "output_relu": False, "dropout": 0.5}
+    calm = interacting(x, weight, **choice)
+    assert torch.equal(calm, interacting(x, weight, heads=2, residual="none", output_relu=False))
+    on = interacting(x.expand(20_000, -1, -1), weight, training=True, **choice)
+    assert on.std(0).min() > 0.01
+    torch.testing.assert_close(on.mean(0), calm[0], atol=0.06, rtol=0.05)
+
+
+@needs_native
+def test_threads_change_no_bit():
+    arguments = _arguments((301, 6, 5, 6, 2), dtype=torch.float32, **BUSY)
+    found, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            with use_ops("native"):
+                y = _call(arguments, 2, seed=3, dropout=0.2, **BUSY)
+            found.append([y, *torch.autograd.grad(y.square().sum(), arguments)])
+    finally:
+        torch.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+@needs_native
+def test_all_instruction_sets_give_the_same():
+    arguments = _arguments((37, 6, 11, 10, 2), **BUSY)
+    with use_ops("plain"):
+        y = _call(arguments, 2, **BUSY)
+    truth, best = [y, *torch.autograd.grad(y.square().sum(), arguments)], NATIVE.isa
+    try:
+        for isa in ISAS[: ISAS.index(best) + 1]:
+            object.__setattr__(NATIVE, "isa", isa)
+            with use_ops("native"):
+                y = _call(arguments, 2, **BUSY)
+                for a, b in zip([y, *torch.autograd.grad(y.square().sum(), arguments)], truth, strict=True):
+                    torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9 * (1 + float(b.detach().abs().max())))
+    finally:
+        object.__setattr__(NATIVE, "isa", best)
+
+
+@needs_native
+@pytest.mark.parametrize("choice", [{"residual": "none"}, BUSY], ids=["bare", "busy"])
+def test_the_operator_keeps_the_rules_of_pytorch(choice):
+    arguments = _arguments((5, 4, 3, 6, 2), **choice)
+    rest = [choice.get(name, default) for name, default in (("residual", "projected"), ("norm", "none"))]
+    rest += [choice.get("relu_on_projections", False), choice.get("scale", False), True, 1e-5, 0.3]
+    opcheck(torch.ops.fieldwise.interacting.default, (*arguments, torch.tensor([7]), 2, *rest))
+
+
+@needs_native
+def test_autocast_leaves_it_in_float32():
+    arguments = _arguments((5, 4, 6, 6, 2), dtype=torch.float32, **BUSY)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = _call([arguments[0].bfloat16(), *arguments[1:]], 2, **BUSY)
+    assert mixed.dtype == torch.float32
+    gradient = torch.autograd.grad(mixed.sum(), arguments[1])[0]
+    assert gradient.dtype == torch.float32
+    rounded = [arguments[0].bfloat16().float(), *arguments[1:]]
+    torch.testing.assert_close(mixed, _call(rounded, 2, **BUSY))
+
+
+@needs_native
+def test_compile_and_export_go_through_the_operator():
+    torch.manual_seed(0)
+    layer, x = InteractingLayer(3, 6, 2, norm="before_relu"), torch.randn(6, 4, 3, requires_grad=True)
+    with use_ops("native"):
+        truth = layer(x)
+        gradient = torch.autograd.grad(truth.square().sum(), x)[0]
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")(x)
+        torch.testing.assert_close(compiled, truth)
+        torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x)[0], gradient)
+        rows = torch.export.Dim("rows", min=2)
+        exported = torch.export.export(layer, (x.detach(),), dynamic_shapes=({0: rows},))
+        assert "fieldwise.interacting" in exported.graph_module.code
+        torch.testing.assert_close(exported.module()(x[:3].detach()), truth[:3])
+    portable = torch.export.export(layer, (x.detach(),))
+    assert "fieldwise" not in portable.graph_module.code
+    torch.testing.assert_close(portable.module()(x.detach()), truth)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "choice", "message"),
+    [
+        ([(2, 3, 4), (8, 5)], {}, r"the fields' vectors must be \[B, F, 5\]"),
+        ([(2, 3, 4), (12, 4)], {}, "4 equal parts that heads divide, found 12 rows and 2 heads"),
+        ([(2, 3, 4), (24, 4)], {"residual": "identity"}, "as many outputs as inputs, found 8 and 4"),
+        ([(2, 3, 4), (8, 4), (4,)], {}, "the bias must have 8 entries"),
+        ([(2, 3, 4), (8, 4)], {"norm": "before_relu"}, "a factor and a summand of 2 entries"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_named(shapes, choice, message):
+    with pytest.raises(ConfigError, match=message):
+        interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("output_projection", [False, True])
+@pytest.mark.parametrize("residual", ["projected", "where_sizes_differ", "none"])
+@pytest.mark.parametrize("size", [4, 6])
+def test_the_layer_is_what_it_explains(mode, output_projection, residual, size):
+    """`forward` runs the op, `attend` the steps one by one."""
+    torch.manual_seed(0)
+    layer = InteractingLayer(
+        4, size, 2, residual=residual, output_projection=output_projection, bias=True, relu_on_projections=True,
+        norm="after_relu", dropout=0.3,
+    ).double()  # fmt: skip
+    x, found = torch.randn(5, 3, 4, dtype=torch.float64), []
+    with use_ops(mode):
+        for call in (layer, lambda x: layer.attend(x)[0]):
+            torch.manual_seed(1)
+            found.append(call(x))
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_weights_come_with_the_plain_face():
+    x, weight, *_ = _arguments((2, 3, 4, 6, 2))
+    choices = (2, "projected", "none", False, False, True, 1e-5, 0.0)
+    y, weights = interacting_plain(x, weight, None, None, None, torch.zeros(1), *choices)
+    torch.testing.assert_close(weights.sum(3), torch.ones(2, 2, 3, dtype=torch.float64))
+    assert torch.equal(y, _call([x, weight, None, None, None], 2)) or NATIVE.ready

@@ -1,0 +1,308 @@
+"""Gathering rows, grouping ids and updating touched rows: each face against loops in NumPy and PyTorch's optimizers."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fieldwise.ops import use_ops
+from fieldwise.ops.native import NATIVE
+from fieldwise.ops.rows import gather_rows, group_rows, group_rows_plain
+from fieldwise.ops.sparse_update import RowRule, squares_of_rows, update_rows_, update_rows_plain_
+
+FACES = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why))]
+WIDTHS = [1, 3, 10, 16, 17]
+RULES = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
+native_alone = pytest.mark.parametrize("_face", FACES[1:], indirect=True)
+
+
+@pytest.fixture(params=FACES, autouse=True)
+def _face(request):
+    with use_ops(request.param):
+        yield
+
+
+def case(rows, width, count, *, dtype=torch.float64, ids=None, seed=0):
+    """A table, ids (many of them twice) and a gradient an id."""
+    rng = torch.Generator().manual_seed(seed)
+    table = torch.randn(rows, width, generator=rng, dtype=dtype)
+    ids = torch.randint(0, rows, (count,), generator=rng) if ids is None else torch.tensor(ids)
+    return table, ids, torch.randn(len(ids), width, generator=rng, dtype=dtype)
+
+
+def fresh_states(name, table):
+    shapes = {"sgd": [], "adagrad": [table.shape], "rowwise_adagrad": [table.shape[:1]], "adam": [table.shape] * 2}
+    rng = torch.Generator().manual_seed(7)
+    return [torch.rand(shape, generator=rng, dtype=table.dtype) for shape in shapes[name]]
+
+
+def by_loop(table, states, ids, grads, rule):
+    """The definition, a row at a time."""
+    w, states = table.numpy().copy(), [s.numpy().copy() for s in states]
+    for row in sorted(set(ids.tolist())):
+        g = np.zeros(w.shape[1])
+        for n, own in enumerate(ids.tolist()):
+            if own == row:
+                g += grads[n].numpy()
+        g = (g + rule.l2 * w[row]) * rule.scale
+        if rule.name == "sgd":
+            w[row] -= rule.rate * g
+        elif rule.name == "adam":
+            m, v = states
+            m[row] = rule.betas[0] * m[row] + (1 - rule.betas[0]) * g
+            v[row] = rule.betas[1] * v[row] + (1 - rule.betas[1]) * g**2
+            m_hat, v_hat = m[row] / (1 - rule.betas[0] ** rule.step), v[row] / (1 - rule.betas[1] ** rule.step)
+            w[row] -= rule.rate * m_hat / (np.sqrt(v_hat) + rule.eps)
+        else:
+            a = states[0]
+            a[row] += g**2 if rule.name == "adagrad" else np.mean(g**2)
+            w[row] -= rule.rate * g / (np.sqrt(a[row]) + rule.eps)
+    return w, states
+
+
+def close(found, expected, **how):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.numpy(), b, **{"rtol": 1e-10, "atol": 1e-12, **how})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    ("rows", "ids", "count"), [(40, None, 60), (1, [0, 0, 0], 3), (5000, None, 300), (9, [4] * 50, 50), (7, [], 0)]
+)
+def test_update_is_the_loop(name, width, rows, ids, count):
+    table, ids, grads = case(rows, width, count, ids=ids)
+    ids = ids.long()
+    states = fresh_states(name, table)
+    rule = RowRule(name=name, rate=0.1, l2=0.3, scale=0.5, eps=1e-6, step=3)
+    expected, expected_states = by_loop(table, states, ids, grads, rule)
+    update_rows_(table, states, group_rows(ids, rows), grads, rule)
+    close([table, *states], [expected, *expected_states])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", RULES)
+def test_float32_agrees_with_the_loop_in_double(name, width):
+    table, ids, grads = case(900, width, 2000, dtype=torch.float32)
+    states = fresh_states(name, table)
+    rule = RowRule(name=name, rate=0.1, l2=0.3, step=3)
+    expected, expected_states = by_loop(table.double(), [s.double() for s in states], ids, grads.double(), rule)
+    update_rows_(table, states, group_rows(ids.int(), 900), grads, rule)
+    close([table, *states], [expected, *expected_states], rtol=2e-5, atol=2e-5)
+
+
+def lazy_steps(table, steps, rule, states):
+    for step, (ids, grads) in enumerate(steps, start=1):
+        numbered = RowRule(name=rule.name, rate=rule.rate, eps=rule.eps, step=step)
+        update_rows_(table, states, group_rows(ids, len(table)), grads, numbered)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "eps"),
+    [
+        # SparseAdam adds eps before the bias correction, Adam (as here) after it: a tiny eps makes them one.
+        ("adam", lambda p: torch.optim.SparseAdam(p, lr=0.1, eps=1e-30), 1e-30),
+        ("adagrad", lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1e-10), 1e-10),
+        ("sgd", lambda p: torch.optim.SGD(p, lr=0.1), 0.0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of PyTorch's own optimizers
+def test_equals_pytorchs_rule_for_sparse_gradients(name, make, eps):
+    table, _, _ = case(30, 5, 1)
+    steps = [case(30, 5, 40, seed=seed)[1:] for seed in range(4)]
+    theirs = nn.Parameter(table.clone())
+    optimizer = make([theirs])
+    for ids, grads in steps:
+        theirs.grad = torch.sparse_coo_tensor(ids[None], grads, table.shape, check_invariants=False)
+        optimizer.step()
+    states = [torch.zeros_like(s) for s in fresh_states(name, table)]
+    lazy_steps(table, steps, RowRule(name=name, rate=0.1, eps=eps), states)
+    torch.testing.assert_close(table, theirs.detach(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"), [("adam", torch.optim.Adam), ("adagrad", torch.optim.Adagrad), ("sgd", torch.optim.SGD)]
+)
+def test_rows_that_every_step_touches_are_as_with_the_dense_optimizer(name, make):
+    table, _, _ = case(6, 3, 1)
+    steps = [(torch.arange(6).repeat(2), case(6, 3, 12, seed=seed)[2]) for seed in range(5)]
+    dense = nn.Parameter(table.clone())
+    optimizer = make([dense], lr=0.1)
+    for ids, grads in steps:
+        dense.grad = torch.zeros_like(dense).index_add(0, ids, grads)
+        optimizer.step()
+    eps = {"adam": 1e-8, "adagrad": 1e-10, "sgd": 0.0}[name]
+    lazy_steps(
+        table, steps, RowRule(name=name, rate=0.1, eps=eps), [torch.zeros_like(s) for s in fresh_states(name, table)]
+    )
+    torch.testing.assert_close(table, dense.detach(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_row_without_a_gradient_keeps_its_bits(name):
+    table, ids, grads = case(50, 3, 30, dtype=torch.float32)
+    states = fresh_states(name, table)
+    before = [t.clone() for t in (table, *states)]
+    update_rows_(table, states, group_rows(ids, 50), grads, RowRule(name=name, rate=0.1, l2=1.0))
+    away = [row for row in range(50) if row not in set(ids.tolist())]
+    assert 10 < len(away) < 50
+    for now, then in zip((table, *states), before, strict=True):
+        assert torch.equal(now[away], then[away])
+        assert not torch.equal(now, then)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_nan_stays_in_its_row(name):
+    table, _, grads = case(5, 17, 4, dtype=torch.float32)
+    grads[2, 3] = torch.nan
+    states = [torch.zeros_like(s) for s in fresh_states(name, table)]
+    update_rows_(table, states, group_rows(torch.tensor([0, 1, 3, 1]), 5), grads, RowRule(name=name, rate=0.1))
+    assert table.isnan().any(1).tolist() == [False, False, False, True, False]
+    if name != "rowwise_adagrad":
+        assert table[3].isnan().sum() == 1
+
+
+def test_gradients_that_are_not_contiguous():
+    table, ids, grads = case(20, 4, 30)
+    for odd in (grads.t().contiguous().t(), torch.ones((), dtype=torch.float64).expand(30, 4)):
+        one, other = table.clone(), table.clone()
+        rule = RowRule(name="sgd", rate=0.1)
+        update_rows_(one, (), group_rows(ids, 20), odd, rule)
+        update_rows_plain_(other, (), group_rows_plain(ids, 20), odd.clone(), rule)
+        torch.testing.assert_close(one, other)
+
+
+@native_alone
+def test_equal_ids_are_summed_in_their_order_whatever_the_number_of_threads():
+    """2^24 + 1 + 1 - 2^24 is 0, 1 or 2 in float32, by the order."""
+    grads = torch.tensor([2.0**24, 1.0, 1.0, -(2.0**24)]).repeat(3000)[:, None].repeat(1, 3)
+    ids = torch.arange(3000).repeat_interleave(4)
+    table, many = torch.zeros(3000, 3), torch.zeros(3000, 3)
+    before = torch.get_num_threads()
+    found = []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        try:
+            moved = table.clone()
+            update_rows_(moved, (), group_rows(ids, 3000), grads, RowRule(name="sgd", rate=1.0))
+            w = many.clone().requires_grad_()
+            gather_rows(w, ids).backward(grads)
+            norm = squares_of_rows(table, group_rows(ids, 3000), torch.randn(12000, 3, generator=rng(1)), 0.5)
+            found.append((moved, w.grad, norm))
+        finally:
+            torch.set_num_threads(before)
+    for moved, grad, norm in found:
+        with use_ops("auto"):
+            assert torch.equal(moved, torch.zeros_like(moved))  # 2^24, 2^24, 2^24, 0
+        assert torch.equal(grad, torch.zeros_like(grad))
+        assert norm == found[0][2]
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.7])
+def test_squares_are_of_the_summed_gradient_with_l2(l2):
+    table, ids, grads = case(30, 5, 50)
+    dense = torch.zeros_like(table).index_add(0, ids, grads)
+    touched = sorted(set(ids.tolist()))
+    dense[touched] += l2 * table[touched]
+    assert squares_of_rows(table, group_rows(ids, 30), grads, l2) == pytest.approx(float(dense.square().sum()))
+    assert squares_of_rows(table, group_rows(ids[:0], 30), grads[:0], l2) == 0
+
+
+# Groups
+
+
+@pytest.mark.parametrize("rows", [1, 2, 1000, 2048, 2049, 70_000, 5_000_000, 2**31 - 1])
+@pytest.mark.parametrize("count", [0, 1, 700])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_groups_are_a_stable_sort(rows, count, dtype):
+    ids = torch.randint(0, rows, (count,), generator=rng(0)).to(dtype)
+    ids[: count // 3] = rows - 1
+    groups = group_rows(ids, rows)
+    assert groups.order.tolist() == np.argsort(ids.numpy(), kind="stable").tolist()
+    distinct, counts = np.unique(ids.numpy(), return_counts=True)
+    assert groups.distinct.tolist() == distinct.tolist()
+    assert groups.starts.tolist() == [0, *np.cumsum(counts)]
+
+
+@pytest.mark.parametrize("wrong", [-1, 9, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_an_id_that_is_no_row_is_an_error(wrong, dtype):
+    ids = torch.tensor([0, 8, wrong], dtype=dtype)
+    with pytest.raises(IndexError):
+        group_rows(ids, 9)
+    with pytest.raises(IndexError):
+        gather_rows(torch.ones(9, 2), ids)
+
+
+# Gathering
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 4), (0, 5), (64, 40)])
+def test_gathered_rows_and_their_gradient(width, shape):
+    table, ids, _ = case(300, width, int(np.prod(shape)))
+    ids = ids.view(shape)
+    ours, theirs = (table.clone().requires_grad_() for _ in range(2))
+    out = gather_rows(ours, ids.int())
+    assert torch.equal(out, F.embedding(ids, table))
+    grad = torch.randn(out.shape, dtype=table.dtype, generator=rng(3))
+    out.backward(grad)
+    F.embedding(ids, theirs).backward(grad)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    again = table.clone().requires_grad_()
+    gather_rows(again, ids, sparse=True).backward(grad)
+    assert again.grad.is_sparse
+    torch.testing.assert_close(again.grad.to_dense(), theirs.grad)
+
+
+def test_ids_and_gradients_in_any_order_of_memory():
+    table, ids, _ = case(30, 3, 20)
+    ours = table.clone().requires_grad_()
+    out = gather_rows(ours, ids.view(4, 5).t())
+    assert torch.equal(out, table[ids.view(4, 5).t()])
+    out.sum().backward()
+    counts = torch.bincount(ids, minlength=30).double()
+    torch.testing.assert_close(ours.grad, counts[:, None].expand(30, 3))
+
+
+def test_a_sparse_gradient_adds_up_over_several_reads():
+    table, ids, _ = case(30, 3, 20)
+    w = table.clone().requires_grad_()
+    (gather_rows(w, ids[:12], sparse=True).sum() + 2 * gather_rows(w, ids[12:], sparse=True).sum()).backward()
+    assert w.grad.is_sparse
+    expected = torch.bincount(ids[:12], minlength=30) + 2 * torch.bincount(ids[12:], minlength=30)
+    torch.testing.assert_close(w.grad.to_dense(), expected.double()[:, None].expand(30, 3))
+
+
+def test_gathering_has_right_gradients_twice():
+    table, ids, _ = case(4, 3, 6)
+    table.requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: gather_rows(t, ids), table)
+    assert torch.autograd.gradgradcheck(lambda t: gather_rows(t, ids).square(), table)
+
+
+def test_compiles_without_graph_breaks():
+    table, ids, _ = case(40, 3, 12)
+    w = table.clone().requires_grad_()
+    out = torch.compile(lambda t: gather_rows(t, ids).sum(), fullgraph=True, backend="aot_eager")(w)
+    out.backward()
+    torch.testing.assert_close(w.grad[:, 0], torch.bincount(ids, minlength=40).double())
+
+
+@native_alone
+def test_operators_are_registered_as_pytorch_asks():
+    table, ids, grads = case(40, 3, 12, dtype=torch.float32)
+    groups = group_rows(ids, 40)
+    ops = torch.ops.fieldwise
+    torch.library.opcheck(ops.gather_rows.default, (table.clone().requires_grad_(), ids.view(3, 4)))
+    torch.library.opcheck(ops.scatter_rows.default, (grads.clone().requires_grad_(), ids, 40))
+    torch.library.opcheck(ops.squares_of_rows.default, (table, *groups, grads, 0.5))
+    numbers = [0.1, 0.0, 1.0, 1e-8, 0.1, 0.999, 0.001, 1.0, 0.03]
+    states = [torch.rand_like(table), torch.rand_like(table)]
+    torch.library.opcheck(ops.update_rows.default, (table, states, *groups, grads, 3, numbers))
+    torch.library.opcheck(ops.group_rows.default, (ids, 40))

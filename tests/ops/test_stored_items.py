@@ -1,0 +1,210 @@
+import numpy as np
+import pytest
+import torch
+
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.layers import FEBlock
+from fieldwise.layout import Batch, Layout
+from fieldwise.models import IntTower
+from fieldwise.ops import use_ops
+from fieldwise.ops.maxsim import max_sim_plain
+from fieldwise.ops.native import NATIVE
+from fieldwise.ops.stored_items import StoredItems
+
+STORAGES = ("float32", "bfloat16", "int8")
+FACES = ("plain", "native") if NATIVE.ready else ("plain",)
+SIZES = [(1, 1, 1, 1), (3, 5, 2, 3), (9, 12, 4, 64), (301, 96, 32, 32), (7, 33, 7, 9), (5, 25, 6, 4)]  # N, H, K, P
+
+
+def heads(*shape, seed=0):
+    return torch.tensor(np.random.default_rng(seed).normal(size=shape), dtype=torch.float32)
+
+
+def integers_by_hand(x, levels):
+    """Rounded halves to even, as NumPy and PyTorch both do; a scale a head."""
+    scale = np.abs(x).max(-1) / np.float32(levels)
+    return np.round(x / scale[..., None]).astype(np.int64), scale.astype(np.float64)
+
+
+def scores_by_hand(user_HP, item_NKP, storage):
+    if storage == "int8":
+        q_item, item_scale = integers_by_hand(item_NKP.numpy(), 127)
+        q_user, user_scale = integers_by_hand(user_HP.numpy(), 63)
+        product = np.einsum("hp,nkp->nhk", q_user, q_item) * item_scale[:, None]
+        return (product.max(2) * user_scale).sum(1)
+    kept = item_NKP.to(getattr(torch, storage)).double().numpy()
+    return np.einsum("hp,nkp->nhk", user_HP.double().numpy(), kept).max(2).sum(1)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize(("n", "h", "k", "p"), SIZES)
+def test_scores_are_those_of_the_stored_numbers(face, storage, n, h, k, p):
+    user, item = heads(h, p), heads(n, k, p, seed=1)
+    with use_ops(face):
+        found = StoredItems.of(item, storage).scores(user)
+    np.testing.assert_allclose(found, scores_by_hand(user, item, storage), rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("storage", STORAGES)
+def test_several_users_and_chosen_rows(face, storage):
+    users, item = heads(5, 7, 6), heads(11, 3, 6, seed=1)
+    stored, rows = StoredItems.of(item, storage), torch.tensor([10, 0, 3, 3])
+    truth = np.stack([scores_by_hand(u, item, storage) for u in users])
+    with use_ops(face):
+        np.testing.assert_allclose(stored.scores(users), truth, rtol=2e-6, atol=1e-5)
+        np.testing.assert_allclose(stored.scores(users, rows), truth[:, rows], rtol=2e-6, atol=1e-5)
+        np.testing.assert_allclose(stored.scores(users[1], rows.int()), truth[1, rows], rtol=2e-6, atol=1e-5)
+        assert stored.scores(users, rows[:0]).shape == (5, 0)
+        assert stored.scores(users[:0]).shape == (0, 11)
+        assert stored[:0].scores(users[0]).shape == (0,)
+
+
+@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+def test_both_faces_have_the_same_integers_at_their_extremes():
+    # All signs, and every number the largest that int8 has: sums of two products reach what 16 bits hold.
+    user, item = torch.ones(8, 32), torch.ones(4, 4, 32)
+    user[1::2] = -1
+    item[1], item[2, :, ::2], item[3, 1:] = -1, -1, -1
+    stored = StoredItems.of(item, "int8")
+    truth = scores_by_hand(user, item, "int8")
+    for face in FACES:
+        with use_ops(face):
+            np.testing.assert_allclose(stored.scores(user), truth, rtol=1e-6)
+    assert truth[0] == pytest.approx(0, abs=1e-9)  # four heads of 32, four of -32: nothing saturated on one side
+    assert truth[3] == pytest.approx(8 * 32, rel=1e-6)
+
+
+@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+def test_threads_change_no_bit():
+    user, item = heads(96, 32), heads(333, 32, 32, seed=1)
+    before = torch.get_num_threads()
+    try:
+        for storage in STORAGES:
+            stored, found = StoredItems.of(item, storage), []
+            for threads in (1, 2):
+                torch.set_num_threads(threads)
+                found.append(stored.scores(user))
+            assert torch.equal(*found)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("storage", STORAGES)
+def test_nan_of_a_user_stays_with_that_user(face, storage):
+    users, item = heads(3, 5, 4), heads(6, 2, 4, seed=1)
+    truth = StoredItems.of(item, storage).scores(users)
+    users[1, 3, 2] = float("nan")
+    with use_ops(face):
+        found = StoredItems.of(item, storage).scores(users)
+    assert found[1].isnan().all()
+    np.testing.assert_allclose(found[[0, 2]], truth[[0, 2]], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("storage", STORAGES)
+def test_an_item_of_zeros_scores_zero(face, storage):
+    with use_ops(face):
+        assert StoredItems.of(torch.zeros(2, 3, 4), storage).scores(heads(5, 4)).tolist() == [0, 0]
+        assert StoredItems.of(heads(2, 3, 4), storage).scores(torch.zeros(5, 4)).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_slices_are_views_and_tensors_come_back(storage):
+    user, stored = heads(5, 4), StoredItems.of(heads(9, 3, 4, seed=1), storage)
+    part = stored[2:5]
+    assert part.heads.data_ptr() == stored.heads[2].data_ptr()
+    np.testing.assert_allclose(part.scores(user), stored.scores(user)[2:5], rtol=1e-6)
+    again = StoredItems.from_tensors(stored.tensors())
+    assert (again.heads.data_ptr(), again.storage, len(again)) == (stored.heads.data_ptr(), storage, 9)
+    assert torch.equal(again.scores(user), stored.scores(user))
+    width = {"float32": 4, "bfloat16": 2, "int8": 1}[storage]
+    assert stored.num_bytes == 9 * 12 * width + (9 * 3 * 4 if storage == "int8" else 0)
+
+
+def test_a_memory_mapped_file_backs_it(tmp_path):
+    item, user = heads(9, 3, 4), heads(5, 4, seed=1)
+    item.numpy().tofile(tmp_path / "heads")
+    mapped = torch.from_file(str(tmp_path / "heads"), shared=True, size=9 * 12).view(9, 3, 4)
+    assert torch.equal(StoredItems(mapped).scores(user), StoredItems.of(item).scores(user))
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_stored_scores_are_those_of_pairs(face):
+    torch.manual_seed(0)
+    block = FEBlock((6, 5), 4, user_heads=7, item_heads=3, head_dim=8)
+    with torch.no_grad(), use_ops(face):
+        user, item = block.user([torch.randn(2, 6), torch.randn(2, 5)]), block.item(torch.randn(11, 4))
+        found = block.score_stored(user, StoredItems.of(item))
+        for u in range(2):
+            pairs = block.score(user[u : u + 1].expand(11, -1, -1, -1), item)
+            truth = max_sim_plain(user[u : u + 1].double().flatten(1, 2).expand(11, -1, -1), item.double())
+            np.testing.assert_allclose(found[u], pairs, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(found[u], truth, rtol=0, atol=1e-6)
+    assert block.score_stored(user, StoredItems.of(item), torch.tensor([3])).shape == (2, 1)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_inttower_scores_stored_items_as_it_scores_rows(face):
+    torch.manual_seed(0)
+    settings = IntTower(variant="authors", embedding_dim=4, hidden=(8, 6), user_heads=3, item_heads=2, head_dim=5)
+    network = settings.build(Layout.of_sizes([3, 20], ["user", "item"])).eval()
+    none = torch.empty(0)
+    ids = torch.stack([torch.ones(20), torch.arange(3, 23)], 1).int()
+    batch = Batch(ids, torch.empty(20, 0), none.int(), none.long(), none)
+    with torch.no_grad(), use_ops(face):
+        network.bias.fill_(0.7)
+        items = StoredItems.of(network.item(batch))
+        found = network.score_stored(network.user(batch)[:1], items)
+        np.testing.assert_allclose(found[0], network(batch), rtol=0, atol=1e-6)
+    assert found.std() > 0
+
+
+def test_autocast_does_not_reach_it():
+    user, stored = heads(5, 4), StoredItems.of(heads(9, 3, 4, seed=1))
+    for face in FACES:
+        with use_ops(face), torch.autocast("cpu", torch.bfloat16):
+            np.testing.assert_allclose(stored.scores(user), scores_by_hand(user, stored.heads, "float32"), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: StoredItems(torch.zeros(2, 3)), ConfigError, r"tensor \[N, K, P\]"),
+        (lambda: StoredItems(torch.zeros(2, 0, 3)), ConfigError, r"tensor \[N, K, P\]"),
+        (lambda: StoredItems(torch.zeros(2, 3, 4, dtype=torch.float16)), ConfigError, "float16"),
+        (lambda: StoredItems(torch.zeros(2, 3, 4).transpose(1, 2)), ConfigError, "contiguous"),
+        (lambda: StoredItems(torch.zeros(2, 3, 4), torch.ones(2)), ConfigError, "others have none"),
+        (lambda: StoredItems(torch.zeros(2, 3, 4, dtype=torch.int8)), ConfigError, "have scales"),
+        (lambda: StoredItems(torch.zeros(2, 3, 4, dtype=torch.int8), torch.ones(2)), ConfigError, r"float32 \[2, 3\]"),
+        (lambda: StoredItems.of(torch.zeros(2, 1, 2049), "int8"), ConfigError, "at most 2048"),
+        (lambda: StoredItems.of(torch.zeros(2, 1, 3), "int4"), ConfigError, "storage must be one of"),
+        (lambda: StoredItems.of(torch.tensor([[[0.0]], [[torch.inf]]])), DataError, "item 1"),
+        (lambda: StoredItems.from_tensors({"head": torch.zeros(2, 3, 4)}), ConfigError, "found .'head'."),
+        (lambda: StoredItems.of(torch.zeros(2, 3, 4))[::2], ConfigError, "step 1"),
+        (lambda: StoredItems.of(torch.zeros(2, 3, 4)).scores(torch.zeros(5, 3)), ConfigError, "items' size"),
+        (
+            lambda: StoredItems.of(torch.zeros(2, 3, 4)).scores(torch.zeros(5, 4), torch.tensor([2])),
+            DataError,
+            "2 to 2",
+        ),
+        (lambda: StoredItems.of(torch.zeros(2, 3, 4)).scores(torch.zeros(5, 4), torch.tensor([-1])), DataError, "-1"),
+        (lambda: StoredItems.of(torch.zeros(2, 3, 4)).scores(torch.zeros(5, 4), torch.ones(1)), ConfigError, "int"),
+    ],
+)
+def test_what_does_not_fit_is_refused(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+def test_the_operator_is_registered_as_pytorch_wants():
+    item = heads(9, 3, 4)
+    stored, rows = StoredItems.of(item, "int8"), torch.tensor([3, 1])
+    user = torch.randint(-63, 64, (2, 5, 4)).to(torch.int8)
+    torch.library.opcheck(torch.ops.fieldwise.max_sim_stored, (heads(2, 5, 4), None, item, None, None))
+    torch.library.opcheck(
+        torch.ops.fieldwise.max_sim_stored, (user, torch.ones(2, 5), stored.heads, stored.scale, rows)
+    )

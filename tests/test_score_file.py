@@ -1,0 +1,93 @@
+"""Scoring a file in slices against scoring its rows at once: any kind of file in and out, any size of slice."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fieldwise.bundle import Bundle, sample_rows
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.simulated import simulate
+from fieldwise.data.tables import as_table, write_table
+from fieldwise.errors import DataError
+from fieldwise.models.build import build_network, model_from_dict
+from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
+from fieldwise.score_file import score_file
+
+SCHEMA = Schema(
+    fields=(Categorical("user_id"), Categorical("hour"), Numeric("length"), Bag("genres")),
+    label=Label("liked"),
+    keys=("user_id", "item_id"),
+)
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    log = simulate(300, users=20, items=15)
+    encoder = Encoder.fit(log, SCHEMA)
+    settings = model_from_dict({"name": "fm", "embedding_dim": 4}, "model")
+    network = build_network(settings, encoder.layout, seed=0, labels=1).eval()
+    return Bundle(SCHEMA, encoder, settings, network, sample_rows(SCHEMA, log))
+
+
+@pytest.fixture
+def rows() -> pl.DataFrame:
+    return simulate(101, users=40, items=15, seed=5).drop("liked", "true_probability")
+
+
+@pytest.mark.parametrize("given", ["parquet", "arrow", "csv"])
+@pytest.mark.parametrize("out", ["parquet", "arrow", "csv", "tsv.gz"])
+@pytest.mark.parametrize("slice_rows", [7, 101, 5000])
+def test_slices_give_what_the_whole_gives(
+    bundle: Bundle, rows: pl.DataFrame, tmp_path: Path, given: str, out: str, slice_rows: int
+) -> None:
+    write_table(rows, tmp_path / f"rows.{given}")
+    done = score_file(bundle, tmp_path / f"rows.{given}", tmp_path / f"scores.{out}", slice_rows=slice_rows)
+    found = as_table(tmp_path / f"scores.{out}")
+    assert (done.rows, done.columns) == (101, ("user_id", "item_id", "score"))
+    assert found.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
+    np.testing.assert_allclose(found["score"], bundle.predict(rows), rtol=1e-6)
+    assert done.unseen == pytest.approx(bundle.encoder.unseen(rows))
+    assert done.unseen["user_id"] > 0
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_rows_without_keys_are_numbered_through_all_slices(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+    bare = dataclasses.replace(bundle, schema=dataclasses.replace(SCHEMA, keys=()))
+    rows.write_parquet(tmp_path / "rows.parquet", row_group_size=13)
+    score_file(bare, tmp_path / "rows.parquet", tmp_path / "out.arrow", slice_rows=10)
+    assert as_table(tmp_path / "out.arrow")["row"].to_list() == list(range(101))
+
+
+def test_a_table_without_rows_gives_its_columns(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+    for suffix in ("parquet", "csv"):
+        rows.clear().write_parquet(tmp_path / "rows.parquet")
+        assert score_file(bundle, tmp_path / "rows.parquet", tmp_path / f"out.{suffix}").rows == 0
+        found = as_table(tmp_path / f"out.{suffix}")
+        assert (found.columns, found.height) == (["user_id", "item_id", "score"], 0)
+
+
+def test_a_bad_cell_is_named_by_its_row_in_the_file_and_nothing_is_written(
+    bundle: Bundle, rows: pl.DataFrame, tmp_path: Path
+) -> None:
+    bad = rows.with_columns(length=pl.when(pl.int_range(pl.len()) == 64).then(float("inf")).otherwise("length"))
+    bad.write_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "out.parquet").write_bytes(b"as it was")
+    with pytest.raises(DataError, match=r"column 'length' \(field 'length'\) holds inf in row 64 \(counting from 0\)"):
+        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet", slice_rows=10)
+    assert (tmp_path / "out.parquet").read_bytes() == b"as it was"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_missing_column_and_a_broken_file_are_told(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.drop("hour").write_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"'hour' \(field 'hour'\) is missing among user_id, "):
+        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
+    rows.write_parquet(tmp_path / "rows.parquet")
+    content = (tmp_path / "rows.parquet").read_bytes()
+    (tmp_path / "rows.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match="not a whole Parquet file"):
+        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]

@@ -1,0 +1,332 @@
+"""Lazy updates in training: equal to dense ones where they should be, and how they differ where they should not."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.simulated import simulate
+from fieldwise.errors import ConfigError
+from fieldwise.models import DIN, FFM, FM, HOFM, LR, DeepFM, FinalMLP
+from fieldwise.models.build import build_network
+from fieldwise.models.several import several_labels
+from fieldwise.ops import use_ops
+from fieldwise.training import optimizers as module
+from fieldwise.training.fit import fit
+from fieldwise.training.objective import Objective
+from fieldwise.training.optimizers import LazyTables, run_optimizer
+from fieldwise.training.settings import TrainingSettings
+
+MODELS = {
+    "LR": LR(),
+    "FM": FM(embedding_dim=3),
+    "FFM": FFM(embedding_dim=2),
+    "HOFM": HOFM(embedding_dim=3),
+    "DeepFM": DeepFM(embedding_dim=3, hidden=(4,), mlp_dropout=0.0),
+}
+
+
+def mixed_tables(rows=90):
+    """Categories, a number, a bag of tags pooled by mean and one by max, some of them empty."""
+    rng = np.random.default_rng(0)
+    user, number = rng.integers(0, 9, rows), rng.normal(size=rows)
+    tags = ["|".join(sorted({f"t{t}" for t in rng.integers(0, 5, rng.integers(0, 4))})) for _ in range(rows)]
+    y = (rng.random(rows) < 1 / (1 + np.exp(-(user - 4 + number)))).astype(np.float32)
+    schema = Schema(
+        fields=(
+            Categorical("user"),
+            Numeric("number"),
+            Bag("tags", separator="|"),
+            Bag("best", column="tags", separator="|", pooling="max"),
+        ),
+        label=Label("y"),
+    )
+    frame = pl.DataFrame({"user": user, "number": number, "tags": tags})
+    encoder = Encoder.fit(frame, schema)
+    return encoder.layout, encoder.transform(frame, y=y)
+
+
+def train(network, rows, **settings):
+    given = TrainingSettings(
+        **{"batch_size": 16, "epochs": 2, "learning_rate": 0.1, "monitor": "logloss", "patience": 9, **settings}
+    )
+    fit(network, rows, rows, settings=given, objective=Objective(), seed=0)
+    return {name: p.detach().clone() for name, p in network.state_dict().items()}
+
+
+def assert_close(found, expected, **how):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, msg=lambda m, n=name: f"{n}: {m}", **how)
+
+
+@pytest.mark.parametrize("face", ["plain", "auto"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("model", MODELS)
+def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, face):
+    """Also where L2 on touched rows and clipping have a part in it: the norm is that of the whole gradient."""
+    layout, rows = mixed_tables()
+    settings = {"optimizer": optimizer, "l2_rows": "touched", "l2": {"*embedding*weight": 0.05}, "clip_norm": 0.2}
+    if model == "FFM":
+        settings |= {"l2": {"embedding.weight": 0.05}}
+    dense = train(build_network(MODELS[model], layout, 0), rows, embedding_update="dense", **settings)
+    start = build_network(MODELS[model], layout, 0)
+    with use_ops(face):
+        lazy = train(build_network(MODELS[model], layout, 0), rows, embedding_update="lazy", **settings)
+    assert_close(lazy, dense, rtol=1e-4, atol=1e-5)
+    moved = [name for name, p in start.state_dict().items() if "embedding" in name and not torch.equal(p, lazy[name])]
+    assert moved
+
+
+def test_several_labels_share_one_table():
+    layout, rows = mixed_tables()
+    networks = [several_labels([build_network(FM(embedding_dim=3), layout, k) for k in range(2)]) for _ in range(2)]
+    y = np.stack([rows.y, 1 - rows.y], axis=1)
+    both = dataclasses.replace(rows, y=y)
+    found = []
+    for network, update in zip(networks, ("dense", "lazy"), strict=True):
+        given = TrainingSettings(
+            batch_size=16,
+            epochs=1,
+            optimizer="adagrad",
+            adagrad_accumulator=0.1,
+            embedding_update=update,
+            learning_rate=0.1,
+            monitor="logloss",
+        )
+        fit(network, both, both, settings=given, objective=Objective(more={"other": Objective()}), seed=0)
+        found.append({name: p.detach().clone() for name, p in network.state_dict().items()})
+    assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_adam_is_dense_adam_where_every_step_touches_every_row(tables):
+    settings = {"batch_size": len(tables.train), "epochs": 4, "optimizer": "adam"}
+    networks = [build_network(FM(embedding_dim=3), tables.layout, 0) for _ in range(2)]
+    dense = train(networks[0], tables.train, embedding_update="dense", **settings)
+    lazy = train(networks[1], tables.train, embedding_update="lazy", **settings)
+    touched = np.unique(tables.train.ids)
+    assert len(touched) > 10
+    for name in ("embedding.weight", "first_order.embedding.weight"):
+        torch.testing.assert_close(lazy[name][touched], dense[name][touched], rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_that_no_batch_holds_keeps_its_bits_and_its_moments(tables):
+    network = build_network(FM(embedding_dim=3), tables.layout, 0)
+    before = network.embedding.weight.detach().clone()
+    after = train(network, tables.train, embedding_update="lazy", l2={"embedding.weight": 0.1}, l2_rows="touched")
+    touched = np.zeros(tables.layout.num_rows, dtype=bool)
+    touched[np.unique(tables.train.ids)] = True
+    assert 0 < touched.sum() < len(touched)
+    same = (after["embedding.weight"] == before).all(1).numpy()
+    np.testing.assert_array_equal(same, ~touched)
+
+
+def test_lazy_adam_differs_from_dense_adam_as_documented(tables):
+    """A row touched once: dense Adam moves it on by its decaying moments, lazy Adam leaves it."""
+    ids = [torch.tensor([0, 1]), torch.tensor([1])]
+    dense = torch.nn.Parameter(torch.ones(2, 1))
+    lazy = torch.nn.Parameter(torch.ones(2, 1))
+    a, b = torch.optim.Adam([dense], lr=0.1), LazyTables([(lazy, 0.0)], rule="adam", lr=0.1)
+    for own in ids:
+        ones = torch.ones(len(own), 1)
+        dense.grad = torch.zeros(2, 1).index_add(0, own, ones)
+        lazy.grad = torch.sparse_coo_tensor(own[None], ones, (2, 1), check_invariants=False)
+        a.step()
+        b.step()
+    assert lazy[1].item() == pytest.approx(dense[1].item(), rel=1e-6)
+    assert lazy[0].item() == pytest.approx(0.9)
+    assert dense[0].item() < 0.9 - 0.05
+
+
+def test_rowwise_adagrad_over_two_steps_is_the_formula():
+    table = torch.nn.Parameter(torch.ones(2, 2))
+    optimizer = LazyTables([(table, 0.0)], rule="rowwise_adagrad", lr=0.1, accumulator=0.5)
+    w, a = np.ones(2), 0.5
+    for g in (np.array([1.0, 3.0]), np.array([-2.0, 0.0])):
+        values = torch.tensor(g[None] / 2).float().repeat(2, 1)  # twice the id, each with half
+        table.grad = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), values, (2, 2), check_invariants=False)
+        optimizer.step()
+        a += np.mean(g**2)
+        w -= 0.1 * g / np.sqrt(a)
+    np.testing.assert_allclose(table.detach()[1], w, rtol=1e-6)
+    assert table.detach()[0].tolist() == [1.0, 1.0]
+    assert optimizer.state[table]["row_sum"].tolist() == pytest.approx([0.5, a])
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
+def test_states_are_as_large_as_documented(rule):
+    table = torch.nn.Parameter(torch.ones(7, 4))
+    optimizer = LazyTables([(table, 0.0)], rule=rule, lr=0.1)
+    table.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, 4), (7, 4), check_invariants=False)
+    optimizer.step()
+    numbers = sum(s.numel() for s in optimizer.state[table].values()) - 1  # the step
+    assert numbers == {"sgd": 0, "adagrad": 28, "rowwise_adagrad": 7, "adam": 56}[rule]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
+def test_a_restored_state_goes_on_as_if_nothing_had_happened(tables, optimizer):
+    settings = TrainingSettings(optimizer=optimizer, embedding_update="lazy", learning_rate=0.1)
+
+    def steps(network, made, batches):
+        for k in batches:
+            batch, y = tables.train.batch(slice(20 * k, 20 * k + 20))
+            made.zero_grad()
+            Objective().loss(network(batch), y).backward()
+            made.step()
+
+    whole = build_network(FM(embedding_dim=3), tables.layout, 0)
+    steps(whole, run_optimizer(whole, settings), range(4))
+    first, second = (build_network(FM(embedding_dim=3), tables.layout, k) for k in range(2))
+    before = run_optimizer(first, settings)
+    steps(first, before, range(2))
+    second.load_state_dict(first.state_dict())
+    after = run_optimizer(second, settings)
+    after.load_state_dict(before.state_dict())
+    steps(second, after, range(2, 4))
+    for name, p in whole.state_dict().items():
+        assert torch.equal(second.state_dict()[name], p), name
+
+
+def test_the_rate_is_one_for_all_parameters_and_can_drop(tables):
+    network = build_network(FM(embedding_dim=3), tables.layout, 0)
+    made = run_optimizer(network, TrainingSettings(embedding_update="lazy", learning_rate=0.5))
+    assert len(made.param_groups) == 3  # PyTorch's, and one a table
+    assert {group["lr"] for group in made.param_groups} == {0.5}
+    for group in made.param_groups:
+        group["lr"] = 0.0
+    batch, y = tables.train.batch(slice(0, 20))
+    before = {name: p.clone() for name, p in network.state_dict().items()}
+    Objective().loss(network(batch), y).backward()
+    made.step()
+    assert_close(network.state_dict(), before, rtol=0, atol=0)
+
+
+# Which tables are lazy
+
+
+def sparse_of(network, **settings):
+    run_optimizer(network, TrainingSettings(**settings))
+    return network.embedding.sparse
+
+
+def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monkeypatch):
+    network = build_network(FM(embedding_dim=3), tables.layout, 0)
+    assert not sparse_of(network, optimizer="adagrad")  # a small table
+    assert sparse_of(network, optimizer="rowwise_adagrad")
+    assert not sparse_of(network, optimizer="adagrad")  # a later run sets it back
+    monkeypatch.setattr(module, "LARGE_TABLE", 5)
+    assert sparse_of(network, optimizer="adagrad")
+    assert sparse_of(network, optimizer="sgd")
+    assert not sparse_of(network, optimizer="sgd", momentum=0.9)
+    assert not sparse_of(network, optimizer="adam")
+    assert not sparse_of(network, optimizer="adagrad", l2={"embedding.weight": 0.1})
+    assert sparse_of(network, optimizer="adagrad", l2={"embedding.weight": 0.1}, l2_rows="touched")
+    assert not sparse_of(network, optimizer="adagrad", embedding_update="dense")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"optimizer": "sgd", "momentum": 0.9}, "embedding_update = 'lazy' has no momentum, found momentum = 0.9"),
+        ({"l2": {"embedding.weight": 0.1}}, "l2 counts all rows of an embedding table: set l2_rows = 'touched'"),
+    ],
+)
+def test_what_lazy_updates_cannot_do_is_one_sentence(tables, settings, sentence):
+    network = build_network(FM(embedding_dim=3), tables.layout, 0)
+    with pytest.raises(ConfigError, match=sentence):
+        train(network, tables.train, embedding_update="lazy", **settings)
+
+
+def test_rowwise_adagrad_cannot_be_dense():
+    with pytest.raises(ConfigError, match="moves the rows of a batch alone, found embedding_update = 'dense'"):
+        TrainingSettings(optimizer="rowwise_adagrad", embedding_update="dense")
+
+
+def test_a_table_that_is_used_as_a_whole_is_an_error(tables):
+    network = build_network(FM(embedding_dim=3), tables.layout, 0)
+    made = run_optimizer(network, TrainingSettings(embedding_update="lazy"))
+    network.embedding.weight.sum().backward()
+    with pytest.raises(ConfigError, match="must only be read by its rows"):
+        made.step()
+
+
+@pytest.mark.parametrize("model", [FM(embedding_dim=3), FinalMLP(embedding_dim=2), FFM(embedding_dim=2)])
+def test_no_gradient_of_the_tables_size_is_made(model, tables):
+    network = build_network(model, tables.layout, 0)
+    run_optimizer(network, TrainingSettings(embedding_update="lazy"))
+    batch, y = tables.train.batch(slice(0, 5))
+    Objective().loss(network(batch), y).backward()
+    assert network.embedding.weight.grad.is_sparse
+    assert network.embedding.weight.grad._values().shape[0] == batch.ids.numel()
+
+
+def test_din_reads_its_table_by_rows_alone():
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {
+            "item": [f"i{k}" for k in rng.integers(0, 6, 60)],
+            "past": ["|".join(f"i{k}" for k in rng.integers(0, 6, rng.integers(0, 4))) for _ in range(60)],
+        }
+    )
+    schema = Schema(
+        fields=(Categorical("item", role="item"), Sequence("past", shares="item", separator="|")), label=Label("y")
+    )
+    encoder = Encoder.fit(frame, schema)
+    rows = encoder.transform(frame, y=(rng.random(60) < 0.5).astype(np.float32))
+    model = DIN(embedding_dim=3, hidden=(4,), attention_hidden=(3,), mlp_dropout=0.0)
+    found = [
+        train(build_network(model, encoder.layout, 0), rows, optimizer="adagrad", embedding_update=update)
+        for update in ("dense", "lazy")
+    ]
+    assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile's own, after a graph break
+def test_a_compiled_network_gives_sparse_gradients_too(tables):
+    found = []
+    batch, y = tables.train.batch(slice(0, 16))
+    for compiled in (False, True):
+        network = build_network(FM(embedding_dim=3), tables.layout, 0)
+        run_optimizer(network, TrainingSettings(embedding_update="lazy"))
+        run = torch.compile(network, backend="aot_eager") if compiled else network
+        Objective().loss(run(batch), y).backward()
+        found.append(network.embedding.weight.grad)
+    assert all(grad.is_sparse for grad in found)
+    torch.testing.assert_close(found[1].to_dense(), found[0].to_dense())
+
+
+@pytest.mark.slow
+def test_lazy_adam_ends_within_the_spread_of_dense_seeds():
+    """Simulated log, FM: the AUC of three seeds each; their means differ by less than the seeds do, or by 0.003."""
+    log = simulate(24_000, users=400, items=200, seed=0)
+    schema = Schema(
+        fields=(Categorical("user_id"), Categorical("item_id"), Categorical("city"), Categorical("device")),
+        label=Label("liked"),
+    )
+    encoder = Encoder.fit(log[:20_000], schema)
+    y = log["liked"].cast(pl.Float32).to_numpy().copy()
+    train_rows, valid_rows = (
+        encoder.transform(log[:20_000], y=y[:20_000]),
+        encoder.transform(log[20_000:], y=y[20_000:]),
+    )
+    found = {}
+    for update in ("dense", "lazy"):
+        settings = TrainingSettings(embedding_update=update, batch_size=256, epochs=6, learning_rate=0.005)
+        found[update] = [
+            fit(
+                build_network(FM(embedding_dim=8), encoder.layout, seed),
+                train_rows,
+                valid_rows,
+                settings=settings,
+                objective=Objective(),
+                seed=seed,
+            ).best.metrics["auc"]
+            for seed in range(3)
+        ]
+    spread = max(np.ptp(found["dense"]), 0.003)
+    assert min(found["dense"]) > 0.6, found
+    assert abs(np.mean(found["lazy"]) - np.mean(found["dense"])) <= spread, found

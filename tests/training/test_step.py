@@ -1,0 +1,179 @@
+"""One training step as a whole: fast and plain operations, precision, compilation, the penalty's gradient in place."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fieldwise.errors import ConfigError
+from fieldwise.layout import Batch, Layout
+from fieldwise.models import AFM, FM, LR, AutoInt, DeepFM, IntTower
+from fieldwise.models.build import build_network
+from fieldwise.ops import use_ops
+from fieldwise.ops.native import NATIVE
+from fieldwise.training import forward, precision
+from fieldwise.training.fit import fit
+from fieldwise.training.forward import Forward
+from fieldwise.training.objective import Objective
+from fieldwise.training.penalty import L2Penalty
+from fieldwise.training.progress import Silent
+from fieldwise.training.settings import TrainingSettings
+
+needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+
+
+class Losses(Silent):
+    def __init__(self):
+        self.found = []
+
+    def step(self, rows, loss):
+        self.found.append(loss.item())
+
+
+def losses(tables, model, **settings):
+    progress = Losses()
+    given = TrainingSettings(**{"batch_size": 24, "epochs": 2, "learning_rate": 0.05, **settings})
+    network = build_network(model, tables.layout, 1)
+    names = list(network.state_dict())
+    fit(network, tables.train, tables.valid, settings=given, objective=Objective(), seed=1, progress=progress)
+    assert list(network.state_dict()) == names
+    return np.array(progress.found)
+
+
+MODELS = {
+    "fm": FM(embedding_dim=5),
+    "afm": AFM(
+        embedding_dim=5, attention_dim=3, embedding_std=0.5, pair_dropout=0.2, attention_dropout=0.2, pooled_dropout=0.2
+    ),
+    "autoint": AutoInt(embedding_dim=5, embedding_std=0.5, layers=2, heads=2, attention_dim=4, attention_dropout=0.2),
+    "inttower": IntTower(
+        embedding_dim=5, embedding_std=0.5, hidden=(6, 5), user_heads=2, item_heads=2, head_dim=3, dropout=0.2
+    ),
+    "deepfm": DeepFM(embedding_dim=5, embedding_std=0.5, hidden=(7, 6), mlp_dropout=0.3),
+}
+
+
+@needs_native
+@pytest.mark.parametrize("name", MODELS)
+def test_ten_steps_with_fast_and_plain_operations_give_the_same_losses(tables, name):
+    """Dropout included: every face drops the same elements."""
+    with use_ops("plain"):
+        plain = losses(tables, MODELS[name])
+    fast = losses(tables, MODELS[name])
+    assert len(plain) == 10
+    assert np.ptp(plain) > 1e-3, "the weights have moved"
+    np.testing.assert_allclose(fast, plain, rtol=0, atol=1e-5)
+
+
+# The penalty
+
+
+@pytest.mark.parametrize("rows", ["all", "touched"])
+def test_the_penalty_s_gradient_in_place_is_that_of_autograd(rows):
+    layout = Layout.of_sizes([4, 3, 5])
+    network = build_network(DeepFM(embedding_dim=3, hidden=(4,)), layout, 0)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.normal_()
+    penalty = L2Penalty(network, {"*embedding.weight": 0.3, "mlp.*weight": 0.1}, rows)
+    none = torch.empty(0)
+    ids = torch.tensor([[0, 4, 7], [0, 5, 8]], dtype=torch.int32)
+    batch = Batch(ids, torch.empty(2, 0), torch.tensor([11], dtype=torch.int32), none.long(), none)
+    start = {p: torch.randn_like(p) for p in [network.embedding.weight, network.mlp.output.weight]}  # others have none
+
+    def gradients(add):
+        for p in network.parameters():
+            p.grad = start[p].clone() if p in start else None
+        add()
+        return {name: p.grad for name, p in network.named_parameters()}
+
+    found = gradients(lambda: penalty.add_gradients(batch))
+    expected = gradients(lambda: penalty(batch).backward())
+    assert {n for n, g in found.items() if g is not None} == {n for n, g in expected.items() if g is not None}
+    for name, g in expected.items():
+        if g is not None:
+            torch.testing.assert_close(found[name], g, msg=name)
+
+
+# Precision
+
+
+def test_bfloat16_rounds_the_forward_pass_and_nothing_else(tables, monkeypatch):
+    monkeypatch.setattr(forward, "slow_bfloat16", lambda _: None)
+    model = DeepFM(embedding_dim=4, hidden=(8,), embedding_std=0.5, mlp_dropout=0)
+    network = build_network(model, tables.layout, 0)
+    batch, y = tables.train.batch(slice(0, 30))
+    half, own = Forward(network, TrainingSettings(precision="bfloat16"))(batch, y)
+    whole = network(batch)
+    assert own is None
+    assert half.dtype == torch.float32
+    error = (half - whole).abs().max().item()
+    assert 1e-6 < error < 0.05, "rounded, but not far off"
+    nn.functional.binary_cross_entropy_with_logits(half, y).backward()
+    assert all(p.dtype == p.grad.dtype == torch.float32 for p in network.parameters())
+    found, expected = losses(tables, model, precision="bfloat16"), losses(tables, model)
+    np.testing.assert_allclose(found, expected, atol=0.02)
+    assert not np.array_equal(found, expected)
+
+
+def test_bfloat16_reaches_a_loss_of_the_network_s_own(tables, monkeypatch):
+    monkeypatch.setattr(forward, "slow_bfloat16", lambda _: None)
+    model = dataclasses.replace(MODELS["inttower"], dropout=0)
+    found, expected = losses(tables, model, precision="bfloat16"), losses(tables, model)
+    np.testing.assert_allclose(found[:4], expected[:4], atol=0.02)  # later, small differences have grown
+    assert not np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("found", "warns"), [({"avx512_bf16": False}, True), ({"amx_bf16": True}, False)])
+def test_a_processor_without_bfloat16_is_told_at_the_start(tables, monkeypatch, found, warns):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    sentence = precision.slow_bfloat16()
+    assert (sentence is not None) == warns
+    network = build_network(LR(), tables.layout, 0)
+    if warns:
+        with pytest.warns(UserWarning, match="no bfloat16 arithmetic.*take precision = 'float32'"):
+            Forward(network, TrainingSettings(precision="bfloat16"))
+    else:
+        Forward(network, TrainingSettings(precision="bfloat16"))
+    assert precision.slow_bfloat16("cuda") is None
+
+
+# Compilation
+
+
+by_itself = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of PyTorch, on its own code
+
+
+@by_itself
+@pytest.mark.parametrize("name", ["deepfm", pytest.param("inttower", marks=pytest.mark.slow)])
+def test_a_compiled_network_trains_as_the_plain_one(tables, name, monkeypatch):
+    model = {
+        "deepfm": DeepFM(embedding_dim=4, hidden=(8,), mlp_dropout=0),
+        "inttower": IntTower(embedding_dim=4, hidden=(6,), user_heads=1, item_heads=1, head_dim=3, dropout=0),
+    }[name]
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f: real(f, backend="aot_eager"))  # no minute of C++ in a test
+    batch_size = 50  # 120 rows: the last batch has 20
+    np.testing.assert_allclose(
+        losses(tables, model, compile=True, batch_size=batch_size), losses(tables, model, batch_size=batch_size),
+        atol=1e-5,
+    )  # fmt: skip
+
+
+@by_itself
+def test_without_a_compiler_compile_is_one_sentence(tables, monkeypatch):
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    import torch._inductor.config as inductor
+
+    monkeypatch.setattr(inductor.cpp, "cxx", ("/nowhere/g++",))
+    monkeypatch.setattr(inductor, "force_disable_caches", True)
+    torch._dynamo.reset()
+    with pytest.raises(ConfigError, match=r"compile = true needs a working C\+\+ compiler.*set compile = false") as e:
+        losses(tables, DeepFM(embedding_dim=3, hidden=(5,)), compile=True)
+    assert "\n" not in str(e.value)
+    torch._dynamo.reset()
+
+
+# Memory
