@@ -33,6 +33,7 @@ void drop_row(const Keep& keep, uint32_t key, Size width, const double* x, doubl
 
 template <class T>
 int drop(int threads, Size rows, Size width, const Keep& keep, const T* x, T* out) {
+    threads = worth(threads, rows * width);
     const Size slices = rows < SLICES ? rows : SLICES;
     auto body = [&](Size k) {
         for (Size r = rows * k / slices; r < rows * (k + 1) / slices; ++r)

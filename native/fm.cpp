@@ -59,6 +59,7 @@ void forward_row(const Machine<T>& c, Size b, T* logits, T* sums) {
 // that is no row, or -1.
 template <class T>
 int forward(const Machine<T>& c, int threads, T* logits, T* sums, Size* bad) {
+    threads = worth(threads, c.batch * c.fields * c.dim);
     const Size slices = c.batch < SLICES ? (c.batch > 0) : SLICES;
     Size first_bad[SLICES];
     auto body = [&](Size k) {
@@ -87,7 +88,7 @@ FW_INLINE void add_columns(T* to, const T* x, const T* sum, T g) {
 // Adds to gradients of the tables [R, D] and [R].
 template <class T>
 int backward(const Machine<T>& c, int threads, const T* sums, const T* grad, T* into_table, T* into_first) {
-    const uint64_t owners = c.batch * c.fields * c.dim < 4096 ? 1 : uint64_t(threads);
+    const uint64_t owners = uint64_t(worth(threads, c.batch * c.fields * c.dim));
     auto body = [&](Size k) {
         for (Size b = 0; b < c.batch; ++b) {
             const T g = grad[b];

@@ -6,7 +6,7 @@
 
 #define FW_LAMBDA __attribute__((always_inline))
 #ifdef __SANITIZE_ADDRESS__  // checks in every copy of a tile take minutes to compile
-#define FW_TILE __attribute__((noinline))
+#define FW_TILE FW_ALONE
 #else
 #define FW_TILE FW_INLINE
 #endif
@@ -31,10 +31,10 @@ FW_INLINE void with_number(Size n, Run& run) {
     if constexpr (N > 1) with_number<N - 1>(n, run);
 }
 
-// out[f][r] = sum over d of w[r][d] * x[f][d] + bias[r], after a ReLU where `active`: a tile of ROWS numbers of C fields.
+// out[f][r] = sum over d of w[r][d] * x[f][d] + bias[r], after a ReLU where `active`: ROWS numbers of C fields.
 template <class T, int C>
-FW_TILE void weighted_tile(Vec<T>* out, Size out_row, const T* w, const T* bias, const Vec<T>* x,
-                                             Size depth, bool active) {
+FW_TILE void weighted_tile(Vec<T>* out, Size out_row, const T* w, const T* bias, const Vec<T>* x, Size depth,
+                           bool active) {
     Vec<T> sums[ROWS][C];
     FW_UNROLL for (int k = 0; k < ROWS; ++k) {
         FW_UNROLL for (int t = 0; t < C; ++t) sums[k][t] = all<T>(bias[k]);
@@ -85,8 +85,8 @@ FW_TILE void crossed_tile(View<T> out, View<T> a, View<T> b, Size depth, bool ad
 }
 
 template <class T>
-__attribute__((noinline)) void crossed(View<T> out, View<T> a, View<T> b, Size rows, Size columns, Size depth, bool add = false,
-             const Vec<T>* gate = nullptr) {
+FW_ALONE void crossed(View<T> out, View<T> a, View<T> b, Size rows, Size columns, Size depth, bool add = false,
+                      const Vec<T>* gate = nullptr) {
     const Split over(rows, ROWS), across(columns, TILE);
     for (Size p = 0; p < over.parts; ++p) {
         const Size i = over.begin(p), R = over.begin(p + 1) - i;
@@ -105,7 +105,7 @@ __attribute__((noinline)) void crossed(View<T> out, View<T> a, View<T> b, Size r
     }
 }
 
-// A matrix [rows, width] in panels of at most TILE vectors of columns: panel by panel, [rows][vectors][L]; zeros beyond.
+// A matrix [rows, width] in panels of at most TILE vectors of columns: panel by panel, [rows][vectors][L]; then zeros.
 template <class T>
 FW_INLINE void pack_panels(T* to, const T* from, Size rows, Size width, T factor, Size panel_begin, Size panel_end) {
     for (Size r = 0; r < rows; ++r)
@@ -141,8 +141,8 @@ FW_TILE void spread_tile(T* to, Size to_row, const T* const* g, Size parts, cons
 
 // sums[k][d] += sum over fields f and rows l of g[f][k][l] * x[l][f][d]: ROWS numbers k, C vectors of d.
 template <class T, int C>
-FW_TILE void gathered_tile(T* to, Size to_row, const T* g, Size g_field, const T* x, Size x_row,
-                                             Size x_field, Size fields, Size count) {
+FW_TILE void gathered_tile(T* to, Size to_row, const T* g, Size g_field, const T* x, Size x_row, Size x_field,
+                           Size fields, Size count) {
     constexpr int L = lanes<T>();
     Vec<T> sums[ROWS][C];
     FW_UNROLL for (int k = 0; k < ROWS; ++k) {

@@ -131,13 +131,14 @@ void forward_block(const Pairs<T>& c, const Weights<T>& w, Size block, Vec<T>* s
 
 template <class T>
 int forward(const Pairs<T>& c, int threads, T* pooled, T* stats) {
-    const Size blocks = c.blocks(), slices = least(blocks, 8 * SLICES);
+    threads = worth(threads, c.batch * c.pairs * c.attention * c.dim / 16);
+    const Size blocks = c.blocks(), slices = least(blocks, 2 * SLICES);
     bool failed = false;
     auto body = [&](int64_t k) {
         const size_t shared = up(Weights<T>::size(c), 64);
         Scratch memory(shared + sizeof(Vec<T>) * (c.fields * c.dim + c.dim * (TILE + 1)));
         if (!memory.memory) {
-            failed = true;
+            report(failed);
             return;
         }
         const Weights<T> w(c, memory.begin());
@@ -186,7 +187,9 @@ struct Backward {
         for (Size k = 0; k < width; ++k) GX[k] = all<T>(0);
         Vec<T> stat[2];
         to_lanes<T>(stat, stats + first * 2, 2, count);
-        // Lanes beyond the batch hold zeros here: their weights are zeros too, and nothing of theirs is added.
+        // Lanes beyond the batch weigh nothing: their share is 0, and with such a maximum no score's exponential, which
+        // may come from the bias alone, is infinite.
+        for (Size l = count; l < L; ++l) ((T*)stat)[l] = T(-LOWEST);
         const Vec<T> m = stat[0], share = stat[1];
         Vec<T> mean = all<T>(0);  // sum over pairs of weight * gradient of the weight = <gradient, pooled>
         to_lanes<T>(gq, pooled + first * D, D, count);
@@ -318,7 +321,7 @@ int backward(const Pairs<T>& c, int threads, const T* stats, const T* pooled, co
         const Size kept = Sums<T>::vectors(c), scratch = Backward<T>::vectors(c);
         Scratch memory(shared + sizeof(Vec<T>) * (kept + scratch));
         if (!memory.memory) {
-            failed = true;
+            report(failed);
             return;
         }
         const Weights<T> w(c, memory.begin());

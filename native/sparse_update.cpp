@@ -34,6 +34,7 @@ FW_INLINE void copy_row(T* out, const T* row, Size dim) {
 // Rows of the table by id. Returns in `bad` the smallest position of an id that is no row, or -1.
 template <class T, class Id>
 int gather(int threads, Size count, Size rows, Size dim, const T* table, const Id* ids, T* out, Size* bad) {
+    threads = worth(threads, count * dim);
     const Size slices = count < 4 * SLICES ? 1 : SLICES;
     Size first_bad[SLICES];
     auto body = [&](Size k) {
@@ -65,7 +66,7 @@ int scatter(int threads, Size count, Size rows, Size dim, const T* grads, const 
             *bad = n;
             return 0;
         }
-    const uint64_t owners = count * dim < 4096 ? 1 : uint64_t(threads);
+    const uint64_t owners = uint64_t(worth(threads, count * dim));
     auto body = [&](Size k) {
         for (Size n = 0; n < count; ++n) {
             // Hot rows stand together (a field's first ones): blocks of 64 rows are dealt out by a hash.
@@ -189,7 +190,7 @@ int squares(int threads, const Grouped<T>& c, const T* table, double l2, double*
     auto body = [&](Size k) {
         Scratch memory(sizeof(T) * c.dim);
         if (!memory.memory) {
-            failed = true;
+            report(failed);
             return;
         }
         const Size end = c.first(k + 1);
@@ -284,7 +285,7 @@ int update(int threads, const Grouped<T>& c, T* table, T* a, T* b, const Numbers
     auto body = [&](Size k) {
         Scratch memory(sizeof(T) * c.dim);
         if (!memory.memory) {
-            failed = true;
+            report(failed);
             return;
         }
         T* scratch = (T*)memory.begin();

@@ -15,6 +15,7 @@
 #define FW_NAME(name) FW_JOIN(name, FW_ISA)
 #define FW_INLINE static inline __attribute__((always_inline))
 #define FW_MEMBER inline __attribute__((always_inline))
+#define FW_ALONE __attribute__((noinline))
 #define FW_UNROLL _Pragma("GCC unroll 16")
 
 namespace {
@@ -66,7 +67,12 @@ FW_INLINE Vec<T> relu(Vec<T> x) {
 #if defined(__AVX512F__) && FW_BYTES == 64
 template <>
 inline __attribute__((always_inline)) Vec<float> relu<float>(Vec<float> x) {
-    return __builtin_ia32_maxps512_mask(Vec<float>{}, x, Vec<float>{}, -1, 4);  // the second operand where one is NaN
+    // The second operand where one is NaN.
+#if defined(__clang__)
+    return __builtin_ia32_maxps512(Vec<float>{}, x, 4);
+#else
+    return __builtin_ia32_maxps512_mask(Vec<float>{}, x, Vec<float>{}, -1, 4);
+#endif
 }
 #elif defined(__AVX2__) && FW_BYTES == 32
 template <>
@@ -93,7 +99,7 @@ FW_INLINE bool any_lane(UVec<T> mask) {
     return any != 0;
 }
 
-// e^x within 2 units in the last place; NaN stays NaN, what would be subnormal is 0.
+// e^x within 2 units in the last place for x to 88, infinite above; NaN stays NaN, what would be subnormal is 0.
 FW_INLINE Vec<float> exponential(Vec<float> x) {
     typedef Vec<float> V;
     typedef UVec<float> U;
@@ -169,6 +175,9 @@ struct Scratch {
     Scratch& operator=(const Scratch&) = delete;
     void* begin() const { return (void*)(((uintptr_t)memory + 63) & ~uintptr_t(63)); }
 };
+
+// Several threads may report that they found no memory.
+FW_INLINE void report(bool& failed) { __atomic_store_n(&failed, true, __ATOMIC_RELAXED); }
 
 FW_INLINE Size least(Size a, Size b) { return a < b ? a : b; }
 FW_INLINE Size up(Size n, Size unit) { return (n + unit - 1) / unit * unit; }

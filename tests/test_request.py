@@ -15,6 +15,7 @@ from fieldwise.data.fitted import Vocabulary
 from fieldwise.errors import DataError
 from fieldwise.models import MODELS, AutoInt
 from fieldwise.models.build import build_network
+from fieldwise.models.scoring import SCORING_BATCH
 
 SCHEMA = Schema(
     fields=(
@@ -98,10 +99,10 @@ def test_a_field_is_of_the_side_that_has_its_column():
         np.testing.assert_allclose(bundle.score_candidates(context, candidates), expected, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 1025])
+@pytest.mark.parametrize("rows", [0, 1, SCORING_BATCH + 1])
 def test_any_number_of_candidates_and_labels(rows):
     more = Schema(fields=SCHEMA.fields, label=Label("click"), more_labels=(Label("stars", task="regression"),))
-    fresh = log(1025, seed=2)
+    fresh = log(SCORING_BATCH + 1, seed=2)
     context, candidates = fresh[:1].select(USER_COLUMNS), fresh[:rows].select(ITEM_COLUMNS)
     for schema, shape in ((SCHEMA, (rows,)), (more, (rows, 2))):
         bundle = make(schema=schema)

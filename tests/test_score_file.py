@@ -81,6 +81,16 @@ def test_a_bad_cell_is_named_by_its_row_in_the_file_and_nothing_is_written(
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_a_folder_in_the_place_of_the_scores_is_told_before_any_row_is_scored(
+    bundle: Bundle, rows: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.write_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "out.parquet").mkdir()
+    monkeypatch.setattr(Bundle, "score_table", lambda *_: pytest.fail("work was begun"))
+    with pytest.raises(DataError, match=r"out\.parquet: it is a folder; choose another name"):
+        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
+
+
 def test_a_missing_column_and_a_broken_file_are_told(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
     rows.drop("hour").write_parquet(tmp_path / "rows.parquet")
     with pytest.raises(DataError, match=r"'hour' \(field 'hour'\) is missing among user_id, "):

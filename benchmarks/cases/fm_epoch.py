@@ -15,8 +15,9 @@ def fm_epoch(settings: Settings) -> Case:
     ours = {"log": folder, "epochs": epochs, "model": {"name": "fm", "embedding_dim": 10, "embedding_std": 0.1}}
     return Case(
         title="An epoch of FM, D 10",
-        about=f"{log.about}; a turn trains anew for {epochs} epochs, its seconds are an epoch's, and the AUC is "
-        "that of the validation rows at its end. Each library has its own optimizer and batch, chosen for its AUC and "
+        about=f"{log.about}; a turn trains anew for {epochs} epochs, its seconds are an epoch's (fieldwise: the "
+        "median epoch's steps, evaluation left out; modern-fm: its `fit` by the number of epochs), and the AUC is that "
+        "of the validation rows at its end. Each library has its own optimizer and batch, chosen for its AUC and "
         "named beside it; modern-fm's input is a sparse matrix that lies ready.",
         measures=("seconds", "auc"),
         contenders=(

@@ -30,6 +30,13 @@ def maxsim(settings: Settings) -> Case:
                 goal=0.75,
                 unit="share",
             ),
-            Target.faster("fieldwise int8", "fieldwise float32", 2, what="int8 against float32"),
+            Target(
+                what="int8, share of the float32 matrix rate (twice the share asked of float32)",
+                top=("fieldwise int8", "GFLOP/s"),
+                bottom=(MACHINE, "GFLOP/s float32"),
+                goal=1.5,
+                unit="share",
+            ),
+            Target.faster("fieldwise int8", "fieldwise float32", 2, what="int8 against fieldwise's float32"),
         ),
     )

@@ -156,7 +156,8 @@ def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
     if data.name not in PUBLIC_SETS:
         return {}
     folder = data_dir / PUBLIC_SETS[data.name].folder
-    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    paths = {*folder.rglob("*"), *folder.glob("*/*")}  # rglob passes by what lies in folders that are links
+    return {str(path.relative_to(folder)): path for path in paths if path.is_file()}
 
 
 def _data_settings(recipe: Recipe) -> dict[str, Any]:

@@ -243,6 +243,15 @@ def test_training_from_the_cache_gives_the_same_bundle(fieldwise, recipe):
     assert err.startswith("read from the cache: ")
 
 
+@pytest.mark.filterwarnings("always:this CPU has no bfloat16")
+def test_a_warning_is_a_sentence_and_no_line_of_code(fieldwise, recipe, monkeypatch):
+    monkeypatch.setattr("fieldwise.training.precision.computes_bfloat16", lambda: False)
+    code, _, err = fieldwise("train", recipe, "--out", "b", "--set", "training.precision=bfloat16", "--quiet")
+    assert code == 0
+    assert err.startswith("warning: this CPU has no bfloat16 arithmetic")
+    assert err.count("\n") == 1
+
+
 # describe
 
 

@@ -12,7 +12,7 @@ from fieldwise.data.cache import ABOUT, PARTIAL, Cache, default_cache
 from fieldwise.data.digest import check_sum, digest_rows, first_rows_digest
 from fieldwise.data.prepare import PARTS, Prepared
 from fieldwise.data.simulated import simulate
-from fieldwise.pipeline import prepare_recipe, rows_digest, same_rows
+from fieldwise.pipeline import _data_files, prepare_recipe, rows_digest, same_rows
 from fieldwise.recipe import Recipe, load_recipe
 
 
@@ -101,9 +101,20 @@ def test_a_damaged_entry_is_told_and_made_anew(
         assert "is damaged" in said[0]
         assert len(said) == 1
     said.clear()
-    if name != ABOUT or how != "gone":
-        prepare_recipe(recipe, Path(), cache=cache)
-        assert said[-1].startswith("read from the cache")
+    prepare_recipe(recipe, Path(), cache=cache)
+    assert said[-1].startswith("read from the cache")
+    assert [p.name for p in cache.folder.iterdir()] == [entry.folder.name]
+
+
+def test_all_files_of_a_public_set_count_those_in_a_linked_folder_too(tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "data" / "frappe", tmp_path / "elsewhere"
+    (place / "deep" / "er").mkdir(parents=True)
+    elsewhere.mkdir()
+    for file in (place / "map.csv", place / "deep" / "er" / "f", elsewhere / "frappe.train.libfm"):
+        file.write_text("1")
+    (place / "libfm").symlink_to(elsewhere)
+    found = _data_files(load_recipe("frappe/fm").data, tmp_path / "data")
+    assert set(found) == {"map.csv", os.path.join("deep", "er", "f"), os.path.join("libfm", "frappe.train.libfm")}
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
@@ -163,6 +174,27 @@ def test_two_processes_may_keep_the_same(cache: Cache) -> None:
     (entry,) = cache.entries()
     assert entry.title == "theirs"
     assert [p.name for p in cache.folder.iterdir()] == ["k"]
+
+
+def test_a_part_that_another_process_finishes_is_no_hindrance(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.put("k", "a thing", write(5))
+    gone = cache.folder / f"{PARTIAL}renamed"
+    real = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, p: [gone] if p == f"{PARTIAL}*" else real(self, p))
+    cache.put("l", "another", write(5))
+    assert sorted(entry.title for entry in cache.entries()) == ["a thing", "another"]
+
+
+def test_an_entry_whose_removal_breaks_off_is_no_entry(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.put("k", "a thing", write(5))
+    monkeypatch.setattr("fieldwise.data.cache.shutil.rmtree", lambda *_, **__: None)  # killed there
+    cache.clear()
+    monkeypatch.undo()
+    (left,) = cache.folder.iterdir()
+    assert left.name.startswith(PARTIAL)
+    assert cache.get("k", lambda folder: folder) is None
+    cache.put("k", "made anew", write(5))
+    assert [entry.title for entry in cache.entries()] == ["made anew"]
 
 
 def test_clear_removes_entries_and_parts_and_nothing_else(cache: Cache) -> None:

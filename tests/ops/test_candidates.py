@@ -17,7 +17,7 @@ from fieldwise.ops.candidates import (
 from fieldwise.ops.native import NATIVE
 
 FACES = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason="no native library"))]
-SIZES = [(0, 2), (1, 1), (1, 3), (2, 1), (5, 4)]  # C, I
+SIZES = [(0, 2), (1, 1), (1, 3), (2, 1), (5, 4), (3, 0)]  # C, I
 D, A = 5, 6
 
 

@@ -39,7 +39,7 @@ def test_each_call_drops_others_and_the_seed_decides():
 @needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (2, 7), (70, 8), (3, 5, 11), (130, 33)])
-def test_native_is_plain_to_the_bit(shape, dtype):
+def test_native_drops_what_plain_drops(shape, dtype):
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
     seed = torch.tensor([2**62 + 12345])
     grad = torch.randn(shape, dtype=dtype)

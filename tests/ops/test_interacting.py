@@ -75,8 +75,9 @@ def _numpy(x, W, b, gain, shift, heads, keep=None, *, residual, norm, relu_on_pr
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_it_is_the_equations_for_every_choice(mode, dropout):
-    for choice in CHOICES:
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_it_is_the_equations_for_every_choice(mode, dropout, step):
+    for choice in CHOICES[::step]:  # 5 and the numbers of alternatives have no common divisor
         arguments = _arguments((2, 3, 6, 6, 2), **choice)
         torch.manual_seed(5)
         seed = torch.randint(0, 2**63 - 1, (1,))[0]
@@ -278,6 +279,12 @@ def test_sizes_that_do_not_fit_are_named(shapes, choice, message):
         interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)
 
 
+def test_an_epsilon_that_keeps_nothing_from_zero_is_refused():
+    arguments = _arguments((2, 3, 4, 6, 2), norm="before_relu")
+    with pytest.raises(ConfigError, match=r"epsilon must be above 0, found 0\.0"):
+        _call(arguments, 2, norm="before_relu", epsilon=0.0)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("output_projection", [False, True])
 @pytest.mark.parametrize("residual", ["projected", "where_sizes_differ", "none"])
@@ -300,6 +307,7 @@ def test_the_layer_is_what_it_explains(mode, output_projection, residual, size):
 def test_weights_come_with_the_plain_face():
     x, weight, *_ = _arguments((2, 3, 4, 6, 2))
     choices = (2, "projected", "none", False, False, True, 1e-5, 0.0)
-    y, weights = interacting_plain(x, weight, None, None, None, torch.zeros(1), *choices)
+    y, weights = interacting_plain(x, weight, None, None, None, torch.zeros(1, dtype=torch.int64), *choices)
     torch.testing.assert_close(weights.sum(3), torch.ones(2, 2, 3, dtype=torch.float64))
-    assert torch.equal(y, _call([x, weight, None, None, None], 2)) or NATIVE.ready
+    with use_ops("plain"):
+        assert torch.equal(y, _call([x, weight, None, None, None], 2))

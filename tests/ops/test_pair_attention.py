@@ -163,6 +163,20 @@ def test_a_weight_that_is_no_number_reaches_scores_and_gradients(mode):
 
 
 @pytest.mark.parametrize("mode", ["plain", "auto"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_are_finite_where_the_bias_alone_makes_a_large_score(mode, dtype):
+    """Lanes beyond the batch see such scores, too, without a row's maximum."""
+    x, left, right, W, _, _ = _arguments(3, 4, 2, 5, dtype=dtype)
+    b, h = (torch.full((5,), n, dtype=dtype, requires_grad=True) for n in (100.0, 2.0))
+    with use_ops(mode):
+        found = torch.autograd.grad(pair_attention_pool(x, left, right, W, b, h).sum(), (x, W, b, h))
+    doubles = [t.detach().double().requires_grad_() for t in (x, W, b, h)]
+    pooled = pair_attention_pool_plain(doubles[0], left, right, *doubles[1:])[0]
+    for ours, truth in zip(found, torch.autograd.grad(pooled.sum(), doubles), strict=True):
+        torch.testing.assert_close(ours.double(), truth, atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("mode", ["plain", "auto"])
 def test_large_scores_neither_overflow_nor_vanish(mode):
     x, left, right, W, b, h = (t.detach() for t in _arguments(4, 3, 2, 3, dtype=torch.float32))
     with use_ops(mode):
@@ -219,7 +233,7 @@ def test_autocast_leaves_it_in_float32():
 
 
 @needs_native
-def test_an_instruction_set_below_gives_the_same(tmp_path):
+def test_an_instruction_set_below_gives_the_same():
     """All builds of the kernels that this machine can run."""
     from fieldwise.ops.native import ISAS
 

@@ -104,6 +104,20 @@ def test_nan_of_a_user_stays_with_that_user(face, storage):
 
 
 @pytest.mark.parametrize("face", FACES)
+def test_nan_of_an_items_scale_stays_with_that_item(face):
+    """No item that `of` takes has one, but a damaged file may."""
+    user, stored = heads(5, 4), StoredItems.of(heads(6, 9, 4, seed=1), "int8")
+    truth = stored.scores(user)
+    for head in (0, 5, 8):
+        scale = stored.scale.clone()
+        scale[2, head] = float("nan")
+        with use_ops(face):
+            found = StoredItems(stored.heads, scale).scores(user)
+        assert found.isnan().tolist() == [n == 2 for n in range(6)]
+        torch.testing.assert_close(found[3:], truth[3:])
+
+
+@pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("storage", STORAGES)
 def test_an_item_of_zeros_scores_zero(face, storage):
     with use_ops(face):

@@ -34,6 +34,19 @@ def test_a_setting_out_of_range_is_named(settings, sentence):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
+        ({"optimizer": "adamw"}, "optimizer must be one of 'adam', .*, found 'adamw'"),
+        ({"precision": "float16"}, "precision must be one of 'float32', 'bfloat16', found 'float16'"),
+        ({"embedding_update": "sparse"}, "embedding_update must be one of 'auto', 'dense', 'lazy', found 'sparse'"),
+    ],
+)
+def test_a_word_that_no_setting_has_is_named_in_python_too(settings, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        TrainingSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
         (
             {"optimizer": "adm"},
             "training.optimizer must be one of 'adam', 'adagrad', 'rowwise_adagrad', 'sgd', found 'adm'",

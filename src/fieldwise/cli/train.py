@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def run_train(
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache, quiet))
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
-    run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
+    with warnings.catch_warnings():  # which puts back what showed them before
+        warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+        run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
     if run.warm_start is not None:
         _say_start(run.warm_start)
     run.bundle.save(folder)

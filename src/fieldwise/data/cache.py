@@ -8,6 +8,7 @@ used longest ago are removed where all together grow beyond the limit.
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -57,15 +58,15 @@ class Cache:
     def get(self, key: str, read: Callable[[Path], T]) -> T | None:
         """What `read` makes of the entry's folder, or None where there is none; a damaged entry is removed."""
         folder = self.folder / key
-        if not (folder / ABOUT).is_file():
-            return None
         try:
+            if not (folder / ABOUT).is_file():
+                return None
             about = json.loads((folder / ABOUT).read_text("utf-8"))
             _check_files(folder, about)
             found = read(folder)
         except (FieldwiseError, OSError, ValueError, LookupError, TypeError) as e:
             self.note(f"the cache's entry {folder} is damaged ({str(e).splitlines()[0]}): it is made anew")
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             return None
         with contextlib.suppress(OSError):  # a cache that can only be read serves as well
             os.utime(folder / ABOUT)
@@ -95,9 +96,7 @@ class Cache:
                 _flush(path)
             write_atomically(partial / ABOUT, json.dumps(about, indent=1).encode())
             self._make_room(size)
-            if not (self.folder / key).exists():  # another process may have made the same meanwhile
-                partial.rename(self.folder / key)
-                sync_folder(self.folder)
+            self._take_place(partial, self.folder / key)
         except (FieldwiseError, OSError) as e:
             self.note(f"not kept in the cache: {title} ({str(e).splitlines()[0]})")
         finally:
@@ -120,21 +119,35 @@ class Cache:
     def clear(self) -> list[Entry]:
         """Remove all entries, and parts of entries; returns what was there. Nothing else in the folder is touched."""
         found = self.entries()
-        for folder in [entry.folder for entry in found] + list(self.folder.glob(f"{PARTIAL}*")):
-            shutil.rmtree(folder, ignore_errors=True)
+        for entry in found:
+            _remove(entry.folder)
+        for part in self.folder.glob(f"{PARTIAL}*"):
+            shutil.rmtree(part, ignore_errors=True)
         return found
 
     def _sweep(self) -> None:
         for part in self.folder.glob(f"{PARTIAL}*"):
-            if part.stat().st_mtime < time.time() - STALE_SECONDS:
-                shutil.rmtree(part, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another process has just finished it
+                if part.stat().st_mtime < time.time() - STALE_SECONDS:
+                    shutil.rmtree(part, ignore_errors=True)
+
+    def _take_place(self, partial: Path, folder: Path) -> None:
+        """Make a whole part the entry, unless another process has made the same meanwhile."""
+        if not (folder / ABOUT).is_file():
+            _remove(folder)  # without its list of files it is no entry, and would stand in the way for ever
+            try:
+                partial.rename(folder)
+            except OSError:
+                if not (folder / ABOUT).is_file():
+                    raise
+            sync_folder(self.folder)
 
     def _make_room(self, size: int) -> None:
         kept = size
         for entry in self.entries():
             kept += entry.size
             if kept > self.limit:
-                shutil.rmtree(entry.folder, ignore_errors=True)
+                _remove(entry.folder)
 
 
 def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
@@ -153,6 +166,14 @@ def _check_files(folder: Path, about: Mapping[str, Any]) -> None:
         path = folder / name
         if path.stat().st_size != facts["bytes"] or check_sum(path) != facts["sum"]:
             raise ValueError(f"{name} is not as it was written")
+
+
+def _remove(folder: Path) -> None:
+    """Take an entry away at once: what a kill leaves of it is a part, and no other process's new entry is hit."""
+    aside = folder.with_name(f"{PARTIAL}{secrets.token_hex(6)}")
+    with contextlib.suppress(OSError):  # not there any more, or a folder that can only be read
+        folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:

@@ -49,6 +49,8 @@ class TableWriter:
         self._text: IO[bytes] | None = None
 
     def __enter__(self) -> "TableWriter":
+        if self._path.is_dir():  # which the last step would find, after all the work
+            raise DataError(f"cannot write {self._path}: it is a folder; choose another name")
         with self._told():
             self._folder.mkdir(parents=True)
         return self

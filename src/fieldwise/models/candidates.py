@@ -124,7 +124,7 @@ class SharesContext(Protocol):
 def score_candidates(network: nn.Module, split: Split, context: Batch, candidates: Batch) -> Tensor:
     """The scores of the N rows that a context makes with each candidate, as `network` gives them of the full rows.
 
-    The context's share of the work is done once for every 1,024 candidates where `shares_context` says so: by LR, FM,
+    The context's share of the work is done once for every 2,048 candidates where `shares_context` says so: by LR, FM,
     AFM, DeepFM, AutoInt and AutoInt+ whatever the split, by the two-tower models where the context gives all user and
     context fields. Other networks score the full rows; then only encoding the context once is gained.
 

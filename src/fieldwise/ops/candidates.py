@@ -81,7 +81,7 @@ def pair_attention_candidates(
     """
     inputs = (x_context_CD, x_candidates_NID, W_AD, b_A, h_A)
     differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-    if face_of(*inputs) == "native" and not differentiable:
+    if face_of(*inputs) == "native" and not differentiable and x_candidates_NID.shape[1]:
         return _pair_attention_native(*inputs)
     fields, (attention, size) = x_context_CD.shape[0], W_AD.shape
     inside, mean_D = pair_attention_summary(x_context_CD, W_AD, b_A, h_A)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from fieldwise.ops.faces import face_of
 from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
-from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import OPERATORS, define, implement
 
 __all__ = ["dropout", "dropout_plain"]
@@ -71,8 +71,7 @@ def _dropout(x: Tensor, seed: Tensor, p: float) -> Tensor:
     rows = x.shape[0]
     sizes = ctypes.c_int64(rows), ctypes.c_int64(x.numel() // max(rows, 1))
     drawn = ctypes.c_uint64(int(seed)), ctypes.c_uint32(keep_threshold(p)), ctypes.c_double(1 / (1 - p))
-    name = "float" if x.dtype == torch.float32 else "double"
-    NATIVE.call(f"fw_dropout_{name}", *sizes, *drawn, pointer(x), pointer(out))
+    NATIVE.call(f"fw_dropout_{type_name(x)}", *sizes, *drawn, pointer(x), pointer(out))
     return out
 
 

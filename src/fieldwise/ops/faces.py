@@ -18,6 +18,7 @@ Mode = Literal["auto", "plain", "native"]
 Face = Literal["plain", "native", "triton"]
 MODES: tuple[Mode, ...] = ("auto", "plain", "native")
 NATIVE_TYPES = (torch.float32, torch.float64)
+AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # what autocast makes float32
 
 # Every op that has more than its plain face, and whether Triton is one of them.
 OPS = {
@@ -26,6 +27,7 @@ OPS = {
     "MaxSim": True,
     "sparse embedding update": False,
     "FM": False,
+    "dropout": False,
 }
 
 _mode: Mode = "auto"
@@ -37,7 +39,8 @@ def use_ops(mode: Mode) -> Iterator[None]:
 
     Args:
         mode: `auto`: the fastest face that takes the tensors, and the plain one while a model is exported, since what
-            is exported must run where fieldwise is not installed. `plain`: PyTorch alone. `native`: the native kernels,
+            is exported must run where fieldwise is not installed, and inside the transforms of `torch.func`, for which
+            the others have no rules. `plain`: PyTorch alone. `native`: the native kernels,
             in exports too; where they cannot take a tensor (its type or device), the op raises.
 
     Errors:
@@ -65,29 +68,37 @@ def checked(mode: str) -> Mode:
     raise ConfigError(f"ops must be one of {', '.join(MODES)}, found {mode!r}: set FIELDWISE_OPS or use_ops")
 
 
-def face_of(*tensors: Tensor, triton: bool = False) -> Face:
+def face_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -> Face:
     """The face that takes these tensors.
 
     Args:
         tensors: all floating-point inputs of the op.
         triton: whether the op has a Triton face.
+        autocasts: whether autocast makes the tensors float32 before the op's operator sees them.
 
     Errors:
         ConfigError: the mode is `native` and a tensor is not a float32 or float64 tensor on the CPU.
     """
     first = tensors[0]
-    if _mode == "plain" or (_mode == "auto" and torch.compiler.is_exporting()):
+    if _mode == "plain" or (_mode == "auto" and (torch.compiler.is_exporting() or _transformed())):
         return "plain"
-    if first.is_cuda:
+    if first.is_cuda and _mode == "auto":
         single = all(t.is_cuda and t.dtype == torch.float32 for t in tensors)
         return "triton" if triton and TRITON_READY and single else "plain"
-    same = all(t.device.type == "cpu" and t.dtype == first.dtype for t in tensors) and first.dtype in NATIVE_TYPES
-    if NATIVE.ready and (same or torch.is_autocast_enabled("cpu")):  # the operators' autocast rule makes them float32
+    on_cpu = all(t.device.type == "cpu" for t in tensors)
+    one_type = first.dtype in NATIVE_TYPES and all(t.dtype == first.dtype for t in tensors)
+    cast = autocasts and torch.is_autocast_enabled("cpu") and all(t.dtype in AUTOCAST_TYPES for t in tensors)
+    if NATIVE.ready and on_cpu and (one_type or cast):
         return "native"
     if _mode == "native":
-        found = f"{first.dtype} on {first.device.type}"
+        found = ", ".join(sorted({f"{t.dtype} on {t.device.type}" for t in tensors}))
         raise ConfigError(f"native ops take float32 or float64 tensors of one type on the CPU, found {found}")
     return "plain"
+
+
+def _transformed() -> bool:
+    """Whether a transform of `torch.func` (grad, vmap, jvp) runs: it would loop over the operators, or skip them."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def faces_here() -> dict[str, str]:
@@ -103,7 +114,7 @@ def faces_here() -> dict[str, str]:
 
 
 def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:
-    """The tensors as they are, or as float32 where autocast is on: what the operators' autocast rule does.
+    """The tensors as they are, or as float32 where autocast is on and they are narrower: the operators' autocast rule.
 
     The caller computes under `torch.autocast(..., enabled=False)`.
 
@@ -111,7 +122,7 @@ def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:
     torch.bfloat16
     """
     on = torch.is_autocast_enabled(tensors[0].device.type)
-    return [t.float() if on else t for t in tensors]
+    return [t.float() if on and t.dtype in AUTOCAST_TYPES else t for t in tensors]
 
 
 if "FIELDWISE_OPS" in os.environ:

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.library import register_autocast, register_autograd, register_fake
 from torch.nn import functional as F
 
-from fieldwise.ops.faces import face_of
-from fieldwise.ops.native import NATIVE, pointer
-from fieldwise.ops.operators import OPERATORS, define, implement
+from fieldwise.errors import ConfigError
+from fieldwise.ops.faces import face_of, float32_under_autocast
+from fieldwise.ops.native import NATIVE, pointer, type_name
+from fieldwise.ops.operators import OPERATORS, define, implement, refuse_derivative
 from fieldwise.ops.pairs import fm_second_order
 
 __all__ = ["fm_logit", "fm_logit_plain"]
@@ -46,6 +47,7 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     if native and table_RD.shape[0] <= _LARGEST:
         logit_B: Tensor = torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
         return logit_B
+    table_RD, first_R1 = float32_under_autocast(table_RD, first_R1)
     return fm_logit_plain(table_RD, first_R1, ids_BF)
 
 
@@ -66,29 +68,33 @@ define("fm_logit_backward(Tensor table, Tensor first, Tensor ids, Tensor sums, T
 
 
 def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits [B], and the sums of the fields' vectors [B, D] where a backward pass may follow."""
-    narrow = _narrow(ids, table.shape[0])
+    """Logits [B], and the sums of the fields' vectors [B, D] for the backward pass."""
+    if table.dim() != 2 or first.shape != (table.shape[0], 1) or ids.dim() != 2:
+        found = f"{list(table.shape)}, {list(first.shape)} and {list(ids.shape)}"
+        raise ConfigError(f"fm_logit takes a table [R, D], first-order weights [R, 1] and ids [B, F], found {found}")
+    narrow = _narrow(ids, table.shape[0], checked=ids.dtype == torch.int32)  # then the kernel checks
     operands = [t.contiguous() for t in (table, first, narrow)]
     logits, sums = table.new_empty(ids.shape[0]), table.new_empty(ids.shape[0], table.shape[1])
     bad = ctypes.c_int64()
     outputs = pointer(logits), pointer(sums), ctypes.byref(bad)
-    NATIVE.call(f"fw_fm_forward_{_name(table)}", _sizes(table, ids), *map(pointer, operands), *outputs)
+    NATIVE.call(f"fw_fm_forward_{type_name(table, first)}", _sizes(table, ids), *map(pointer, operands), *outputs)
     if bad.value >= 0:
         raise _no_row(ids, table.shape[0])
     return logits, sums
 
 
 def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    narrow = _narrow(ids, table.shape[0])
+    narrow = _narrow(ids, table.shape[0], checked=False)  # ids in shared memory may have changed
     operands = [t.contiguous() for t in (table, first, narrow, sums, grad)]
     grads = torch.zeros_like(operands[0]), torch.zeros_like(operands[1])
-    NATIVE.call(f"fw_fm_backward_{_name(table)}", _sizes(table, ids), *map(pointer, (*operands, *grads)))
+    name = f"fw_fm_backward_{type_name(table, first, sums, grad)}"
+    NATIVE.call(name, _sizes(table, ids), *map(pointer, (*operands, *grads)))
     return grads
 
 
-def _narrow(ids: Tensor, rows: int) -> Tensor:
-    """The ids as int32; what would not fit is no row, and refused."""
-    if ids.dtype == torch.int64 and ids.numel() and not -1 < int(ids.min()) <= int(ids.max()) < rows:
+def _narrow(ids: Tensor, rows: int, *, checked: bool) -> Tensor:
+    """The ids as int32; unless they are checked elsewhere, what is no row is refused."""
+    if not checked and ids.numel() and not -1 < int(ids.min()) <= int(ids.max()) < rows:
         raise _no_row(ids, rows)
     return ids.int()
 
@@ -101,10 +107,6 @@ def _no_row(ids: Tensor, rows: int) -> IndexError:
 
 def _sizes(table: Tensor, ids: Tensor) -> Any:
     return (ctypes.c_int64 * 4)(*ids.shape, *table.shape)
-
-
-def _name(table: Tensor) -> str:
-    return "float" if table.dtype == torch.float32 else "double"
 
 
 def _fake(table: Tensor, _: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,4 +135,5 @@ implement("fm_logit_backward", _backward)
 register_fake("fieldwise::fm_logit", _fake, lib=OPERATORS)
 register_fake("fieldwise::fm_logit_backward", _fake_backward, lib=OPERATORS)
 register_autograd("fieldwise::fm_logit", _differentiate, setup_context=_set_up, lib=OPERATORS)
+refuse_derivative("fm_logit_backward")
 register_autocast("fieldwise::fm_logit", "cpu", torch.float32, lib=OPERATORS)

@@ -15,11 +15,11 @@ from torch.library import register_autocast, register_autograd, register_fake
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.faces import face_of
+from fieldwise.ops.faces import face_of, float32_under_autocast
 from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.keep import draw_seeds, keep_threshold
-from fieldwise.ops.native import NATIVE, pointer
-from fieldwise.ops.operators import OPERATORS, define, implement
+from fieldwise.ops.native import NATIVE, pointer, type_name
+from fieldwise.ops.operators import OPERATORS, define, implement, refuse_derivative
 
 __all__ = ["Norm", "Residual", "finish_interacting", "interacting", "interacting_plain"]
 
@@ -52,7 +52,7 @@ def interacting(
     Queries, keys, values and the residual are linear in x; every head's `softmax(Q K^T) V` over the fields is joined to
     those of the others, the residual is added, and LayerNorm and ReLU end it. The native face stores neither the
     projections nor the attention weights: its backward pass computes them again. It has no second derivative. Under
-    autocast on the CPU it computes in float32.
+    autocast on the CPU every face computes in float32.
 
     Args:
         x_BFD: the fields' vectors.
@@ -74,7 +74,7 @@ def interacting(
         x_BFD: [B, F, D]; weight_ND: [N, D]; bias_N: [N]; gain_A, shift_A: [A]; returns [B, F, A].
 
     Errors:
-        ConfigError: sizes that do not fit one another.
+        ConfigError: sizes that do not fit one another; an epsilon that is not above 0.
 
     >>> x = torch.tensor([[[1.0], [2.0]]])
     >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), heads=1)
@@ -82,6 +82,8 @@ def interacting(
              [0.0000]]])
     """
     _check_sizes(x_BFD, weight_ND, bias_N, gain_A, shift_A, heads=heads, residual=residual, norm=norm)
+    if norm != "none" and not epsilon > 0:
+        raise ConfigError(f"LayerNorm's epsilon must be above 0, found {epsilon}")
     dropout = dropout if training else 0.0
     seed = draw_seeds(1) if dropout else torch.zeros(1, dtype=torch.int64)
     present = [t for t in (x_BFD, weight_ND, bias_N, gain_A, shift_A) if t is not None]
@@ -89,7 +91,7 @@ def interacting(
     if face_of(*present) == "native" and x_BFD.shape[1]:
         run: Callable[..., Tensor] = torch.ops.fieldwise.interacting
     else:
-        run = _first_of_plain
+        run = _plain
     return run(*operands, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout)
 
 
@@ -159,8 +161,12 @@ def finish_interacting(
     return y
 
 
-def _first_of_plain(*arguments: Any) -> Tensor:
-    return interacting_plain(*arguments)[0]
+def _plain(*arguments: Any) -> Tensor:
+    if arguments[0].device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return interacting_plain(*arguments)[0]
+    single = [float32_under_autocast(t)[0] if isinstance(t, Tensor) else t for t in arguments[:5]]
+    with torch.autocast("cpu", enabled=False):
+        return _plain(*single, *arguments[5:])
 
 
 def _parts(residual: Residual) -> int:
@@ -225,14 +231,12 @@ def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, .
     seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout = inputs[5:14]
     x, rows = inputs[0], inputs[1].shape[0]
     _check_sizes(*inputs[:5], heads=heads, residual=residual, norm=norm)
-    if any(t is not None and t.dtype != x.dtype for t in operands):
-        raise ConfigError("interacting takes tensors of one type, found several: convert the input or the weights")
     size = rows // _parts(residual)
     flags = RESIDUALS.index(residual), NORMS.index(norm), int(relu_on_projections), int(output_relu)
     sizes = (ctypes.c_int64 * 10)(*x.shape, size, heads, *flags, keep_threshold(dropout))
     factor = 1.0 / math.sqrt(size // heads) if scale else 1.0
     numbers = (ctypes.c_double * 3)(factor, epsilon, 1.0 / (1.0 - dropout))
-    kind = "float" if x.dtype == torch.float32 else "double"
+    kind = type_name(*(t for t in operands if t is not None))
     return operands, (sizes, numbers, ctypes.c_uint64(int(seed))), kind
 
 
@@ -267,4 +271,5 @@ implement("interacting_backward", _backward)
 register_fake("fieldwise::interacting", _fake, lib=OPERATORS)
 register_fake("fieldwise::interacting_backward", _fake_backward, lib=OPERATORS)
 register_autograd("fieldwise::interacting", _differentiate, setup_context=_set_up, lib=OPERATORS)
+refuse_derivative("interacting_backward")
 register_autocast("fieldwise::interacting", "cpu", torch.float32, lib=OPERATORS)

@@ -6,6 +6,8 @@ Letters: R rows, N elements of a row.
 import torch
 from torch import Tensor
 
+from fieldwise.errors import ConfigError
+
 __all__ = ["draw_seeds", "keep_factors", "keep_threshold"]
 
 _WORD = 0xFFFFFFFF
@@ -23,7 +25,13 @@ def draw_seeds(count: int) -> Tensor:
 
 
 def keep_threshold(p: float) -> int:
-    """Of 2^24 equally likely draws, how many drop an element at strength p."""
+    """Of 2^24 equally likely draws, how many drop an element at strength p.
+
+    Errors:
+        ConfigError: p is not in [0, 1).
+    """
+    if not 0 <= p < 1:
+        raise ConfigError(f"the share that dropout drops must be in [0, 1), found {p}")
     return round(p * 2**24)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.library import register_autocast, register_autograd, register_fake
 
 from fieldwise.ops.faces import face_of, float32_under_autocast
-from fieldwise.ops.native import NATIVE, pointer
-from fieldwise.ops.operators import OPERATORS, define, implement
+from fieldwise.ops.native import NATIVE, pointer, type_name
+from fieldwise.ops.operators import OPERATORS, define, implement, refuse_derivative
 
 __all__ = ["max_sim", "max_sim_plain"]
 
@@ -67,7 +67,7 @@ define("max_sim_backward(Tensor user, Tensor item, Tensor wins, Tensor grad) -> 
 
 def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
     """Scores [B] and wins [B, H, W], not filled."""
-    if user.shape[0] != item.shape[0] or user.shape[2] != item.shape[2]:
+    if user.dim() != 3 or item.dim() != 3 or user.shape[::2] != item.shape[::2]:
         found = f"{list(user.shape)} and {list(item.shape)}"
         raise ValueError(
             f"max_sim takes user heads [B, H, P] and item heads [B, K, P], found {found}: B and P must agree"
@@ -78,8 +78,8 @@ def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
 
 def _forward(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
     user, item = user.contiguous(), item.contiguous()
-    outputs = _outputs(user, item)
-    NATIVE.call(f"fw_maxsim_forward_{_name(user)}", _sizes(user, item), *(pointer(t) for t in (user, item, *outputs)))
+    outputs, name = _outputs(user, item), type_name(user, item)
+    NATIVE.call(f"fw_maxsim_forward_{name}", _sizes(user, item), *(pointer(t) for t in (user, item, *outputs)))
     return outputs
 
 
@@ -87,16 +87,12 @@ def _backward(*inputs: Tensor) -> tuple[Tensor, Tensor]:
     user, item, wins, grad = (t.contiguous() for t in inputs)
     grads = torch.empty_like(user), torch.empty_like(item)
     operands = [pointer(t) for t in (user, item, wins, grad, *grads)]
-    NATIVE.call(f"fw_maxsim_backward_{_name(user)}", _sizes(user, item), *operands)
+    NATIVE.call(f"fw_maxsim_backward_{type_name(user, item, grad)}", _sizes(user, item), *operands)
     return grads
 
 
 def _sizes(user: Tensor, item: Tensor) -> Any:
     return (ctypes.c_int64 * 4)(*user.shape[:2], *item.shape[1:])
-
-
-def _name(user: Tensor) -> str:
-    return "float" if user.dtype == torch.float32 else "double"
 
 
 def _fake_backward(user: Tensor, item: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,4 +117,5 @@ implement("max_sim_backward", _backward)
 register_fake("fieldwise::max_sim", _outputs, lib=OPERATORS)
 register_fake("fieldwise::max_sim_backward", _fake_backward, lib=OPERATORS)
 register_autograd("fieldwise::max_sim", _differentiate, setup_context=_set_up, lib=OPERATORS)
+refuse_derivative("max_sim_backward")
 register_autocast("fieldwise::max_sim", "cpu", torch.float32, lib=OPERATORS)

@@ -17,11 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["NATIVE", "Native", "pointer"]
+from fieldwise.errors import ConfigError
+
+__all__ = ["NATIVE", "Native", "pointer", "type_name"]
 
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
 VERSION = 1  # of the library's functions: fw_version() in native/parallel.cpp
 OPENMP = ("libgomp", "libomp", "libiomp5")
+TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,20 @@ class Native:
 def pointer(tensor: Tensor) -> ctypes.c_void_p:
     """The address of a contiguous CPU tensor's first element."""
     return ctypes.c_void_p(tensor.data_ptr())
+
+
+def type_name(*tensors: Tensor) -> str:
+    """What a kernel's name says of its numbers, `float` or `double`: the kernel reads all these tensors as such.
+
+    Errors:
+        ConfigError: tensors of several types, or of another.
+    """
+    types = {t.dtype for t in tensors}
+    name = TYPE_NAMES.get(tensors[0].dtype)
+    if name is None or len(types) > 1:
+        found = ", ".join(sorted(str(t).removeprefix("torch.") for t in types))
+        raise ConfigError(f"native ops take tensors that are all float32 or all float64, found {found}: convert them")
+    return name
 
 
 def _load() -> Native:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.library import register_autocast, register_autograd, register_fake
 
+from fieldwise.errors import ConfigError
 from fieldwise.ops.faces import face_of, float32_under_autocast
 from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
-from fieldwise.ops.native import NATIVE, pointer
-from fieldwise.ops.operators import OPERATORS, define, implement
+from fieldwise.ops.native import NATIVE, pointer, type_name
+from fieldwise.ops.operators import OPERATORS, define, implement, refuse_derivative
 from fieldwise.ops.pairs import pair_products
 
 __all__ = ["pair_attention_pool", "pair_attention_pool_plain"]
@@ -51,6 +52,9 @@ def pair_attention_pool(
 
     Shape:
         x_BFD: [B, F, D]; left_P, right_P: [P], int64; W_AD: [A, D]; b_A, h_A: [A]; returns [B, D], zeros where P is 0.
+
+    Errors:
+        IndexError: a pair names a field that is none.
 
     >>> from fieldwise.ops import pair_indices
     >>> x = torch.tensor([[[1.0], [2.0], [3.0]]])
@@ -124,24 +128,39 @@ define(
 
 
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
-    x, left, right, W, b, h = (t.contiguous() for t in inputs[:6])
+    x, left, right, W, b, h = _operands(*inputs[:6])
     pooled, stats = x.new_empty(x.shape[0], x.shape[2]), x.new_empty(x.shape[0], 2)
     described = _described(x, left, W, *inputs[6:9])
     operands = [pointer(t) for t in (x, left, right, W, b, h)]
-    name = f"fw_pair_attention_forward_{_name(x)}"
+    name = f"fw_pair_attention_forward_{type_name(x, W, b, h)}"
     NATIVE.call(name, described[0], *operands, *described[1:], pointer(pooled), pointer(stats))
     return pooled, stats
 
 
 def _backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x, left, right, W, b, h = (t.contiguous() for t in inputs[:6])
+    x, left, right, W, b, h = _operands(*inputs[:6])
     rest = [t.contiguous() for t in inputs[9:12]]  # kept alive until the call is over
     grads = torch.empty_like(x), torch.empty_like(W), torch.empty_like(b), torch.empty_like(h)
     described = _described(x, left, W, *inputs[6:9])
     operands = [pointer(t) for t in (x, left, right, W, b, h)]
-    name = f"fw_pair_attention_backward_{_name(x)}"
+    name = f"fw_pair_attention_backward_{type_name(x, W, b, h, *rest)}"
     NATIVE.call(name, described[0], *operands, *described[1:], *(pointer(t) for t in (*rest, *grads)))
     return grads
+
+
+def _operands(x: Tensor, left: Tensor, right: Tensor, W: Tensor, b: Tensor, h: Tensor) -> list[Tensor]:
+    """The inputs as the kernels take and trust them: contiguous, of sizes that fit, pairs of fields that exist."""
+    shapes = [list(t.shape) for t in (x, W, b, h, left, right)]
+    size, hidden = (x.shape[-1], W.shape[0]) if x.dim() == 3 and W.dim() == 2 else (-1, -1)
+    if shapes[1:4] != [[hidden, size], [hidden], [hidden]] or left.dim() != 1 or shapes[4] != shapes[5]:
+        raise ConfigError(
+            f"pair attention takes x [B, F, D], W [A, D], b [A], h [A] and pairs [P] and [P], found {shapes}: fit them"
+        )
+    for side in (left, right) if left.numel() else ():
+        lowest, highest = (int(end) for end in side.aminmax())
+        if lowest < 0 or highest >= x.shape[1]:
+            raise IndexError(f"pairs must name fields, 0 to {x.shape[1] - 1}, found {lowest} to {highest}")
+    return [t.contiguous() for t in (x, left.long(), right.long(), W, b, h)]
 
 
 def _described(x: Tensor, left: Tensor, W: Tensor, seeds: Tensor, *drops: float) -> tuple[Any, Any, Any, Any]:
@@ -150,10 +169,6 @@ def _described(x: Tensor, left: Tensor, W: Tensor, seeds: Tensor, *drops: float)
     thresholds = (ctypes.c_uint32 * 2)(*(keep_threshold(p) for p in drops))
     factors = (ctypes.c_double * 2)(*(1 / (1 - p) for p in drops))
     return sizes, (ctypes.c_uint64 * 2)(*seeds.tolist()), thresholds, factors
-
-
-def _name(x: Tensor) -> str:
-    return "float" if x.dtype == torch.float32 else "double"
 
 
 def _fake(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -186,4 +201,5 @@ implement("pair_attention_pool_backward", _backward)
 register_fake("fieldwise::pair_attention_pool", _fake, lib=OPERATORS)
 register_fake("fieldwise::pair_attention_pool_backward", _fake_backward, lib=OPERATORS)
 register_autograd("fieldwise::pair_attention_pool", _differentiate, setup_context=_set_up, lib=OPERATORS)
+refuse_derivative("pair_attention_pool_backward")
 register_autocast("fieldwise::pair_attention_pool", "cpu", torch.float32, lib=OPERATORS)

@@ -13,7 +13,7 @@ from torch.library import get_ctx, register_autograd, register_fake
 from torch.nn import functional as F
 
 from fieldwise.ops.faces import face_of
-from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import OPERATORS, define, implement
 
 __all__ = ["RowGroups", "gather_rows", "group_rows", "group_rows_plain"]
@@ -118,7 +118,7 @@ _with_sparse_gradient: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disab
 
 
 def _gathered(table: Tensor, ids: Tensor) -> Tensor:
-    if face_of(table) == "native" and _native_ids(ids, table.shape[0]) and table.is_contiguous():
+    if face_of(table, autocasts=False) == "native" and _native_ids(ids, table.shape[0]) and table.is_contiguous():
         gathered: Tensor = torch.ops.fieldwise.gather_rows(table, ids)
         return gathered
     return F.embedding(ids, table)
@@ -175,11 +175,6 @@ def grouped(groups: RowGroups, grads: Tensor) -> tuple[Any, ...]:
     """Sizes and addresses of groups and of their contiguous gradients, as kernels take them."""
     sizes = (ctypes.c_int64 * 3)(groups.order.shape[0], groups.distinct.shape[0], grads.shape[-1])
     return sizes, *(pointer(t) for t in groups), pointer(grads)
-
-
-def type_name(tensor: Tensor) -> str:
-    """What a kernel's name says of its numbers."""
-    return "float" if tensor.dtype == torch.float32 else "double"
 
 
 def _wide(ids: Tensor) -> int:

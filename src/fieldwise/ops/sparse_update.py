@@ -11,12 +11,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.library import register_fake
 
+from fieldwise.errors import ConfigError
 from fieldwise.ops.faces import face_of
-from fieldwise.ops.native import NATIVE, pointer
+from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import OPERATORS, define, implement
-from fieldwise.ops.rows import RowGroups, grouped, type_name
+from fieldwise.ops.rows import RowGroups, grouped
 
 __all__ = ["RowRule", "RuleName", "squares_of_rows", "update_rows_", "update_rows_plain_"]
 
@@ -133,7 +135,7 @@ def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: f
 def _native(table: Tensor, grads: Tensor, *states: Tensor) -> bool:
     """Whether the kernels can work in place on the table and its states."""
     in_place = all(t.is_contiguous() for t in (table, *states))
-    return in_place and face_of(table, grads, *states) == "native"
+    return in_place and face_of(table, grads, *states, autocasts=False) == "native"
 
 
 def _summed(groups: RowGroups, grads_ND: Tensor) -> Tensor:
@@ -170,19 +172,40 @@ def _update(
     rule: int,
     numbers: Sequence[float],
 ) -> None:
-    groups, grads = RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous()), grads.contiguous()
+    groups, grads = _fitting(table, order, starts, distinct, grads), grads.contiguous()
+    shapes = {"sgd": [], "adagrad": [table.shape], "rowwise_adagrad": [table.shape[:1]], "adam": [table.shape] * 2}
+    found, wanted = [t.shape for t in states], shapes[RULES[rule]]
+    if found != wanted or not all(t.is_contiguous() for t in (table, *states)):
+        named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in found]}"
+        raise ConfigError(f"the states of a table must be contiguous, as it is, and {named}")
     a, b = [*(pointer(t) for t in states), None, None][:2]
     given = (ctypes.c_double * 9)(*numbers)
-    NATIVE.call(f"fw_update_rows_{type_name(table)}", rule, *grouped(groups, grads), pointer(table), a, b, given)
+    name = f"fw_update_rows_{type_name(table, grads, *states)}"
+    NATIVE.call(name, rule, *grouped(groups, grads), pointer(table), a, b, given)
+    increment_version([t for t in (table, *states) if not t.is_inference()])
 
 
 def _squares(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor, l2: float) -> Tensor:
-    groups = RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous())
+    groups = _fitting(table, order, starts, distinct, grads)
     grads, table = grads.contiguous(), table.contiguous()
     total = torch.empty((), dtype=torch.float64)
     operands = *grouped(groups, grads), pointer(table), ctypes.c_double(l2), pointer(total)
-    NATIVE.call(f"fw_squares_of_rows_{type_name(table)}", *operands)
+    NATIVE.call(f"fw_squares_of_rows_{type_name(table, grads)}", *operands)
     return total
+
+
+def _fitting(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor) -> RowGroups:
+    """The groups, contiguous, of this table's rows and as many gradients: the kernels trust them."""
+    n, groups = order.shape[0], distinct.shape[0]
+    if table.dim() != 2 or grads.shape != (n, table.shape[1]) or starts.shape != (groups + 1,):
+        found = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
+        raise ConfigError(f"a table [R, D] takes a gradient [D] for each grouped id, found {found}")
+    if any(t.dtype != torch.int32 for t in (order, starts, distinct)):
+        raise ConfigError("groups of rows must be int32, as group_rows gives them")
+    if groups and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # they rise
+        found = f"{int(distinct[0])} to {int(distinct[-1])}"
+        raise IndexError(f"grouped ids must be rows of the table, 0 to {table.shape[0] - 1}, found {found}")
+    return RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous())
 
 
 def _fake_update(*_: object) -> None:

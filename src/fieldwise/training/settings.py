@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args, get_origin
 
 from fieldwise.errors import ConfigError
 
@@ -65,6 +65,10 @@ class TrainingSettings:
     min_improvement: float = 0.0
 
     def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            if get_origin(f.type) is Literal and getattr(self, f.name) not in get_args(f.type):
+                known = ", ".join(map(repr, get_args(f.type)))
+                raise ConfigError(f"{f.name} must be one of {known}, found {getattr(self, f.name)!r}")
         at_least_one = ("batch_size", "epochs", "evaluations_per_epoch", "patience", "plateau_patience")
         for name in at_least_one:
             if getattr(self, name) < 1:

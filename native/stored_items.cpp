@@ -1,0 +1,303 @@
+// MaxSim of stored items [N, K, P], as float32, bfloat16 or int8, against a few users' heads [U, H, P].
+#if defined(__AVX2__) || defined(__AVX512BW__)
+#include <immintrin.h>
+#endif
+
+#include "maxsim.h"
+#include "parallel.h"
+
+namespace {
+
+constexpr Size ITEMS = 4;  // that all users meet before the next ones are read
+constexpr Size SLICES = 128;
+
+// The largest product of N vectors of user heads with any item head so far.
+template <class T, int N>
+struct Best {
+    Vec<T> value[N];
+    IVec<T> spoilt[N];  // all ones where a product was NaN
+
+    FW_MEMBER Best() {
+        FW_UNROLL for (int t = 0; t < N; ++t) value[t] = all<T>(T(-__builtin_inf())), spoilt[t] = IVec<T>{};
+    }
+    template <int R>
+    FW_ALONE void meet(const T* items, const Vec<T>* columns, Size P) {
+        Vec<T> sums[R][N];
+        products<T, R, N>(sums, items, columns, P);
+        FW_UNROLL for (int k = 0; k < R; ++k) {
+            FW_UNROLL for (int t = 0; t < N; ++t) {
+                spoilt[t] |= sums[k][t] != sums[k][t];
+                value[t] = greater_of(value[t], sums[k][t]);
+            }
+        }
+    }
+    FW_MEMBER Vec<T> result(int t) const { return spoilt[t] ? all<T>(T(__builtin_nan(""))) : value[t]; }
+};
+
+struct Stored {
+    Size users, heads, items, dim, count;  // U, H, K, P, and how many scores a user wants
+    const int64_t* rows;                   // [count] numbers of the items scored; without them, all in their order
+    const float* item_scales;              // [N, K], int8 only
+    float* scores;                         // [U, count]
+};
+
+FW_INLINE void widen(float* __restrict to, const uint16_t* __restrict from, Size n) {  // bfloat16
+    for (Size i = 0; i < n; ++i) {
+        const uint32_t word = uint32_t(from[i]) << 16;
+        __builtin_memcpy(to + i, &word, sizeof word);
+    }
+}
+FW_INLINE void widen(float* __restrict to, const int8_t* __restrict from, float scale, Size n) {
+    for (Size i = 0; i < n; ++i) to[i] = scale * float(from[i]);
+}
+
+// Users whose items come as floats; int8 items, too, where there are no instructions for bytes: the same integers, of
+// users alone and of items times their heads' scales.
+struct FloatUsers {
+    typedef float Element;
+    const Stored& c;
+    Groups<float> groups;
+    Vec<float> *columns, *scales;  // [U][vectors * P]; [U][vectors], int8 only
+
+    explicit FloatUsers(const Stored& c) : c(c), groups(c.heads) {}
+    size_t size() const { return sizeof(Vec<float>) * c.users * groups.vectors * (c.dim + 1); }
+    Size item_size() const { return c.items * c.dim; }
+
+    void fill(void* memory, const float* users) {
+        columns = (Vec<float>*)memory, scales = nullptr;
+        for (Size u = 0; u < c.users; ++u)
+            to_columns<float>(columns + u * groups.vectors * c.dim, users + u * c.heads * c.dim, groups, c.dim);
+    }
+    int fill(void* memory, const int8_t* users, const float* user_scales) {
+        const Size numbers = c.users * c.heads * c.dim;
+        Scratch copy(sizeof(float) * numbers);
+        if (!copy.memory) return 1;
+        float* as_float = (float*)copy.begin();
+        for (Size n = 0; n < numbers; ++n) as_float[n] = users[n];
+        fill(memory, as_float);
+        scales = columns + c.users * groups.vectors * c.dim;
+        for (Size n = 0; n < c.users * groups.vectors * lanes<float>(); ++n) {
+            const Size width = groups.vectors * lanes<float>(), head = n % width;
+            ((float*)scales)[n] = head < c.heads ? user_scales[n / width * c.heads + head] : 0.0f;
+        }
+        return 0;
+    }
+
+    const float* prepared(float*, const float* item, const float*) const { return item; }
+    const float* prepared(float* scratch, const uint16_t* item, const float*) const {
+        widen(scratch, item, item_size());
+        return scratch;
+    }
+    const float* prepared(float* scratch, const int8_t* item, const float* head_scales) const {
+        for (Size k = 0; k < c.items; ++k) widen(scratch + k * c.dim, item + k * c.dim, head_scales[k], c.dim);
+        return scratch;
+    }
+
+    FW_MEMBER float score(const float* item, const float*, Size user) const {
+        Vec<float> total = Vec<float>{};
+        for (Size group = 0; group < groups.count; ++group)
+            with_width(groups.width(group), [&](auto n) {
+                constexpr int N = decltype(n)::value;
+                const Size first = user * groups.vectors + groups.first(group);
+                Best<float, N> best;
+                Size k = 0;
+                for (; k + ROWS <= c.items; k += ROWS)
+                    best.template meet<ROWS>(item + k * c.dim, columns + first * c.dim, c.dim);
+                for (; k < c.items; ++k) best.template meet<1>(item + k * c.dim, columns + first * c.dim, c.dim);
+                for (int t = 0; t < N; ++t) {
+                    if (scales)
+                        total += scales[first + t] * best.result(t);
+                    else
+                        total += groups.real(groups.first(group) + t) ? best.result(t) : Vec<float>{};
+                }
+            });
+        return sum_lanes<float>(total);
+    }
+};
+
+#if (defined(__AVX512BW__) && FW_BYTES == 64) || (defined(__AVX2__) && FW_BYTES == 32)
+// Users whose items come as bytes, four of which a lane multiplies and adds at once. The instructions want one side
+// unsigned: items are moved up by 128, and a sum starts at -128 times that of its user head. Users' integers are at
+// most 63, so that a sum of two products, at most 2 * 255 * 63, fits 16 bits.
+typedef int32_t Ints __attribute__((vector_size(FW_BYTES)));
+
+FW_INLINE Ints add_products(Ints sum, Ints items, Ints users) {
+#if defined(__AVX512VNNI__) && FW_BYTES == 64
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)items, (__m512i)users);
+#elif FW_BYTES == 64
+    const __m512i pairs = _mm512_maddubs_epi16((__m512i)items, (__m512i)users);
+    return sum + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+#else
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)items, (__m256i)users);
+    return sum + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#endif
+}
+
+FW_INLINE void move_up(uint8_t* __restrict to, const int8_t* __restrict from, Size n) {
+    for (Size i = 0; i < n; ++i) to[i] = uint8_t(from[i]) ^ 0x80;
+}
+
+template <int R, int N>
+FW_ALONE void meet_bytes(Vec<float> (&best)[N], const uint8_t* items, const float* scales, const Ints* columns,
+                         const Ints* start, Size quads) {
+    Ints sums[R][N];
+    FW_UNROLL for (int k = 0; k < R; ++k) {
+        FW_UNROLL for (int t = 0; t < N; ++t) sums[k][t] = start[t];
+    }
+    for (Size q = 0; q < quads; ++q) {
+        FW_UNROLL for (int k = 0; k < R; ++k) {
+            int32_t four;
+            __builtin_memcpy(&four, items + (k * quads + q) * 4, sizeof four);
+            const Ints w = Ints{} + four;
+            FW_UNROLL for (int t = 0; t < N; ++t) sums[k][t] = add_products(sums[k][t], w, columns[q * N + t]);
+        }
+    }
+    FW_UNROLL for (int k = 0; k < R; ++k) {
+        const Vec<float> scale = all<float>(scales[k]);
+        FW_UNROLL for (int t = 0; t < N; ++t)
+            best[t] = greater_of(best[t], scale * __builtin_convertvector(sums[k][t], Vec<float>));
+    }
+}
+
+struct ByteUsers {
+    typedef uint8_t Element;
+    const Stored& c;
+    Groups<float> groups;
+    Size quads;
+    Ints *columns, *start;  // [U][vectors * quads]; -128 times the sums of the heads [U][vectors]
+    Vec<float>* scales;     // [U][vectors], zeros beyond the last head
+
+    explicit ByteUsers(const Stored& c) : c(c), groups(c.heads), quads((c.dim + 3) / 4) {}
+    size_t size() const { return sizeof(Ints) * c.users * groups.vectors * (quads + 2); }
+    Size item_size() const { return c.items * quads * 4; }
+
+    int fill(void* memory, const int8_t* users, const float* user_scales) {
+        constexpr Size L = lanes<float>();
+        const Size vectors = c.users * groups.vectors;
+        columns = (Ints*)memory, start = columns + vectors * quads, scales = (Vec<float>*)(start + vectors);
+        for (Size u = 0; u < c.users; ++u) {
+            for (Size group = 0; group < groups.count; ++group) {
+                const Size N = groups.width(group), first = groups.first(group);
+                int8_t* out = (int8_t*)(columns + (u * groups.vectors + first) * quads);
+                for (Size t = 0; t < N; ++t) {
+                    for (Size l = 0; l < L; ++l) {
+                        const Size head = (first + t) * L + l, v = u * groups.vectors + first + t;
+                        int32_t sum = 0;
+                        for (Size p = 0; p < quads * 4; ++p) {
+                            const bool real = head < c.heads && p < c.dim;
+                            const int8_t q = real ? users[(u * c.heads + head) * c.dim + p] : int8_t(0);
+                            out[((p / 4 * N + t) * L + l) * 4 + p % 4] = q;
+                            sum += q;
+                        }
+                        start[v][l] = -128 * sum;
+                        scales[v][l] = head < c.heads ? user_scales[u * c.heads + head] : 0.0f;
+                    }
+                }
+            }
+        }
+        return 0;
+    }
+
+    const uint8_t* prepared(uint8_t* scratch, const int8_t* item, const float*) const {
+        if (c.dim % 4 == 0) {
+            move_up(scratch, item, item_size());
+            return scratch;
+        }
+        for (Size k = 0; k < c.items; ++k)
+            for (Size p = 0; p < quads * 4; ++p)
+                scratch[k * quads * 4 + p] = (p < c.dim ? uint8_t(item[k * c.dim + p]) : 0) ^ 0x80;
+        return scratch;
+    }
+
+    FW_MEMBER float score(const uint8_t* item, const float* head_scales, Size user) const {
+        Vec<float> total = Vec<float>{};
+        for (Size group = 0; group < groups.count; ++group)
+            with_width(groups.width(group), [&](auto n) {
+                constexpr int N = decltype(n)::value;
+                const Size first = user * groups.vectors + groups.first(group);
+                Vec<float> best[N];
+                FW_UNROLL for (int t = 0; t < N; ++t) best[t] = all<float>(-__builtin_inff());
+                const Ints* own = columns + first * quads;
+                Size k = 0;
+                for (; k + ROWS <= c.items; k += ROWS)
+                    meet_bytes<ROWS, N>(best, item + k * quads * 4, head_scales + k, own, start + first, quads);
+                for (; k < c.items; ++k)
+                    meet_bytes<1, N>(best, item + k * quads * 4, head_scales + k, own, start + first, quads);
+                FW_UNROLL for (int t = 0; t < N; ++t) total += scales[first + t] * best[t];
+            });
+        // Integers hold no NaN, but a scale may.
+        int spoilt = 0;
+        for (Size k = 0; k < c.items; ++k) spoilt |= head_scales[k] != head_scales[k];
+        return spoilt ? __builtin_nanf("") : sum_lanes<float>(total);
+    }
+};
+#else
+typedef FloatUsers ByteUsers;
+#endif
+
+template <class Users, class Item>
+int score_stored(const Stored& c, int threads, const Users& users, const Item* items) {
+    typedef typename Users::Element Element;
+    const Size block = c.users > 1 ? ITEMS : 1, blocks = (c.count + block - 1) / block;
+    const Size slices = least(blocks, SLICES);
+    bool failed = false;
+    auto body = [&](int64_t slice) {
+        Scratch memory(sizeof(Element) * users.item_size() * block);
+        if (!memory.memory) {
+            report(failed);
+            return;
+        }
+        const Element* ready[ITEMS];
+        const float* scales[ITEMS];
+        for (Size n = blocks * slice / slices * block; n < least(c.count, blocks * (slice + 1) / slices * block);
+             n += block) {
+            const Size here = least(block, c.count - n);
+            for (Size i = 0; i < here; ++i) {
+                const Size at = (c.rows ? c.rows[n + i] : n + i) * c.items;
+                scales[i] = c.item_scales ? c.item_scales + at : nullptr;
+                ready[i] = users.prepared((Element*)memory.begin() + i * users.item_size(), items + at * c.dim,
+                                          scales[i]);
+            }
+            for (Size u = 0; u < c.users; ++u)
+                for (Size i = 0; i < here; ++i) c.scores[u * c.count + n + i] = users.score(ready[i], scales[i], u);
+        }
+    };
+    parallel(slices, threads, body);
+    return failed;
+}
+
+template <class Item>
+int score_floats(const Stored& c, int threads, const float* user, const Item* items) {
+    FloatUsers users(c);
+    Scratch memory(users.size());
+    if (!memory.memory) return 1;
+    users.fill(memory.begin(), user);
+    return score_stored(c, threads, users, items);
+}
+int score_bytes(const Stored& c, int threads, const int8_t* user, const float* user_scales, const int8_t* items) {
+    ByteUsers users(c);
+    Scratch memory(users.size());
+    if (!memory.memory || users.fill(memory.begin(), user, user_scales)) return 1;
+    return score_stored(c, threads, users, items);
+}
+
+Stored described(const Size* sizes, const int64_t* rows, const float* item_scales, float* scores) {
+    return {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], rows, item_scales, scores};
+}
+
+}  // namespace
+
+// sizes: U, H, K, P, count; rows [count] or null; scores [U, count].
+FW_EXPORT int FW_NAME(fw_maxsim_stored_float32)(int threads, const Size* sizes, const float* user, const float* items,
+                                                const int64_t* rows, float* scores) {
+    return score_floats(described(sizes, rows, nullptr, scores), threads, user, items);
+}
+FW_EXPORT int FW_NAME(fw_maxsim_stored_bfloat16)(int threads, const Size* sizes, const float* user,
+                                                 const uint16_t* items, const int64_t* rows, float* scores) {
+    return score_floats(described(sizes, rows, nullptr, scores), threads, user, items);
+}
+FW_EXPORT int FW_NAME(fw_maxsim_stored_int8)(int threads, const Size* sizes, const int8_t* user,
+                                             const float* user_scales, const int8_t* items, const float* item_scales,
+                                             const int64_t* rows, float* scores) {
+    return score_bytes(described(sizes, rows, item_scales, scores), threads, user, user_scales, items);
+}

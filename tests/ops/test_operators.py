@@ -1,0 +1,181 @@
+"""What all operators owe: inputs that would mislead a kernel are refused, and derivatives that they lack are errors."""
+
+import pytest
+import torch
+
+from fieldwise.errors import ConfigError
+from fieldwise.ops import max_sim, pair_attention_pool, pair_indices, use_ops
+from fieldwise.ops.dropout import dropout
+from fieldwise.ops.faces import face_of
+from fieldwise.ops.fm import fm_logit
+from fieldwise.ops.interacting import interacting
+from fieldwise.ops.keep import keep_threshold
+from fieldwise.ops.native import NATIVE
+from fieldwise.ops.rows import gather_rows, group_rows
+from fieldwise.ops.sparse_update import RowRule, squares_of_rows, update_rows_
+
+needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
+PAIRS = pair_indices(4)
+IDS = torch.tensor([[0, 1], [2, 2]])
+
+# Each op of several floating-point tensors, and these tensors' sizes.
+OPS = {
+    "pair attention": (
+        lambda x, W, b, h: pair_attention_pool(x, *PAIRS, W, b, h),
+        [(3, 4, 2), (5, 2), (5,), (5,)],
+    ),
+    "interacting": (lambda x, weight: interacting(x, weight, heads=1), [(3, 4, 2), (8, 2)]),
+    "max_sim": (max_sim, [(3, 4, 2), (3, 5, 2)]),
+    "fm": (lambda table, first: fm_logit(table, first, IDS), [(6, 3), (6, 1)]),
+}
+each_op = pytest.mark.parametrize("name", OPS)
+
+
+def tensors(sizes, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for s in sizes]
+
+
+@needs_native
+@each_op
+def test_a_second_derivative_is_an_error_and_not_left_out(name):
+    op, sizes = OPS[name]
+    inputs = tensors(sizes)
+    with use_ops("native"):
+        first = torch.autograd.grad(op(*inputs).square().sum(), inputs, create_graph=True)
+        with pytest.raises(RuntimeError, match=r"second derivatives run under use_ops\('plain'\)"):
+            torch.autograd.grad(first[1].square().sum(), inputs, allow_unused=True)
+    with use_ops("plain"):
+        first = torch.autograd.grad(op(*inputs).square().sum(), inputs, create_graph=True)
+        assert torch.autograd.grad(first[1].square().sum(), inputs[1])[0].abs().sum() > 0
+
+
+@needs_native
+@each_op
+def test_tensors_of_several_types_are_never_read_as_one(name):
+    op, sizes = OPS[name]
+    mixed = [t.detach() for t in tensors(sizes)]
+    mixed[1] = mixed[1].float()
+    with use_ops("native"), pytest.raises(ConfigError, match=r"float32 on cpu, torch\.float64 on cpu"):
+        op(*mixed)
+    with torch.autocast("cpu", torch.bfloat16):  # it leaves float64 as it is
+        assert face_of(*mixed) == "plain"
+        assert face_of(*(t.bfloat16() for t in mixed)) == "native"
+        assert face_of(*(t.bfloat16() for t in mixed), autocasts=False) == "plain"
+
+
+@needs_native
+def test_an_operator_called_by_itself_refuses_mixed_types_too():
+    user, item = (t.detach() for t in tensors(OPS["max_sim"][1]))
+    with pytest.raises(ConfigError, match="all float32 or all float64, found float32, float64"):
+        torch.ops.fieldwise.max_sim(user, item.float())
+
+
+@each_op
+def test_autocast_computes_in_float32_on_every_face(name):
+    op, sizes = OPS[name]
+    inputs = [t.detach() for t in tensors(sizes, torch.bfloat16)]
+    truth = op(*(t.float() for t in inputs))
+    for mode in ("plain", "auto"):
+        with use_ops(mode), torch.autocast("cpu", torch.bfloat16):
+            found = op(*inputs)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, truth)
+
+
+def test_a_narrow_table_is_gathered_as_it_is_under_autocast():
+    table, ids = torch.randn(6, 5).bfloat16(), torch.tensor([5, 0])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(gather_rows(table, ids), table[ids])
+        groups, moved = group_rows(ids, 6), table.clone()
+        update_rows_(moved, (), groups, torch.ones(2, 5).bfloat16(), RowRule(name="sgd", rate=1.0))
+    assert torch.equal(moved[ids], table[ids] - 1)
+
+
+@each_op
+def test_transforms_of_functions_find_plain_pytorch(name):
+    op, sizes = OPS[name]
+    inputs = [t.detach() for t in tensors(sizes)]
+    leaves = [t.clone().requires_grad_() for t in inputs]
+    truth = torch.autograd.grad(op(*leaves).sum(), leaves)
+    found = torch.func.grad(lambda *t: op(*t).sum(), argnums=tuple(range(len(inputs))))(*inputs)
+    for ours, expected in zip(found, truth, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@needs_native
+@pytest.mark.parametrize("pairs", [([0, -1], [1, 2]), ([0, 1], [1, 4])])
+def test_a_pair_of_no_field_is_an_error(pairs):
+    x, W, b, h = tensors(OPS["pair attention"][1])
+    with use_ops("native"), pytest.raises(IndexError, match="pairs must name fields, 0 to 3"):
+        pair_attention_pool(x, *(torch.tensor(side) for side in pairs), W, b, h)
+
+
+@needs_native
+def test_pairs_in_32_bits_are_the_same_pairs():
+    x, W, b, h = tensors(OPS["pair attention"][1])
+    with use_ops("native"):
+        found = pair_attention_pool(x, *(side.int() for side in PAIRS), W, b, h)
+        assert torch.equal(found, pair_attention_pool(x, *PAIRS, W, b, h))
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("pair attention", [(3, 4, 2), (5, 3), (5,), (5,)]),
+        ("pair attention", [(3, 4, 2), (5, 2), (4,), (5,)]),
+        ("pair attention", [(3, 4, 2), (5, 2), (5,), (5, 1)]),
+        ("fm", [(6, 3), (5, 1)]),
+        ("fm", [(6, 3), (6,)]),
+        ("max_sim", [(3, 4, 2), (3, 5, 3)]),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(name, sizes):
+    with use_ops("native"), pytest.raises(ValueError, match="takes"):
+        OPS[name][0](*tensors(sizes))
+
+
+@needs_native
+@pytest.mark.parametrize("rule", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
+def test_an_update_that_does_not_fit_its_table_is_refused(rule):
+    table, groups, grads = torch.zeros(6, 2), group_rows(torch.tensor([1, 5, 1]), 6), torch.ones(3, 2)
+    shapes = {"sgd": [], "adagrad": [(6, 2)], "rowwise_adagrad": [(6,)], "adam": [(6, 2), (6, 2)]}[rule]
+    states, how = [torch.zeros(s) for s in shapes], RowRule(name=rule, rate=0.1)
+    with use_ops("native"):
+        with pytest.raises(IndexError, match="0 to 4, found 1 to 5"):
+            update_rows_(table[:5], [s[:5] for s in states], groups, grads, how)
+        with pytest.raises(ConfigError, match="a gradient"):
+            update_rows_(table, states, groups, grads[:2], how)
+        with pytest.raises(ConfigError, match="a gradient"):
+            squares_of_rows(table, groups, torch.ones(3, 1), 0.0)
+        with pytest.raises(ConfigError, match=f"for {rule}, found"):
+            update_rows_(table, [*states[1:], torch.zeros(6, 3)], groups, grads, how)
+        assert not table.any()
+        before = table._version
+        update_rows_(table, states, groups, grads, how)
+    assert table._version > before  # so that a backward pass that saved it finds out
+
+
+@needs_native
+def test_ids_that_changed_under_a_graph_are_refused():
+    """NumPy writes past PyTorch's count of versions."""
+    ids = IDS.int().numpy().copy()
+    table, first = tensors(OPS["fm"][1])
+    with use_ops("native"):
+        logit = fm_logit(table, first, torch.from_numpy(ids))
+        ids[1, 1] = 77
+        with pytest.raises(IndexError, match="0 to 5, found 77 at position 3"):
+            logit.sum().backward()
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
+def test_a_share_beyond_what_dropout_takes_is_refused(p):
+    with pytest.raises(ConfigError, match=r"in \[0, 1\), found"):
+        keep_threshold(p)
+
+
+@pytest.mark.parametrize("mode", ["plain", pytest.param("native", marks=needs_native)])
+def test_dropout_refuses_a_negative_share(mode):
+    with use_ops(mode), pytest.raises(ConfigError, match=r"found -0\.1"):
+        dropout(torch.ones(2, 2), -0.1, True)
