@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import known_settings, table, valid_table
 from benchmarks.log import Log
@@ -37,6 +39,7 @@ def trained(options: dict[str, Any]) -> Timed:
     log = Log.open(options["log"])
     train, held = table(log), valid_table(log)
     settings = known_settings({"epochs": options["epochs"], "patience": options["epochs"] + 1, **options["training"]})
+    torch.set_num_threads(options.get("threads", torch.get_num_threads()))
     model = model_from_dict(options["model"])
 
     def turn() -> dict[str, float]:

@@ -25,6 +25,7 @@ from fieldwise.models.checks import (
     check_sizes,
 )
 from fieldwise.models.variants import choices
+from fieldwise.ops.faces import face_of
 
 __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
@@ -263,7 +264,8 @@ class AutoIntNetwork(nn.Module):
         order = [*context.side.positions, *candidates.side.positions]
         weight = self.head.weight.view(1, len(order), -1)[:, order].flatten(1)
         logits = []
-        for block in torch.split(y_NID, CANDIDATES_AT_ONCE):
+        native = face_of(y_NID) == "native"  # its op keeps to the cache by itself
+        for block in torch.split(y_NID, max(1, len(y_NID)) if native else CANDIDATES_AT_ONCE):
             y_NFA = first.forward_candidates(y_CD, block)
             for layer in later:
                 y_NFA = layer(y_NFA)
