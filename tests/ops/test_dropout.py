@@ -52,6 +52,13 @@ def test_native_drops_what_plain_drops(shape, dtype):
 
 
 @needs_native
+def test_threads_change_no_bit(same_on_all_threads):
+    x = torch.randn(4100, 257)
+    found = same_on_all_threads(lambda: [torch.ops.fieldwise.dropout(x, torch.tensor([9]), 0.3)])
+    assert torch.equal(found[0], dropout_plain(x, torch.tensor([9]), 0.3))
+
+
+@needs_native
 def test_input_that_is_not_contiguous_and_nan():
     x = torch.randn(9, 4).t()
     seed = torch.tensor([7])

@@ -112,17 +112,14 @@ def test_rows_that_do_not_pair_are_refused():
 
 
 @needs_native
-def test_threads_change_no_bit():
+def test_threads_change_no_bit(same_on_all_threads):
     user, item = pair(301, 9, 5, 7, dtype=torch.float32)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            score = max_sim(user, item)
-            found.append((score, *torch.autograd.grad(score.sum(), (user, item))))
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+    def work():
+        score = max_sim(user, item)
+        return score, *torch.autograd.grad(score.sum(), (user, item))
+
+    same_on_all_threads(work)
 
 
 @needs_native

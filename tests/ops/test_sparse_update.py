@@ -174,29 +174,25 @@ def test_gradients_that_are_not_contiguous():
 
 
 @native_alone
-def test_equal_ids_are_summed_in_their_order_whatever_the_number_of_threads():
+def test_equal_ids_are_summed_in_their_order_whatever_the_number_of_threads(same_on_all_threads):
     """2^24 + 1 + 1 - 2^24 is 0, 1 or 2 in float32, by the order."""
-    grads = torch.tensor([2.0**24, 1.0, 1.0, -(2.0**24)]).repeat(3000)[:, None].repeat(1, 3)
-    ids = torch.arange(3000).repeat_interleave(4)
-    table, many = torch.zeros(3000, 3), torch.zeros(3000, 3)
-    before = torch.get_num_threads()
-    found = []
-    for threads in (1, 2, 5):
-        torch.set_num_threads(threads)
-        try:
-            moved = table.clone()
-            update_rows_(moved, (), group_rows(ids, 3000), grads, RowRule(name="sgd", rate=1.0))
-            w = many.clone().requires_grad_()
-            gather_rows(w, ids).backward(grads)
-            norm = squares_of_rows(table, group_rows(ids, 3000), torch.randn(12000, 3, generator=rng(1)), 0.5)
-            found.append((moved, w.grad, norm))
-        finally:
-            torch.set_num_threads(before)
-    for moved, grad, norm in found:
-        with use_ops("auto"):
-            assert torch.equal(moved, torch.zeros_like(moved))  # 2^24, 2^24, 2^24, 0
-        assert torch.equal(grad, torch.zeros_like(grad))
-        assert norm == found[0][2]
+    rows = 90_000
+    grads = torch.tensor([2.0**24, 1.0, 1.0, -(2.0**24)]).repeat(rows)[:, None].repeat(1, 3)
+    ids = torch.arange(rows).repeat_interleave(4)
+    noise = torch.randn(4 * rows, 3, generator=rng(1))
+
+    def work():
+        table, read = torch.zeros(rows, 3), torch.zeros(rows, 3, requires_grad=True)
+        groups = group_rows(ids, rows)
+        update_rows_(table, (), groups, grads, RowRule(name="sgd", rate=1.0))
+        gathered = gather_rows(read, ids)
+        gathered.backward(grads)
+        norm = squares_of_rows(table, groups, noise, 0.5)
+        return table, gathered, read.grad, torch.tensor(norm, dtype=torch.float64)
+
+    table, _, into_read, _ = same_on_all_threads(work)
+    assert torch.equal(table, torch.zeros_like(table))  # 2^24, 2^24, 2^24, 0
+    assert torch.equal(into_read, torch.zeros_like(table))
 
 
 def rng(seed):

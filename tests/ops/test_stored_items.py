@@ -77,18 +77,10 @@ def test_both_faces_have_the_same_integers_at_their_extremes():
 
 
 @pytest.mark.skipif(not NATIVE.ready, reason="no native library")
-def test_threads_change_no_bit():
+def test_threads_change_no_bit(same_on_all_threads):
     user, item = heads(96, 32), heads(333, 32, 32, seed=1)
-    before = torch.get_num_threads()
-    try:
-        for storage in STORAGES:
-            stored, found = StoredItems.of(item, storage), []
-            for threads in (1, 2):
-                torch.set_num_threads(threads)
-                found.append(stored.scores(user))
-            assert torch.equal(*found)
-    finally:
-        torch.set_num_threads(before)
+    stored = [StoredItems.of(item, storage) for storage in STORAGES]
+    same_on_all_threads(lambda: [items.scores(user) for items in stored])
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from fieldwise.layers.mlp import linear
 from fieldwise.ops import field_attention
 from fieldwise.ops.candidates import field_attention_candidates
-from fieldwise.ops.faces import face_of
 from fieldwise.ops.interacting import Norm, finish_interacting, interacting
 from fieldwise.ops.interacting import Residual as OpResidual
 
@@ -102,12 +101,9 @@ class InteractingLayer(nn.Module):
     def forward_candidates(self, x_CD: Tensor, x_NID: Tensor) -> Tensor:
         """The new vectors [N, C + I, A] of a context's fields [C, D] and, after them, of its candidates' [N, I, D].
 
-        In plain PyTorch the context's projections, and the scores of its fields among themselves, are computed once.
-        The native op computes the whole rows, which takes it a fraction of that time. For a layer in evaluation mode.
+        The context's projections, and the scores of its fields among themselves, are computed once, in plain PyTorch.
+        For a layer in evaluation mode.
         """
-        if face_of(x_CD, x_NID) == "native":
-            y_NFA: Tensor = self(torch.cat([x_CD.expand(x_NID.shape[0], -1, -1), x_NID], 1))
-            return y_NFA
         q_CA, k_CA, v_CA, *residual_CA = self._project(x_CD)
         q_NIA, k_NIA, v_NIA, *residual_NIA = self._project(x_NID)
         y_NCA, y_NIA = field_attention_candidates(

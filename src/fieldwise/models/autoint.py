@@ -252,7 +252,10 @@ class AutoIntNetwork(nn.Module):
         return logit_B
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
-        """Logits [N]; the context's share of the first layer, and of the MLP's first layer, is computed once."""
+        """Logits [N]; the context's share of the MLP's first layer, and in plain PyTorch of the first layer, once.
+
+        The native op computes the first layer of whole rows in a fraction of the time that sharing it in PyTorch takes.
+        """
         x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
         y_CD, y_NID = x_CD, x_NID
         if self.field_vectors is not None:
@@ -264,9 +267,12 @@ class AutoIntNetwork(nn.Module):
         order = [*context.side.positions, *candidates.side.positions]
         weight = self.head.weight.view(1, len(order), -1)[:, order].flatten(1)
         logits = []
-        native = face_of(y_NID) == "native"  # its op keeps to the cache by itself
+        native = face_of(y_CD, y_NID) == "native"
         for block in torch.split(y_NID, max(1, len(y_NID)) if native else CANDIDATES_AT_ONCE):
-            y_NFA = first.forward_candidates(y_CD, block)
+            if native:
+                y_NFA = first(torch.cat([y_CD.expand(len(block), -1, -1), block], 1))
+            else:
+                y_NFA = first.forward_candidates(y_CD, block)
             for layer in later:
                 y_NFA = layer(y_NFA)
             logits.append(F.linear(y_NFA.flatten(1), weight, self.head.bias).squeeze(1))

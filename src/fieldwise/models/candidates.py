@@ -126,7 +126,8 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
 
     The context's share of the work is done once for every 2,048 candidates where `shares_context` says so: by LR, FM,
     AFM, DeepFM, AutoInt and AutoInt+ whatever the split, by the two-tower models where the context gives all user and
-    context fields. Other networks score the full rows; then only encoding the context once is gained.
+    context fields. Other networks score the full rows; then only encoding the context once is gained. So do the
+    attention layers of AutoInt and AutoInt+ where their native op is at hand, which is faster than sharing them.
 
     Sums are added in another order than in full rows, so that scores differ by rounding. The network is in evaluation
     mode meanwhile and left in its former mode, as in `score_batches`; there is no gradient.
@@ -167,7 +168,7 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
 
 
 def shares_context(network: nn.Module, split: Split) -> bool:
-    """Whether `score_candidates` does the context's share of this network's work once, or scores full rows.
+    """Whether `score_candidates` does some of the context's share of this network's work once, or scores full rows.
 
     >>> from fieldwise.models import FFM, FM
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])

@@ -4,18 +4,16 @@ Letters: B batch, F fields, R rows of the table, D embedding size.
 """
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autocast, register_autograd, register_fake
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.faces import face_of, float32_under_autocast
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import OPERATORS, define, implement, refuse_derivative
+from fieldwise.ops.operators import define, implement_with_gradient, save_with_second_output
 from fieldwise.ops.pairs import fm_second_order
 
 __all__ = ["fm_logit", "fm_logit_plain"]
@@ -117,12 +115,6 @@ def _fake_backward(table: Tensor, first: Tensor, *_: Tensor) -> tuple[Tensor, Te
     return table.new_empty(table.shape), first.new_empty(first.shape)
 
 
-def _set_up(ctx: Any, inputs: Sequence[Tensor], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs, output[1])
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-
-
 def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return None, None, None
@@ -130,10 +122,12 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
     return into_table, into_first, None
 
 
-implement("fm_logit", _forward)
-implement("fm_logit_backward", _backward)
-register_fake("fieldwise::fm_logit", _fake, lib=OPERATORS)
-register_fake("fieldwise::fm_logit_backward", _fake_backward, lib=OPERATORS)
-register_autograd("fieldwise::fm_logit", _differentiate, setup_context=_set_up, lib=OPERATORS)
-refuse_derivative("fm_logit_backward")
-register_autocast("fieldwise::fm_logit", "cpu", torch.float32, lib=OPERATORS)
+implement_with_gradient(
+    "fm_logit",
+    forward=_forward,
+    backward=_backward,
+    fake=_fake,
+    fake_backward=_fake_backward,
+    save=save_with_second_output,
+    differentiate=_differentiate,
+)

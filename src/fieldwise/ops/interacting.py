@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.library import register_autocast, register_autograd, register_fake
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
@@ -19,7 +18,7 @@ from fieldwise.ops.faces import face_of, float32_under_autocast
 from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.keep import draw_seeds, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import OPERATORS, define, implement, refuse_derivative
+from fieldwise.ops.operators import define, implement_with_gradient
 
 __all__ = ["Norm", "Residual", "finish_interacting", "interacting", "interacting_plain"]
 
@@ -266,10 +265,12 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return *found, *(None,) * 9
 
 
-implement("interacting", _forward)
-implement("interacting_backward", _backward)
-register_fake("fieldwise::interacting", _fake, lib=OPERATORS)
-register_fake("fieldwise::interacting_backward", _fake_backward, lib=OPERATORS)
-register_autograd("fieldwise::interacting", _differentiate, setup_context=_set_up, lib=OPERATORS)
-refuse_derivative("interacting_backward")
-register_autocast("fieldwise::interacting", "cpu", torch.float32, lib=OPERATORS)
+implement_with_gradient(
+    "interacting",
+    forward=_forward,
+    backward=_backward,
+    fake=_fake,
+    fake_backward=_fake_backward,
+    save=_set_up,
+    differentiate=_differentiate,
+)

@@ -4,16 +4,14 @@ Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 it
 """
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autocast, register_autograd, register_fake
 
 from fieldwise.ops.faces import face_of, float32_under_autocast
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import OPERATORS, define, implement, refuse_derivative
+from fieldwise.ops.operators import define, implement_with_gradient, save_with_second_output
 
 __all__ = ["max_sim", "max_sim_plain"]
 
@@ -99,12 +97,6 @@ def _fake_backward(user: Tensor, item: Tensor, *_: Tensor) -> tuple[Tensor, Tens
     return user.new_empty(user.shape), item.new_empty(item.shape)
 
 
-def _set_up(ctx: Any, inputs: Sequence[Tensor], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs, output[1])
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-
-
 def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad is None:
         return None, None
@@ -112,10 +104,12 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
     return grads
 
 
-implement("max_sim", _forward)
-implement("max_sim_backward", _backward)
-register_fake("fieldwise::max_sim", _outputs, lib=OPERATORS)
-register_fake("fieldwise::max_sim_backward", _fake_backward, lib=OPERATORS)
-register_autograd("fieldwise::max_sim", _differentiate, setup_context=_set_up, lib=OPERATORS)
-refuse_derivative("max_sim_backward")
-register_autocast("fieldwise::max_sim", "cpu", torch.float32, lib=OPERATORS)
+implement_with_gradient(
+    "max_sim",
+    forward=_forward,
+    backward=_backward,
+    fake=_outputs,
+    fake_backward=_fake_backward,
+    save=save_with_second_output,
+    differentiate=_differentiate,
+)

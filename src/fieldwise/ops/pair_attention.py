@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_autocast, register_autograd, register_fake
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.faces import face_of, float32_under_autocast
 from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import OPERATORS, define, implement, refuse_derivative
+from fieldwise.ops.operators import define, implement_with_gradient
 from fieldwise.ops.pairs import pair_products
 
 __all__ = ["pair_attention_pool", "pair_attention_pool_plain"]
@@ -196,10 +195,12 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
     return gx, None, None, gW, gb, gh, None, None, None
 
 
-implement("pair_attention_pool", _forward)
-implement("pair_attention_pool_backward", _backward)
-register_fake("fieldwise::pair_attention_pool", _fake, lib=OPERATORS)
-register_fake("fieldwise::pair_attention_pool_backward", _fake_backward, lib=OPERATORS)
-register_autograd("fieldwise::pair_attention_pool", _differentiate, setup_context=_set_up, lib=OPERATORS)
-refuse_derivative("pair_attention_pool_backward")
-register_autocast("fieldwise::pair_attention_pool", "cpu", torch.float32, lib=OPERATORS)
+implement_with_gradient(
+    "pair_attention_pool",
+    forward=_forward,
+    backward=_backward,
+    fake=_fake,
+    fake_backward=_fake_backward,
+    save=_set_up,
+    differentiate=_differentiate,
+)
