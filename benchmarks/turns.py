@@ -1,6 +1,7 @@
 """The harness's side of a case: one process a contender, and turns within one run.
 
-One works while the others sleep: they wait in a read, and idle threads must not spin (`OMP_WAIT_POLICY=PASSIVE`).
+One works while the others sleep in a read. How a library's idle threads wait is its own default: OpenMP's spin for
+about a millisecond and then sleep, so that a turn disturbs no other.
 """
 
 import json
@@ -19,6 +20,7 @@ __all__ = ["Outcome", "peers_python", "take_turns"]
 
 ROOT = Path(__file__).parents[1]
 PEERS = "FIELDWISE_PEERS"
+WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # not passed on: each library waits as it is made to
 NO_PEERS = f"no environment of peers: run `sh benchmarks/peers/setup` (or name its folder in {PEERS})"
 
 
@@ -49,18 +51,13 @@ class Worker:
             "RAYON_NUM_THREADS",
             "POLARS_MAX_THREADS",
         )
-        own = {
-            **dict.fromkeys(names, count),
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "KMP_BLOCKTIME": "0",
-            "PYTHONPATH": str(ROOT),
-            "PYTHONUNBUFFERED": "1",
-        }
+        own = {**dict.fromkeys(names, count), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        others = {name: value for name, value in os.environ.items() if name not in WAITS}
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed in close)
         self.process = subprocess.Popen(
             [str(python), "-m", "benchmarks.worker"],
             cwd=ROOT,
-            env={**os.environ, **own},
+            env={**others, **own},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

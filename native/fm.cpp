@@ -55,6 +55,14 @@ void forward_row(const Machine<T>& c, Size b, T* logits, T* sums) {
     logits[b] = linear + T(0.5) * (twice + sum_lanes<T>(wide));
 }
 
+// The first of positions [begin, end) whose id is no row, or -1.
+template <class T>
+Size no_row(const Machine<T>& c, Size begin, Size end) {
+    for (Size n = begin; n < end; ++n)
+        if (uint64_t(Size(c.ids[n])) >= uint64_t(c.rows)) return n;
+    return -1;
+}
+
 // Logits [B] and, where wanted, the sums of the fields' vectors [B, D]. Returns in `bad` the smallest position of an id
 // that is no row, or -1.
 template <class T>
@@ -63,13 +71,9 @@ int forward(const Machine<T>& c, int threads, T* logits, T* sums, Size* bad) {
     const Size slices = c.batch < SLICES ? (c.batch > 0) : SLICES;
     Size first_bad[SLICES];
     auto body = [&](Size k) {
-        first_bad[k] = -1;
         const Size begin = c.batch * k / slices, end = c.batch * (k + 1) / slices;
-        for (Size n = begin * c.fields; n < end * c.fields; ++n)
-            if (uint64_t(Size(c.ids[n])) >= uint64_t(c.rows)) {
-                first_bad[k] = n;
-                return;
-            }
+        first_bad[k] = no_row(c, begin * c.fields, end * c.fields);
+        if (first_bad[k] >= 0) return;
         for (Size b = begin; b < end; ++b) forward_row<T>(c, b, logits, sums);
     };
     parallel(slices, threads, body);
@@ -85,9 +89,11 @@ FW_INLINE void add_columns(T* to, const T* x, const T* sum, T g) {
     store<T, V>(to, loaded<T, V>(to) + g * (loaded<T, V>(sum) - loaded<T, V>(x)));
 }
 
-// Adds to gradients of the tables [R, D] and [R].
+// Adds to gradients of the tables [R, D] and [R]; `bad` as in the forward pass, since ids in shared memory may change.
 template <class T>
-int backward(const Machine<T>& c, int threads, const T* sums, const T* grad, T* into_table, T* into_first) {
+int backward(const Machine<T>& c, int threads, const T* sums, const T* grad, T* into_table, T* into_first, Size* bad) {
+    *bad = no_row(c, 0, c.batch * c.fields);
+    if (*bad >= 0) return 0;
     const uint64_t owners = uint64_t(worth(threads, c.batch * c.fields * c.dim));
     auto body = [&](Size k) {
         for (Size b = 0; b < c.batch; ++b) {
@@ -124,8 +130,8 @@ Machine<T> described(const Size* sizes, const T* table, const T* first, const in
     }                                                                                                                 \
     FW_EXPORT int FW_NAME(fw_fm_backward_##T)(int threads, const Size* sizes, const T* table, const T* first,         \
                                               const int32_t* ids, const T* sums, const T* grad, T* into_table,        \
-                                              T* into_first) {                                                        \
-        return backward<T>(described<T>(sizes, table, first, ids), threads, sums, grad, into_table, into_first);      \
+                                              T* into_first, Size* bad) {                                             \
+        return backward<T>(described<T>(sizes, table, first, ids), threads, sums, grad, into_table, into_first, bad); \
     }
 
 FW_FM(float)

@@ -11,7 +11,7 @@ extern "C" __attribute__((visibility("default"))) void fw_use_openmp(void* gomp_
 }
 
 // Raised with every change of an exported function: fieldwise.ops.native refuses a library of another number.
-extern "C" __attribute__((visibility("default"))) int fw_version() { return 1; }
+extern "C" __attribute__((visibility("default"))) int fw_version() { return 2; }
 
 extern "C" __attribute__((visibility("default"))) int fw_isa() {
 #if defined(__x86_64__)

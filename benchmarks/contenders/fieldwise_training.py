@@ -1,5 +1,6 @@
 """fieldwise's own training loop."""
 
+from itertools import count
 from typing import Any
 
 import torch
@@ -35,16 +36,18 @@ def epoch(options: dict[str, Any]) -> Timed:
 
 
 def trained(options: dict[str, Any]) -> Timed:
-    """A turn trains anew for some epochs, its seconds those of an epoch's steps, and scores the validation rows."""
+    """A turn trains anew by a seed of its own: the seconds of an epoch's steps, and the validation rows' AUC."""
     log = Log.open(options["log"])
     train, held = table(log), valid_table(log)
     settings = known_settings({"epochs": options["epochs"], "patience": options["epochs"] + 1, **options["training"]})
     torch.set_num_threads(options.get("threads", torch.get_num_threads()))
     model = model_from_dict(options["model"])
+    seeds = count()
 
     def turn() -> dict[str, float]:
-        network = build_network(model, train.layout, 0)
-        result = fit(network, train, held, settings=settings, objective=Objective(), seed=0)
+        seed = next(seeds)
+        network = build_network(model, train.layout, seed)
+        result = fit(network, train, held, settings=settings, objective=Objective(), seed=seed)
         assert result.seconds_per_epoch is not None
         return {"seconds": result.seconds_per_epoch, "auc": result.history[-1].metrics["auc"]}
 

@@ -1,6 +1,7 @@
 """modern-fm 1.1: a factorization machine in Rust under a scikit-learn face."""
 
 import time
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,19 @@ def one_hot(log: Log, ids: np.ndarray) -> csr_matrix:
     return csr_matrix((np.ones(rows * fields), columns, np.arange(0, rows * fields + 1, fields)), shape=shape)
 
 
-def fitted(log: Log, options: dict[str, Any]) -> FMClassifier:
-    model = FMClassifier(max_iter=options["epochs"], n_jobs=options["threads"], random_state=0, **options["settings"])
-    return model.fit(one_hot(log, log.ids), log.y.astype(np.int64))
+def made(options: dict[str, Any], seed: int) -> FMClassifier:
+    settings = options["settings"]
+    return FMClassifier(max_iter=options["epochs"], n_jobs=options["threads"], random_state=seed, **settings)
 
 
 def epoch(options: dict[str, Any]) -> Timed:
-    """A turn trains anew for some epochs, and scores the validation rows outside the time."""
+    """A turn trains anew by a seed of its own, and scores the validation rows outside the time."""
     log = Log.open(options["log"])
     x, y, held = one_hot(log, log.ids), log.y.astype(np.int64), one_hot(log, log.valid_ids)
+    seeds = count()
 
     def turn() -> dict[str, float]:
-        model = FMClassifier(
-            max_iter=options["epochs"], n_jobs=options["threads"], random_state=0, **options["settings"]
-        )
+        model = made(options, next(seeds))
         began = time.perf_counter()
         model.fit(x, y)
         seconds = (time.perf_counter() - began) / options["epochs"]
@@ -45,7 +45,8 @@ def epoch(options: dict[str, Any]) -> Timed:
 def scoring(options: dict[str, Any]) -> Timed:
     """Probabilities of the training rows, which lie ready as a sparse matrix."""
     log = Log.open(options["log"])
-    model = fitted(log.first(20_000), {**options, "epochs": 1})
+    few = log.first(20_000)
+    model = made({**options, "epochs": 1}, 0).fit(one_hot(few, few.ids), few.y.astype(np.int64))
     x = one_hot(log, log.ids)
 
     def turn() -> dict[str, float]:

@@ -1,10 +1,11 @@
 """What training two towers adds to the loss of their scores.
 
-Letters: B batch, E size of a representation, C categories, V = E * E.
+Letters: B batch, P positive rows of it, E size of a representation, C categories, V = E * E.
 """
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fieldwise.models.twotower import unit_vectors
 
@@ -31,11 +32,11 @@ def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, tempe
     >>> round(float(contrastive_loss(same, same, torch.tensor([1.0, 0.0]), temperature=1.0)), 4)
     0.3133
     """
-    positive_B = (label_B > 0).to(user_BE.dtype)
-    # The temperature divides the smaller operand: the product has B * B entries.
-    scores_BB = (unit_vectors(user_BE) / temperature) @ unit_vectors(item_BE).t()
-    loss_B = scores_BB.logsumexp(1) - scores_BB.diagonal()
-    return (loss_B * positive_B).sum() / positive_B.sum().clamp(min=1)
+    # The scores of positive rows alone: they have P * B entries, and rows without a loss cost nothing.
+    positive_P = (label_B > 0).nonzero().squeeze(1)
+    user_PE = unit_vectors(user_BE.index_select(0, positive_P)) / temperature
+    scores_PB = user_PE @ unit_vectors(item_BE).t()
+    return F.cross_entropy(scores_PB, positive_P, reduction="sum") / max(positive_P.shape[0], 1)
 
 
 def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tensor:

@@ -70,8 +70,7 @@ def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]
     if table.dim() != 2 or first.shape != (table.shape[0], 1) or ids.dim() != 2:
         found = f"{list(table.shape)}, {list(first.shape)} and {list(ids.shape)}"
         raise ConfigError(f"fm_logit takes a table [R, D], first-order weights [R, 1] and ids [B, F], found {found}")
-    narrow = _narrow(ids, table.shape[0], checked=ids.dtype == torch.int32)  # then the kernel checks
-    operands = [t.contiguous() for t in (table, first, narrow)]
+    operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]))]
     logits, sums = table.new_empty(ids.shape[0]), table.new_empty(ids.shape[0], table.shape[1])
     bad = ctypes.c_int64()
     outputs = pointer(logits), pointer(sums), ctypes.byref(bad)
@@ -82,17 +81,20 @@ def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    narrow = _narrow(ids, table.shape[0], checked=False)  # ids in shared memory may have changed
-    operands = [t.contiguous() for t in (table, first, narrow, sums, grad)]
+    operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]), sums, grad)]
     grads = torch.zeros_like(operands[0]), torch.zeros_like(operands[1])
+    bad = ctypes.c_int64()
+    outputs = *map(pointer, grads), ctypes.byref(bad)
     name = f"fw_fm_backward_{type_name(table, first, sums, grad)}"
-    NATIVE.call(name, _sizes(table, ids), *map(pointer, (*operands, *grads)))
+    NATIVE.call(name, _sizes(table, ids), *map(pointer, operands), *outputs)
+    if bad.value >= 0:  # ids in shared memory may have changed since
+        raise _no_row(ids, table.shape[0])
     return grads
 
 
-def _narrow(ids: Tensor, rows: int, *, checked: bool) -> Tensor:
-    """The ids as int32; unless they are checked elsewhere, what is no row is refused."""
-    if not checked and ids.numel() and not -1 < int(ids.min()) <= int(ids.max()) < rows:
+def _narrow(ids: Tensor, rows: int) -> Tensor:
+    """int32, whose range the kernels check; of int64 it is checked here, lest an id wrap around into the range."""
+    if ids.dtype != torch.int32 and ids.numel() and not -1 < int(ids.min()) <= int(ids.max()) < rows:
         raise _no_row(ids, rows)
     return ids.int()
 
