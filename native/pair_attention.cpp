@@ -19,6 +19,12 @@ struct Pairs {
     const int64_t *left, *right; // [P]
     const T *W, *b, *h;          // [A, D], [A], [A]
     Keep pair_keep, weight_keep; // of products (element p * D + d of a row) and of weights (element p)
+    // Forward alone: the first `shared` fields are the same in every row and stand in `context`, not in x. The pairs
+    // inside them are pooled already: the softmax starts from `start` [2 + D], its maximum, its sum and its mean.
+    Size shared = 0;
+    const T *context = nullptr, *start = nullptr;
+
+    Size own() const { return (fields - shared) * dim; }  // numbers of a row of x
 
     Size padded() const { return up(attention, ROWS); }
     Size blocks() const { return (batch + lanes<T>() - 1) / lanes<T>(); }
@@ -85,15 +91,15 @@ FW_INLINE void scores(Vec<T> (&e)[TILE], Vec<T>* hidden, const Pairs<T>& c, cons
 }
 
 template <class T>
-void forward_block(const Pairs<T>& c, const Weights<T>& w, Size block, Vec<T>* scratch, T* pooled, T* stats) {
+void forward_block(const Pairs<T>& c, const Weights<T>& w, Size block, Vec<T>* X, T* pooled, T* stats) {
     const Size L = lanes<T>(), first = block * L, count = least(L, c.batch - first);
-    Vec<T>*X = scratch, *Q = X + c.fields * c.dim, *U = Q + c.dim * TILE;
+    Vec<T>*Q = X + c.fields * c.dim, *U = Q + c.dim * TILE;
     uint32_t pair_keys[FW_BYTES / 4], weight_keys[FW_BYTES / 4];
     c.pair_keep.template keys_of<T>(pair_keys, first);
     c.weight_keep.template keys_of<T>(weight_keys, first);
-    to_lanes<T>(X, c.x + first * c.fields * c.dim, c.fields * c.dim, count);
-    for (Size d = 0; d < c.dim; ++d) U[d] = all<T>(0);
-    Vec<T> m = all<T>(T(LOWEST)), s = all<T>(0);
+    to_lanes<T>(X + c.shared * c.dim, c.x + first * c.own(), c.own(), count);
+    Vec<T> m = all<T>(c.start ? c.start[0] : T(LOWEST)), s = all<T>(c.start ? c.start[1] : T(0));
+    for (Size d = 0; d < c.dim; ++d) U[d] = all<T>(c.start ? c.start[1] * c.start[2 + d] : T(0));
     for (Size p = 0; p < c.pairs; p += TILE) {
         products<T>(Q, nullptr, c, X, pair_keys, p);
         Vec<T> e[TILE];
@@ -126,7 +132,7 @@ void forward_block(const Pairs<T>& c, const Weights<T>& w, Size block, Vec<T>* s
     for (Size d = 0; d < c.dim; ++d) U[d] *= share;
     from_lanes<T>(pooled + first * c.dim, U, c.dim, count);
     const Vec<T> kept[2] = {m, share};
-    from_lanes<T>(stats + first * 2, kept, 2, count);
+    if (stats) from_lanes<T>(stats + first * 2, kept, 2, count);
 }
 
 template <class T>
@@ -142,9 +148,10 @@ int forward(const Pairs<T>& c, int threads, T* pooled, T* stats) {
             return;
         }
         const Weights<T> w(c, memory.begin());
-        Vec<T>* scratch = (Vec<T>*)((char*)memory.begin() + shared);
+        Vec<T>* X = (Vec<T>*)((char*)memory.begin() + shared);
+        for (Size n = 0; n < c.shared * c.dim; ++n) X[n] = all<T>(c.context[n]);
         for (Size block = blocks * k / slices; block < blocks * (k + 1) / slices; ++block)
-            forward_block<T>(c, w, block, scratch, pooled, stats);
+            forward_block<T>(c, w, block, X, pooled, stats);
     };
     parallel(slices, threads, body);
     return failed;
@@ -361,12 +368,20 @@ Pairs<T> described(const Size* sizes, const T* x, const int64_t* left, const int
 }  // namespace
 
 // sizes: B, F, D, A, P; seeds, thresholds, factors: of products, of weights. stats [B, 2]: maximum, 1 / sum.
+// Candidates: sizes are B, F, D, A, P and how many of the F fields are the context's.
 #define FW_PAIR_ATTENTION(T)                                                                                          \
     FW_EXPORT int FW_NAME(fw_pair_attention_forward_##T)(                                                             \
         int threads, const Size* sizes, const T* x, const int64_t* left, const int64_t* right, const T* W, const T* b, \
         const T* h, const uint64_t* seeds, const uint32_t* thresholds, const double* factors, T* pooled, T* stats) {  \
         return forward<T>(described<T>(sizes, x, left, right, W, b, h, seeds, thresholds, factors), threads, pooled,  \
                           stats);                                                                                     \
+    }                                                                                                                 \
+    FW_EXPORT int FW_NAME(fw_pair_attention_candidates_##T)(                                                          \
+        int threads, const Size* sizes, const T* context, const T* x, const int64_t* left, const int64_t* right,      \
+        const T* W, const T* b, const T* h, const T* start, T* pooled) {                                              \
+        const Pairs<T> c = {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], x, left, right, W, b, h, {0, 0, 1.0},   \
+                            {0, 0, 1.0}, sizes[5], context, start};                                                   \
+        return forward<T>(c, threads, pooled, (T*)nullptr);                                                           \
     }                                                                                                                 \
     FW_EXPORT int FW_NAME(fw_pair_attention_backward_##T)(                                                            \
         int threads, const Size* sizes, const T* x, const int64_t* left, const int64_t* right, const T* W, const T* b, \

@@ -9,12 +9,15 @@ Letters: N candidates, C context fields, I candidates' fields, D embedding size,
 P = I(I-1)/2 pairs.
 """
 
+import ctypes
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from fieldwise.ops.faces import face_of
+from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.pairs import fm_second_order, pair_indices, pair_products
 
 __all__ = [
@@ -156,20 +159,24 @@ def field_attention_candidates(
     return _joined(context_HNCK), _joined(candidates_HNIK)
 
 
-def _pair_attention_native(x_context_CD: Tensor, x_candidates_NID: Tensor, *attention: Tensor) -> Tensor:
-    """The kernel of `pair_attention_pool` over the pairs that touch a candidate, and the context's entry merged in."""
-    fields = x_context_CD.shape[0]
-    x_NFD = torch.cat([x_context_CD.expand(x_candidates_NID.shape[0], -1, -1), x_candidates_NID], 1)
-    left_P, right_P = pair_indices(x_NFD.shape[1])
-    touching = right_P >= fields  # a pair's second field stands behind its first
-    seeds = torch.zeros(2, dtype=torch.int64)
-    pooled_ND, stats_N2 = torch.ops.fieldwise.pair_attention_pool(
-        x_NFD, left_P[touching], right_P[touching], *attention, seeds, 0.0, 0.0
-    )
-    inside, mean_D = pair_attention_summary(x_context_CD, *attention)
-    outside_N = stats_N2[:, 0] - stats_N2[:, 1].log()  # the kernel keeps the greatest score and 1 / s
-    merged: Tensor = torch.lerp(pooled_ND, mean_D.expand_as(pooled_ND), torch.sigmoid(inside - outside_N).unsqueeze(1))
-    return merged
+def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    """The kernel of `pair_attention_pool` over the pairs that touch a candidate; it starts from the context's entry."""
+    (fields, size), (rows, own, _) = context.shape, x.shape
+    inside, mean_D = pair_attention_summary(context, W, b, h)
+    entry = torch.cat([inside.view(1), inside.new_ones(1), mean_D])
+    operands = [t.contiguous() for t in (context, x, *_touching(fields, own), W, b, h, entry)]
+    pooled_ND = x.new_empty(rows, size)
+    sizes = (ctypes.c_int64 * 6)(rows, fields + own, size, W.shape[0], operands[2].shape[0], fields)
+    name = f"fw_pair_attention_candidates_{type_name(context, x, W, b, h)}"
+    NATIVE.call(name, sizes, *map(pointer, operands), pointer(pooled_ND))
+    return pooled_ND
+
+
+@lru_cache(maxsize=64)
+def _touching(context: int, own: int) -> tuple[Tensor, Tensor]:
+    """The pairs with a candidate's field, which stand behind the context's: a pair's second field is one of them."""
+    left_P, right_P = pair_indices(context + own)
+    return left_P[right_P >= context], right_P[right_P >= context]
 
 
 def _pairs(fields: int, device: torch.device) -> tuple[Tensor, Tensor]:
