@@ -38,7 +38,6 @@ bench: venv ## speed of the hot paths on this machine, a look of some minutes (r
 
 bench-all: venv ## all benchmarks at full size into benchmarks/results.json, and docs/performance.md (about an hour)
 	@test -x "$${FIELDWISE_PEERS:-build/peers}/bin/python" || sh benchmarks/peers/setup
-	@$(PYTHON) -m pip install -qq --disable-pip-version-check matplotlib
 	@$(PYTHON) -m benchmarks run all
 	@$(PYTHON) -m benchmarks write
 

@@ -1,4 +1,4 @@
-"""Plots of cost against size, as small SVG files; Matplotlib is the extra `bench`."""
+"""Plots of cost against size, as small SVG files; Matplotlib is the extra `plots`."""
 
 import io
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def write_plots(results: Mapping[str, Any], folder: Path) -> list[Path]:
     try:
         import matplotlib as mpl
     except ModuleNotFoundError:
-        raise SystemExit("plots need Matplotlib: pip install 'fieldwise[bench]'") from None
+        raise SystemExit("plots need Matplotlib: pip install 'fieldwise[plots]'") from None
     mpl.use("svg")
     # Text as text and fixed ids: small files that change only where the numbers do.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fieldwise", "font.size": 9})

@@ -2,9 +2,6 @@
 
 import datetime
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +9,12 @@ from typing import Any
 from benchmarks.case import Case, Settings, Target
 from benchmarks.summary import ratio, summarize
 from benchmarks.turns import Outcome
+from fieldwise.experiments.environment import commit, machine
 from fieldwise.files import write_atomically
 
 __all__ = ["FORMAT", "judge", "load", "merge", "record"]
 
 FORMAT = 1
-ROOT = Path(__file__).parents[1]
 
 
 def record(
@@ -88,26 +85,3 @@ def merge(path: Path, name: str, found: dict[str, Any]) -> None:
     results["cases"][name] = found
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(results, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def machine() -> str:
-    """The processor's name and the number of cores, in words."""
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = (line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line)
-        name = next(models, name)
-    return f"{name}, {os.cpu_count()} cores"
-
-
-def commit() -> str:
-    """The commit measured, with `+` where the tree has changes; `unknown` outside a checkout."""
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    try:
-        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

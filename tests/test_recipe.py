@@ -1,3 +1,4 @@
+import dataclasses
 import tomllib
 from pathlib import Path
 
@@ -5,11 +6,11 @@ import pytest
 
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.public import PUBLIC_SETS
-from fieldwise.data.split_settings import RandomSplit, TimeSplit
+from fieldwise.data.split_settings import ColumnSplit, RandomSplit, TimeSplit
 from fieldwise.errors import ConfigError, FieldwiseError, SchemaError
 from fieldwise.models import AFM, FM, MODELS
 from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
-from fieldwise.recipe import RECIPES, Recipe, load_recipe, recipe_names
+from fieldwise.recipe import RECIPES, Recipe, load_recipe, protocol_names, recipe_names
 
 SMALL = """
 seed = 3
@@ -56,7 +57,7 @@ def test_a_recipe_of_the_package_is_whole_and_round_trips(name):
     assert recipe.name == name
     assert recipe.description
     assert Recipe.from_dict(recipe.to_dict(), name) == recipe
-    assert recipe.data.name == name.split("/")[0]
+    assert name.startswith(recipe.data.name)
     assert recipe.data.name == "simulated" or recipe.data.name in PUBLIC_SETS
     columns = {f.column for f in recipe.schema.fields}
     assert not columns & {"true_probability", "split", "user_order"}
@@ -315,3 +316,50 @@ def test_a_schema_may_stand_in_a_file_of_its_own(file):
 def test_a_training_setting_without_its_table_is_hinted_at():
     with pytest.raises(ConfigError, match=r"did you mean 'training\.epochs'\?"):
         load_recipe("simulated/afm", ["epochs=3"])
+
+
+def test_protocols_are_laid_over_a_recipe():
+    assert protocol_names("movielens-1m") == ["leave-last-out", "random", "time"]
+    recipe = load_recipe("movielens-1m/afm", protocol="time")
+    assert (recipe.benchmark, recipe.protocol) == ("MovieLens-1M without ids", "time")
+    assert recipe.split == ColumnSplit(column="split", train=("train",), valid=("val",), test=("test",))
+    assert load_recipe("movielens-1m/afm", protocol="random").to_dict() == load_recipe("movielens-1m/afm").to_dict()
+    clean, paper = (load_recipe("movielens-1m-inttower/dssm", protocol=name) for name in ("clean", "paper"))
+    assert clean.to_dict() == load_recipe("movielens-1m-inttower/dssm").to_dict()
+    assert (clean.mean_labels.source, paper.mean_labels.source) == ("train", "own-part")
+    assert dataclasses.replace(paper, mean_labels=clean.mean_labels, protocol="clean") == clean
+
+
+def test_settings_lie_over_a_protocol():
+    recipe = load_recipe("movielens-1m/afm", ["split.valid_rows=2"], protocol="leave-last-out")
+    assert (recipe.split.valid_rows, recipe.split.order) == (2, "user_order")
+
+
+def test_a_recipe_of_ones_own_takes_the_protocols_of_its_data(tmp_path):
+    (tmp_path / "own.toml").write_text('extends = "movielens-1m/lr"\n')
+    assert load_recipe(tmp_path / "own.toml", protocol="leave-last-out").split.kind == "leave-last-out"
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "sentence"),
+    [
+        (
+            "movielens-1m/afm",
+            "tmie",
+            "has no protocol 'tmie': did you mean 'time'? known: leave-last-out, random, time",
+        ),
+        ("frappe/afm", "time", "has no protocol 'time': the package has none for frappe"),
+    ],
+)
+def test_an_unknown_protocol_is_named(name, protocol, sentence):
+    with pytest.raises(ConfigError) as e:
+        load_recipe(name, protocol=protocol)
+    assert sentence in str(e.value)
+
+
+def test_rows_have_a_seed_of_their_own_where_asked():
+    recipe = load_recipe("simulated/lr", ["seed=3"])
+    assert (recipe.seed, recipe.rows_seed) == (3, 3)
+    assert load_recipe("simulated/lr", ["seed=3", "data_seed=1"]).rows_seed == 1
+    with pytest.raises(ConfigError, match="data_seed must lie between"):
+        load_recipe("simulated/lr", ["data_seed=-1"])

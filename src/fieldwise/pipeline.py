@@ -22,7 +22,7 @@ from fieldwise.data.prepared_files import Inputs, data_key, read_prepared, write
 from fieldwise.data.public import PUBLIC_SETS
 from fieldwise.data.simulated import simulate
 from fieldwise.data.tables import as_table
-from fieldwise.errors import ConfigError
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
@@ -34,7 +34,18 @@ from fieldwise.training.progress import Progress
 from fieldwise.training.train import result_to_plain, train_network
 from fieldwise.warm_start import WarmStart, warm_start
 
-__all__ = ["Run", "load_frame", "prepare_recipe", "rows_digest", "same_rows", "train_recipe"]
+__all__ = [
+    "Fitted",
+    "Run",
+    "data_inputs",
+    "data_settings",
+    "fit_recipe",
+    "load_frame",
+    "prepare_recipe",
+    "rows_digest",
+    "same_rows",
+    "train_recipe",
+]
 
 PROBABILITY = "true_probability"
 
@@ -64,6 +75,7 @@ class Run:
         record = {
             "recipe": self.recipe.name,
             "seed": self.recipe.seed,
+            "data_seed": self.recipe.rows_seed,
             "model": model_to_dict(self.recipe.model),
             "training": to_plain(self.recipe.training),
             "parameters": self.parameters,
@@ -105,7 +117,7 @@ def prepare_recipe(
     """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
 
     Args:
-        recipe: data, schema, split, seed, negatives and history decide; model and training do not.
+        recipe: data, schema, split, seed, negatives, history and mean labels decide; model and training do not.
         data_dir: the folder of public data sets.
         frame: the raw table, where it is read already.
         cache: where the same data by the same settings were prepared before, they are opened, else kept. A given
@@ -118,7 +130,7 @@ def prepare_recipe(
         inputs = Inputs.of(paths)
     except OSError:
         return _prepare(recipe, load_frame(recipe.data, data_dir))  # whose error says what is absent
-    key = data_key(_data_settings(recipe), inputs)
+    key = data_key(data_settings(recipe), inputs)
     found = cache.get(key, read_prepared)
     if found is not None:
         return found
@@ -135,9 +147,10 @@ def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
         frame,
         recipe.schema,
         split=recipe.split,
-        seed=recipe.seed,
+        seed=recipe.rows_seed,
         negatives=recipe.negatives,
         history=recipe.history,
+        mean_labels=recipe.mean_labels,
     )
     # A mapping outlives the name of its file; where a system holds on to mapped files, its own cleaning finds them.
     with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
@@ -147,6 +160,18 @@ def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
             valid=_mapped(prepared.valid, Path(folder) / "valid"),
             test=_mapped(prepared.test, Path(folder) / "test"),
         )
+
+
+def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
+    """The files that a recipe reads, digested.
+
+    Errors:
+        DataError: one cannot be read.
+    """
+    try:
+        return Inputs.of(_data_files(recipe.data, data_dir))
+    except OSError as e:
+        raise DataError(f"recipe {recipe.name}: cannot read {e.filename}: {e.strerror or e}") from None
 
 
 def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
@@ -160,23 +185,35 @@ def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
     return {str(path.relative_to(folder)): path for path in paths if path.is_file()}
 
 
-def _data_settings(recipe: Recipe) -> dict[str, Any]:
-    """The settings that decide what prepared data hold."""
+def data_settings(recipe: Recipe) -> dict[str, Any]:
+    """The settings that decide what prepared data hold, as plain values."""
     data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file"))
-    parts = {"split": recipe.split, "negatives": recipe.negatives, "history": recipe.history}
+    parts = {
+        "split": recipe.split,
+        "negatives": recipe.negatives,
+        "history": recipe.history,
+        "mean_labels": recipe.mean_labels,
+    }
     plain = {name: None if settings is None else to_plain(settings) for name, settings in parts.items()}
-    return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.seed}
+    return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.rows_seed}
 
 
-def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
-    """Train, restore the best weights, evaluate validation and, once, test rows.
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A trained network; the test rows were not looked at."""
+
+    network: nn.Module
+    result: FitResult
+    warm_start: WarmStart | None
+
+
+def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Fitted:
+    """Train on the training rows and restore the weights that were best on the validation rows.
 
     Errors:
         BundleError: the recipe's warm_start is no bundle that can be read. ConfigError: nothing of it fits the model.
+        TrainingError: the loss is not finite.
     """
-    began = time.perf_counter()
-    parts = {"test": prepared.test, "valid": prepared.valid}
-    digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
     labels = recipe.schema.labels
     network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(labels))
     started = _start(network, prepared, recipe)
@@ -189,7 +226,21 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
         seed=recipe.seed,
         progress=progress,
     )
-    objective, by_loss = Objective.of(*labels), recipe.training.monitor == "loss"
+    return Fitted(network=network, result=result, warm_start=started)
+
+
+def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
+    """Train, restore the best weights, evaluate validation and, once, test rows.
+
+    Errors:
+        As `fit_recipe`.
+    """
+    began = time.perf_counter()
+    parts = {"test": prepared.test, "valid": prepared.valid}
+    digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
+    fitted = fit_recipe(recipe, prepared, progress)
+    network, result = fitted.network, fitted.result
+    objective, by_loss = Objective.of(*recipe.schema.labels), recipe.training.monitor == "loss"
     test = evaluate(network, prepared.test.table, objective, prepared.test.group, loss=by_loss)
     run = Run(
         recipe=recipe,
@@ -203,7 +254,7 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
         best_possible=_best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
         counts=prepared.counts,
         seconds=time.perf_counter() - began,
-        warm_start=started,
+        warm_start=fitted.warm_start,
     )
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},

@@ -5,23 +5,41 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.history import HistorySettings
+from fieldwise.data.mean_labels import MeanLabels
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.split_settings import RandomSplit, SplitSettings
 from fieldwise.errors import ConfigError
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import model_from_dict, model_to_dict
 from fieldwise.schema import Schema
+from fieldwise.search_space import Bounds, parse_space
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["DataSettings", "Recipe", "check_seed", "load_recipe", "recipe_names"]
+__all__ = ["DataSettings", "Recipe", "check_seed", "load_recipe", "protocol_names", "recipe_names"]
 
 RECIPES = Path(__file__).parent / "recipes"
 CHOICES = ("kind", "name", "task")
-SECTIONS = ("data", "schema", "split", "negatives", "history", "model", "training", "warm_start", "seed", "description")
+SECTIONS = (
+    "benchmark",
+    "protocol",
+    "data",
+    "schema",
+    "split",
+    "negatives",
+    "history",
+    "mean_labels",
+    "model",
+    "training",
+    "warm_start",
+    "search",
+    "seed",
+    "data_seed",
+    "description",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +80,11 @@ class Recipe:
     Args:
         warm_start: folder of a bundle that the network starts from (`fieldwise.warm_start`), such as a trained FM for
             an AFM. A relative path in a recipe file counts from that file's folder.
-        seed: of split, negatives, initial weights, row order and dropout.
+        search: what `fieldwise tune` may change, by dotted path, over the package's space for the model.
+        benchmark: the name of the task: rows, fields and label. Figures compare only within one benchmark and protocol.
+        protocol: the name of the way its rows are divided and its features made; the package has several for some.
+        seed: of initial weights, row order and dropout; of split and negatives too, where `data_seed` is left out.
+        data_seed: of split and negatives.
     """
 
     name: str
@@ -72,13 +94,24 @@ class Recipe:
     split: SplitSettings = field(default_factory=RandomSplit)
     negatives: NegativeSampling | None = None
     history: HistorySettings | None = None
+    mean_labels: MeanLabels | None = None
     training: TrainingSettings = field(default_factory=TrainingSettings)
     warm_start: str | None = None
     description: str = ""
+    benchmark: str = ""
+    protocol: str = ""
+    search: Mapping[str, Bounds | Literal[False]] = field(default_factory=dict)
     seed: int = 0
+    data_seed: int | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        check_seed(self.rows_seed, "data_seed")
+
+    @property
+    def rows_seed(self) -> int:
+        """The seed that decides which rows are whose."""
+        return self.seed if self.data_seed is None else self.data_seed
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that `from_dict` reads back."""
@@ -97,15 +130,20 @@ class Recipe:
         return cls(
             name=name,
             description=top.description,
+            benchmark=top.benchmark,
+            protocol=top.protocol,
+            search=parse_space(top.search, f"recipe {name}.search"),
             data=top.data,
             schema=Schema.from_dict(top.schema, f"recipe {name}.schema"),
             split=top.split,
             negatives=top.negatives,
             history=top.history,
+            mean_labels=top.mean_labels,
             model=model_from_dict(top.model, f"recipe {name}.model"),
             training=top.training,
             warm_start=top.warm_start,
             seed=top.seed,
+            data_seed=top.data_seed,
         )
 
 
@@ -117,16 +155,21 @@ class _Top:
     split: SplitSettings = field(default_factory=RandomSplit)
     negatives: NegativeSampling | None = None
     history: HistorySettings | None = None
+    mean_labels: MeanLabels | None = None
     training: TrainingSettings = field(default_factory=TrainingSettings)
     warm_start: str | None = None
     description: str = ""
+    benchmark: str = ""
+    protocol: str = ""
+    search: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+    data_seed: int | None = None
 
 
-def check_seed(seed: int) -> None:
+def check_seed(seed: int, what: str = "seed") -> None:
     """A seed must be one that NumPy and PyTorch both take: 0 to 2**32 - 1, or ConfigError."""
     if not 0 <= seed < 2**32:
-        raise ConfigError(f"seed must lie between 0 and {2**32 - 1}, found {seed}")
+        raise ConfigError(f"{what} must lie between 0 and {2**32 - 1}, found {seed}")
 
 
 def recipe_names() -> list[str]:
@@ -135,7 +178,12 @@ def recipe_names() -> list[str]:
     return sorted(f"{f.parent.name}/{f.stem}" for f in files)
 
 
-def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def protocol_names(folder: str) -> list[str]:
+    """Names of the protocols in the package for the recipes of a folder, such as `movielens-1m`, sorted."""
+    return sorted(file.stem for file in (RECIPES / folder / "protocols").glob("*.toml"))
+
+
+def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> Recipe:
     """A recipe by its name in the package or by the path of a TOML file.
 
     A file may say `extends = "OTHER"` (a file beside it, without `.toml`, or a recipe of the package): its settings
@@ -146,18 +194,32 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Args:
         source: a name that `recipe_names` gives, or the path of a TOML file.
         overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`.
+        protocol: another way of dividing rows and making features, by its name (`protocol_names`): its settings are
+            laid over the recipe's. A recipe file of one's own takes those of its data set.
 
     Errors:
-        ConfigError: no such recipe, invalid TOML, an unknown key (the nearest known one is named).
+        ConfigError: no such recipe or protocol, invalid TOML, an unknown key (the nearest known one is named).
 
     >>> load_recipe("simulated/afm", ["model.attention_dim=8"]).model.attention_dim
     8
     """
     name, file = _find(source)
     settings = _read(file, name, ())
+    if protocol is not None:
+        settings = _merge(settings, _protocol(protocol, name, settings))
     for override in overrides:
         settings = _merge(settings, _parse_override(override))
     return Recipe.from_dict(settings, name)
+
+
+def _protocol(protocol: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    data = settings.get("data")
+    folder = str(data.get("name")) if name.endswith(".toml") and isinstance(data, dict) else Path(name).parent.name
+    known = protocol_names(folder)
+    if protocol not in known:
+        hint = nearest(protocol, known) if known else f"the package has none for {folder}"
+        raise ConfigError(f"recipe {name} has no protocol {protocol!r}: {hint}")
+    return _read(RECIPES / folder / "protocols" / f"{protocol}.toml", name, ())
 
 
 def _find(source: str | Path) -> tuple[str, Path]:

@@ -103,7 +103,7 @@ def test_write_makes_the_page_and_its_plots(tmp_path, monkeypatch):
     merge(results, "sizes-x", plotted(tmp_path))
     arguments = ["write", "--json", str(results), "--page", str(target)]
     if importlib.util.find_spec("matplotlib") is None:
-        with pytest.raises(SystemExit, match="fieldwise\\[bench\\]"):
+        with pytest.raises(SystemExit, match="fieldwise\\[plots\\]"):
             main(arguments)
         return
     assert main(arguments) == 0

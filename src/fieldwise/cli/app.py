@@ -30,6 +30,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=3. May be repeated."),
 ]
+Protocol = Annotated[
+    str | None,
+    typer.Option(help="Divide rows and make features another way, e.g. time or leave-last-out for movielens-1m."),
+]
 Seed = Annotated[int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of split, negatives, weights and row order.")]
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -59,6 +63,7 @@ def demo(
 def train(
     recipe: RecipeName,
     settings: Settings = None,
+    protocol: Protocol = None,
     seed: Seed = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the bundle; runs/RECIPE-seedN where left out.")] = None,
     data_dir: DataDir = None,
@@ -70,7 +75,73 @@ def train(
     """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best so far."""
     from fieldwise.cli.train import run_train
 
-    run_train(recipe, settings or [], seed, out, data_dir, json, quiet, threads, cache)
+    run_train(recipe, settings or [], protocol, seed, out, data_dir, json, quiet, threads, cache)
+
+
+@app.command()
+def compare(
+    recipes: Annotated[
+        list[str], typer.Argument(metavar="RECIPE...", help="Recipes by name or TOML file; the first is the base line.")
+    ],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each recipe, with seeds 0, 1, ... and the same rows.")] = 3,
+    settings: Settings = None,
+    protocol: Protocol = None,
+    base: Annotated[str | None, typer.Option(metavar="RECIPE", help="Another base line.")] = None,
+    metric: Annotated[str | None, typer.Option(help="What the order goes by: auc, logloss or rmse.")] = None,
+    store: Annotated[
+        Path, typer.Option(help="Folder of runs: what it has is not run again; processes may share it.")
+    ] = Path("runs/compare"),
+    plot: Annotated[Path | None, typer.Option(help="A picture to write: .png, .svg or .pdf.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Run everything anew.")] = False,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+    cache: UseCache = True,
+) -> None:
+    """Train recipes with several seeds and show a leaderboard with intervals and a paired test. Resumes by itself."""
+    from fieldwise.cli.compare import run_compare
+
+    run_compare(
+        recipes,
+        settings or [],
+        protocol,
+        seeds,
+        base,
+        metric,
+        store,
+        plot,
+        again,
+        data_dir,
+        json,
+        quiet,
+        threads,
+        cache,
+    )
+
+
+@app.command()
+def tune(
+    recipe: RecipeName,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of the study, those of earlier calls included.")] = 30,
+    settings: Settings = None,
+    protocol: Protocol = None,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the search.")] = 0,
+    final_seeds: Annotated[int, typer.Option(min=1, help="Runs of the best settings on the test rows.")] = 3,
+    store: Annotated[Path, typer.Option(help="Folder of studies; processes may share it.")] = Path("runs/tune"),
+    data_dir: DataDir = None,
+    json: AsJson = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+    cache: UseCache = True,
+) -> None:
+    """Search for better settings on the validation rows; the test rows are looked at once, at the end.
+
+    Ctrl-C keeps the trials that ended, and the same command goes on. The recipe's table `search` says what is searched.
+    """
+    from fieldwise.cli.tune import run_tune
+
+    run_tune(recipe, settings or [], protocol, trials, seed, final_seeds, store, data_dir, json, quiet, threads, cache)
 
 
 @app.command()
@@ -115,6 +186,7 @@ def predict(
 def describe(
     recipe: RecipeName,
     settings: Settings = None,
+    protocol: Protocol = None,
     data_dir: DataDir = None,
     json: AsJson = False,
     cache: UseCache = True,
@@ -122,7 +194,7 @@ def describe(
     """Show a recipe's fields, sizes, parameter count and memory estimate. Nothing is trained."""
     from fieldwise.cli.describe import run_describe
 
-    run_describe(recipe, settings or [], data_dir, json, cache)
+    run_describe(recipe, settings or [], protocol, data_dir, json, cache)
 
 
 @app.command()

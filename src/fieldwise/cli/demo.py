@@ -107,7 +107,7 @@ def leaderboard(runs: Sequence[Run]) -> Table:
 
 
 def _prepared_for(recipe: Recipe, first: Recipe, prepared: Prepared, frame: pl.DataFrame) -> Prepared:
-    same = (recipe.schema, recipe.split, recipe.seed) == (first.schema, first.split, first.seed)
+    same = (recipe.schema, recipe.split, recipe.rows_seed) == (first.schema, first.split, first.rows_seed)
     return prepared if same else prepare_recipe(recipe, Path(), frame)
 
 

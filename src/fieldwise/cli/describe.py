@@ -26,9 +26,11 @@ PROBE_ROWS = 64
 MIB = 2**20
 
 
-def run_describe(name: str, settings: Sequence[str], data_dir: Path | None, as_json: bool, cache: bool) -> None:
+def run_describe(
+    name: str, settings: Sequence[str], protocol: str | None, data_dir: Path | None, as_json: bool, cache: bool
+) -> None:
     """Print fields, sizes, parameters and the memory that training would take."""
-    recipe = load_recipe(name, settings)
+    recipe = load_recipe(name, settings, protocol=protocol)
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache))
     facts = describe(recipe, prepared)
     if as_json:

@@ -23,6 +23,7 @@ STOPPED = {"patience": "no gain since", "epochs": "all epochs done", "interrupte
 def run_train(
     name: str,
     settings: Sequence[str],
+    protocol: str | None,
     seed: int | None,
     out: Path | None,
     data_dir: Path | None,
@@ -37,15 +38,21 @@ def run_train(
         KeyboardInterrupt: Ctrl-C ended training early; the best so far is saved and shown by then.
     """
     set_threads(threads)
-    recipe = load_recipe(name, settings)
+    recipe = load_recipe(name, settings, protocol=protocol)
     if seed is not None:
         recipe = dataclasses.replace(recipe, seed=seed)
     short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
-    folder = out or Path("runs") / f"{short}-seed{recipe.seed}"
+    way = f"-{protocol}" if protocol else ""
+    folder = out or Path("runs") / f"{short}{way}-seed{recipe.seed}"
     check_folder(folder)
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache, quiet))
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
+    if recipe.mean_labels is not None and recipe.mean_labels.source == "own-part":
+        say(
+            "warning: mean_labels.source = 'own-part' takes means over the labels of the rows that are scored: the "
+            "figures are too good, and compare with published ones of the same leak alone"
+        )
     with warnings.catch_warnings():  # which puts back what showed them before
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
         run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))

@@ -16,6 +16,7 @@ from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder, check_table
 from fieldwise.data.history import HistorySettings, add_histories, check_history
 from fieldwise.data.labels import LabelledRows, read_labels
+from fieldwise.data.mean_labels import MeanLabels, add_mean_labels, check_mean_labels
 from fieldwise.data.negatives import NegativeSampling, mark_negative, sample_negatives
 from fieldwise.data.split_settings import SplitSettings
 from fieldwise.data.splits import split_table
@@ -86,30 +87,40 @@ def prepare(
     seed: int,
     negatives: NegativeSampling | None = None,
     history: HistorySettings | None = None,
+    mean_labels: MeanLabels | None = None,
 ) -> Prepared:
-    """Label, split, make histories, sample negatives and encode a table.
+    """Label, split, make histories and mean labels, sample negatives and encode a table.
 
     Args:
         frame: the raw table.
         schema: what its columns mean.
         split: how rows are divided.
-        seed: of the split and the negatives; the same seed, table and settings give the same result.
+        seed: of the split, the negatives and the folds; the same seed, table and settings give the same result.
         negatives: for logs that hold positives alone.
         history: for a column of what each row's user used before it.
+        mean_labels: for columns of categories' mean labels.
 
     Errors:
-        SchemaError: the schema's time, group or keys name columns that the table has not, or no field reads histories.
+        SchemaError: the schema's time, group or keys name columns that the table has not, or no field reads a column
+            that is made.
         DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
-        ConfigError: the history has no order.
+        ConfigError: the history has no order; mean labels and sampled negatives, which do not go together.
     """
     check_columns(frame.columns, schema)
+    made: list[str] = []
     if history is not None:
         check_history(frame, schema, history)
-    check_table(frame, schema, made_later=() if history is None else (history.column,))
+        made.append(history.column)
+    if mean_labels is not None:
+        if negatives is not None:
+            raise ConfigError("mean_labels needs the label of every row, found [negatives] beside it: leave one out")
+        check_mean_labels(frame, schema, mean_labels)
+        made += mean_labels.made
+    check_table(frame, schema, made_later=made)
     rows = read_labels(frame, schema.labels)
     indices = split_table(rows.frame, split, seed=seed, y=rows.main, time=schema.time, group=schema.group)
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
-    encoded = encode_parts(parts, schema, seed=seed, negatives=negatives, history=history)
+    encoded = encode_parts(parts, schema, seed=seed, negatives=negatives, history=history, mean_labels=mean_labels)
     return Prepared(
         encoder=encoded.encoder,
         counts={"dropped_by_label": rows.dropped, **encoded.counts},
@@ -139,21 +150,25 @@ def encode_parts(
     seed: int,
     negatives: NegativeSampling | None = None,
     history: HistorySettings | None = None,
+    mean_labels: MeanLabels | None = None,
 ) -> EncodedParts:
     """Make histories, sample negatives, fit the encoder on the training rows and encode every part.
 
     Args:
         labelled: `train`, `valid` and, if there is one, `test`.
         schema: what the tables' columns mean.
-        seed: of the negatives.
+        seed: of the negatives and of the mean labels' folds.
         negatives: for logs that hold positives alone.
         history: for a column of what each row's user used before it; a drawn negative has its positive's.
+        mean_labels: for columns of categories' mean labels.
 
     Errors:
         DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
     """
     frames = {name: rows.frame for name, rows in labelled.items()}
     targets = {name: rows.y for name, rows in labelled.items()}
+    if mean_labels is not None:
+        frames = add_mean_labels(frames, {name: rows.main for name, rows in labelled.items()}, mean_labels, seed=seed)
     if history is not None:
         order = check_history(frames["train"], schema, history)
         # Before negatives are drawn: what a user never used is no event of that user's, whichever rows count.

@@ -18,7 +18,7 @@ from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.progress import Progress, Silent
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Evaluation", "FitResult", "HasAuxiliaryLoss", "fit"]
+__all__ = ["HIGHER_IS_BETTER", "Evaluation", "FitResult", "HasAuxiliaryLoss", "fit", "monitored"]
 
 HIGHER_IS_BETTER = {"auc": True, "gauc": True, "logloss": False, "rmse": False, "mae": False, "loss": False}
 
@@ -117,7 +117,7 @@ class _Run:
         self.network, self.train, self.valid = network, train, valid
         self.settings, self.objective, self.progress = settings, objective, progress
         self.valid_group = valid_group
-        self.monitor = _monitor(settings, objective, valid_group is not None)
+        self.monitor = monitored(settings, objective, grouped=valid_group is not None)
         _check_batch_norm(network, len(train), settings.batch_size)
         _check_own_loss(network, objective)
         self.optimizer = run_optimizer(network, settings)  # first: it decides which tables carry their own L2
@@ -237,7 +237,12 @@ class _Run:
         return float(self.optimizer.param_groups[0]["lr"])
 
 
-def _monitor(settings: TrainingSettings, objective: Objective, grouped: bool) -> str:
+def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
+    """The validation metric that decides.
+
+    Errors:
+        ConfigError: one that the task does not have; group AUC without groups.
+    """
     known = ("auc", "logloss", "gauc", "loss") if objective.task == "binary" else ("rmse", "mae", "loss")
     monitor = settings.monitor or known[0]
     if monitor not in known:

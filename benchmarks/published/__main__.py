@@ -1,0 +1,100 @@
+"""`python -m benchmarks.published`: run what tables of published results need (`run`), or write the page (`write`)."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.published.page import page
+from benchmarks.published.tables import Table, read_tables
+from fieldwise.data.cache import default_cache
+from fieldwise.experiments.leaderboard import leaderboards
+from fieldwise.experiments.records import Record, Store
+from fieldwise.experiments.runs import recorded_runs
+from fieldwise.files import write_atomically
+from fieldwise.recipe import load_recipe
+from fieldwise.training.progress import progress_for
+
+FORMAT = 1
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = ROOT / "docs" / "results.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    tables = read_tables()
+    options = parser(tables).parse_args(arguments)
+    if options.command == "write":
+        write_atomically(options.page, page(tables, load(options.json)).encode())
+        return 0
+    for name in dict.fromkeys(options.tables):
+        if name not in tables:
+            sys.exit(f"a table must be one of {', '.join(tables)}; found {name!r}")
+        merge(options.json, name, run(tables[name], options))
+    return 0
+
+
+def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
+    commands = found.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="train what tables need and merge their figures into the results")
+    runs.add_argument("tables", nargs="+", metavar="TABLE", help=", ".join(tables))
+    runs.add_argument("--data-dir", type=Path, required=True)
+    runs.add_argument("--store", type=Path, default=Path("runs/results"))
+    runs.add_argument("--seeds", type=int, help="other than the table's")
+    runs.add_argument("--only", action="append", metavar="RECIPE", help="may be repeated: leave the others out")
+    writes = commands.add_parser("write", help="write the page from the results")
+    writes.add_argument("--page", type=Path, default=PAGE)
+    for command in (runs, writes):
+        command.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
+    return found
+
+
+def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
+    """Boards of a table, and where and when its runs were made."""
+    rows = [row for row in table.rows if not options.only or row.recipe in options.only]
+    recipes = [load_recipe(row.recipe, row.settings, protocol=table.protocol) for row in rows]
+    runs = recorded_runs(
+        recipes,
+        range(options.seeds or table.seeds),
+        store=Store(options.store),
+        data_dir=options.data_dir,
+        cache=default_cache(),
+        note=lambda sentence: print(sentence, file=sys.stderr, flush=True),
+        progress=lambda title: progress_for(title, quiet=not sys.stderr.isatty()),
+    )
+    base = table.base if table.base in runs else None
+    boards = [board.to_plain() for board in leaderboards(runs, base=base, metric=table.metrics[0])]
+    for line in (line for board in boards for line in board["lines"]):
+        del line["runs"]  # folders of one machine
+    return {"boards": boards, "environment": environment([record for records in runs.values() for record in records])}
+
+
+def environment(records: Sequence[Record]) -> dict[str, list[str]]:
+    """The distinct dates, machines and commits of runs."""
+    names = {"dates": "date", "machines": "machine", "commits": "commit"}
+    return {plural: sorted({str(r.about["environment"][name]) for r in records}) for plural, name in names.items()}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The results of a file; none where there is no file."""
+    if not path.exists():
+        return {"format": FORMAT, "tables": {}}
+    results: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    if results.get("format") != FORMAT:
+        raise SystemExit(f"{path} has results of format {results.get('format')!r}, this version reads {FORMAT}")
+    return results
+
+
+def merge(path: Path, name: str, found: dict[str, Any]) -> None:
+    """Put a table's figures into a results file; those of other tables stay."""
+    results = load(path)
+    results["tables"][name] = found
+    write_atomically(path, (json.dumps(results, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

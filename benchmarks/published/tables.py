@@ -1,0 +1,69 @@
+"""What was published, and the recipes that repeat it: `tables.toml`."""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fieldwise.config import parse
+from fieldwise.errors import ConfigError
+
+__all__ = ["Row", "Table", "read_tables"]
+
+TABLES = Path(__file__).with_name("tables.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A published figure, or a baseline without one.
+
+    Args:
+        published: metrics by name, as printed.
+        recipe: of the package.
+        settings: what is set in it.
+    """
+
+    model: str
+    recipe: str
+    settings: tuple[str, ...] = ()
+    published: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One task.
+
+    Args:
+        metrics: that are shown, the first is the one to compare by.
+        protocol: another one than the recipes' own.
+        base: the recipe that others are tested against; the first row's, where left out.
+    """
+
+    name: str
+    title: str
+    about: str
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    protocol: str | None = None
+    base: str | None = None
+    seeds: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    table: tuple[Table, ...]
+
+
+def read_tables(path: Path = TABLES) -> dict[str, Table]:
+    """All tables by name.
+
+    Errors:
+        ConfigError: a wrong entry; a recipe twice in a table.
+    """
+    tables = parse(_File, tomllib.loads(path.read_text("utf-8")), path.name).table
+    for table in tables:
+        recipes = [row.recipe for row in table.rows]
+        twice = sorted({recipe for recipe in recipes if recipes.count(recipe) > 1})
+        if twice:
+            raise ConfigError(f"table {table.name} must name each recipe once, found {twice[0]} twice")
+    return {table.name: table for table in tables}

@@ -1,0 +1,127 @@
+"""A store of finished runs: each under the digest of all that decides it, so that none is made twice.
+
+A run is a folder `KEY` of the store with `record.json` (what `Run.record` gives, the protocol, and where it was made)
+and `test.HASH.npz`, which the record names: the test rows' labels `y` [N] and scores `score` [N] of the main label,
+logits or predicted numbers within the label's range. The record is written last, by renaming: a run that has none is
+not there.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fieldwise.data.prepared_files import Inputs
+from fieldwise.errors import DataError
+from fieldwise.files import write_atomically
+from fieldwise.recipe import Recipe
+
+__all__ = ["Record", "Store", "run_key"]
+
+FORMAT = 1
+ABOUT = "record.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished run."""
+
+    folder: Path
+    about: Mapping[str, Any]
+
+    @cached_property
+    def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and scores of the test rows, both [N].
+
+        Errors:
+            DataError: the file is damaged.
+        """
+        try:
+            rows = self.about["test_rows"]
+            content = (self.folder / Path(rows["file"]).name).read_bytes()
+            if hashlib.sha256(content).hexdigest() != rows["sha256"]:
+                raise ValueError(f"{rows['file']} does not have the checksum that the record names")
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                return arrays["y"], arrays["score"]
+        except (OSError, ValueError, LookupError, TypeError) as e:
+            raise DataError(f"the run {self.folder} is damaged: {e}; remove the folder, and run again") from e
+
+
+def run_key(recipe: Recipe, inputs: Inputs) -> str:
+    """A name for the run of a recipe on its files: equal only where settings, seeds and files are.
+
+    The recipe's name, words and search space do not count, nor where its file of data lies, nor fieldwise's version.
+    """
+    settings = recipe.to_dict()
+    for word in ("description", "benchmark", "protocol", "search"):
+        settings.pop(word, None)
+    if "path" in settings["data"]:
+        settings["data"] = {**settings["data"], "path": "file"}
+    text = json.dumps({"format": FORMAT, "settings": settings, "files": dict(inputs.files)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of runs; several processes may fill it together."""
+
+    folder: Path
+
+    def get(self, key: str) -> Record | None:
+        """The run of this key, or None.
+
+        Errors:
+            DataError: it is there, but cannot be read.
+        """
+        path = self.folder / key / ABOUT
+        try:
+            about = json.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as e:
+            raise DataError(f"the run {path.parent} cannot be read: {e}; remove the folder, and run again") from None
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise DataError(f"the run {path.parent} is of another format; remove the folder, and run again")
+        return Record(path.parent, about)
+
+    def put(self, key: str, about: Mapping[str, Any], y: np.ndarray, score: np.ndarray) -> Record:
+        """Keep a run, in place of one of this key that is there already.
+
+        Errors:
+            DataError: the disk is full or the folder cannot be written to.
+        """
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, y=y, score=score)
+        digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+        folder, name = self.folder / key, f"test.{digest[:12]}.npz"
+        kept = {"format": FORMAT, **about, "test_rows": {"file": name, "sha256": digest}}
+        write_atomically(folder / name, buffer.getvalue())
+        write_atomically(folder / ABOUT, (json.dumps(kept, indent=1) + "\n").encode())
+        for old in folder.glob("test.*.npz"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+        return Record(folder, kept)
+
+    @contextlib.contextmanager
+    def claim(self, key: str) -> Iterator[bool]:
+        """Whether this process may make the run of `key`: no other is at it. A claim ends with its process."""
+        try:
+            import fcntl
+        except ImportError:  # no such locks on this system: two processes may then make the same run
+            yield True
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / f".{key}.lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+                return
+            yield True

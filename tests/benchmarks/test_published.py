@@ -1,0 +1,86 @@
+"""Tables of published results: they name real recipes, keep the printed figures, and make a page."""
+
+import json
+
+import pytest
+from benchmarks.published.__main__ import load, main, merge
+from benchmarks.published.page import page
+from benchmarks.published.tables import Row, Table, read_tables
+
+from fieldwise.errors import ConfigError
+from fieldwise.recipe import load_recipe
+
+
+@pytest.mark.parametrize("table", read_tables().values(), ids=lambda t: t.name)
+def test_every_row_is_a_recipe_of_one_task(table):
+    recipes = [load_recipe(row.recipe, row.settings, protocol=table.protocol) for row in table.rows]
+    assert len({(r.benchmark, r.protocol, r.schema.label.task, repr(r.split), r.rows_seed) for r in recipes}) == 1
+    assert table.base is None or table.base in [row.recipe for row in table.rows]
+
+
+def line(recipe, auc, against=None):
+    spread = {"value": auc, "low": auc - 0.001, "high": auc + 0.002}
+    return {
+        "recipe": recipe,
+        "seeds": [0, 1],
+        "metrics": {"auc": spread},
+        "by_seed": {"auc": [auc, auc]},
+        "parameters": 1234,
+        "epochs": 2.5,
+        "seconds": 61.4,
+        **({"against": {"auc": against}} if against else {}),
+    }
+
+
+@pytest.fixture
+def results():
+    gain = {"spread": {"value": 0.01, "low": 0.005, "high": 0.02}, "p": 0.002}
+    board = {"rows": 28860, "lines": [line("a/two", 0.97, gain), line("a/one", 0.96)]}
+    where = {"dates": ["2026-11-21"], "machines": ["a laptop, 2 cores"], "commits": ["abc1234"]}
+    return {"format": 1, "tables": {"small": {"boards": [board], "environment": where}}}
+
+
+@pytest.fixture
+def table():
+    rows = (
+        Row(model="One", recipe="a/one", published={"auc": 0.9671}),
+        Row(model="Two", recipe="a/two", published={"auc": 0.9697}),
+        Row(model="Three", recipe="a/three", published={"auc": 0.99}),
+    )
+    return Table(name="small", title="A task", about="What\nit is.", metrics=("auc",), rows=rows, protocol="time")
+
+
+def test_the_page_sets_published_beside_ours(table, results):
+    text = page({"small": table, "not run": table}, results)
+    one, two = (row for row in text.splitlines() if row.startswith(("| One", "| Two")))
+    assert one == "| One (`one`) | 0.9671 | 0.9600 [0.9590, 0.9620] |  |  | 1,234 | 2.5 | 61 |"
+    shown = "**0.9700 [0.9690, 0.9720]** | +0.0100 [+0.0050, +0.0200] | 0.002"
+    assert two == f"| Two (`two`) | 0.9697 | {shown} | 1,234 | 2.5 | 61 |"
+    assert "| Three" not in text
+    assert "28,860 test rows, 2 seeds; 2026-11-21, commit abc1234, a laptop, 2 cores" in text
+    assert "`fieldwise compare a/one RECIPE --protocol time --seeds 2 --data-dir data`" in text
+    assert text.count("## A task") == 1
+
+
+def test_results_merge_and_write(results, tmp_path):
+    path, target = tmp_path / "results.json", tmp_path / "results.md"
+    for name in ("frappe", "other"):
+        merge(path, name, results["tables"]["small"])
+    merge(path, "frappe", {**results["tables"]["small"], "boards": []})
+    assert set(load(path)["tables"]) == {"frappe", "other"}
+    path.write_text(json.dumps({"format": 1, "tables": {}}))
+    assert main(["write", "--json", str(path), "--page", str(target)]) == 0
+    assert target.read_text().startswith("# Results\n")
+
+
+def test_a_recipe_twice_in_a_table_is_refused(tmp_path):
+    row = '{ model = "A", recipe = "a/b" }'
+    text = f'[[table]]\nname = "t"\ntitle = ""\nabout = ""\nmetrics = ["auc"]\nrows = [{row}, {row}]\n'
+    (tmp_path / "tables.toml").write_text(text)
+    with pytest.raises(ConfigError, match="a/b twice"):
+        read_tables(tmp_path / "tables.toml")
+
+
+def test_an_unknown_table_is_named(tmp_path):
+    with pytest.raises(SystemExit, match="a table must be one of frappe"):
+        main(["run", "frape", "--data-dir", str(tmp_path)])

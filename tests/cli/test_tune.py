@@ -1,0 +1,54 @@
+"""`fieldwise tune`: what a person and a program see."""
+
+import json
+
+import pytest
+
+from fieldwise.recipe import load_recipe
+
+
+@pytest.fixture
+def tuned(recipe):
+    recipe.write_text(recipe.read_text() + '\n[search]\n"model.embedding_dim" = { choices = [2, 4] }\n')
+    return recipe
+
+
+def test_a_search_for_people(fieldwise, tuned):
+    code, out, err = fieldwise("tune", tuned, "--trials", 3, "--final-seeds", 2, "--quiet", "--no-cache")
+    assert (code, err) == (0, "")
+    assert "best auc on validation rows" in out
+    assert "The test rows were looked at for these settings alone, after the search." in out
+    assert all(
+        path in out for path in ("training.learning_rate", "training.l2.embedding.weight", "model.embedding_dim")
+    )
+    assert "recipe: runs/tune/mine-" in out
+
+
+def test_json_and_a_recipe_to_train(fieldwise, tuned):
+    code, out, _ = fieldwise("tune", tuned, "--trials", 2, "--final-seeds", 1, "--quiet", "--no-cache", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert sum(found["trials"].values()) == 2
+    assert load_recipe(found["recipe_file"]).model.embedding_dim == found["values"]["model.embedding_dim"]
+    assert [run["seed"] for run in found["runs"]] == [0]
+    code, out, _ = fieldwise("train", found["recipe_file"], "--seed", 0, "--quiet", "--no-cache", "--json")
+    assert json.loads(out)["valid"]["auc"] == pytest.approx(found["value"], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("search", "sentence"),
+    [
+        ('"model.embeding_dim" = { choices = [2] }', "did you mean 'embedding_dim'?"),
+        (
+            '"model.embedding_dim" = { low = 0, high = 2 }',
+            "embedding_dim must be a whole number of at least 1, found 0",
+        ),
+        ('"model.embedding_dim" = 3', "must be a table with low and high, or with choices, or false, found 3"),
+    ],
+)
+def test_a_wrong_space_is_one_sentence(fieldwise, recipe, search, sentence):
+    recipe.write_text(recipe.read_text() + f"\n[search]\n{search}\n")
+    code, _, err = fieldwise("tune", recipe, "--trials", 1, "--quiet", "--no-cache")
+    assert code == 2
+    assert sentence in err
+    assert len(err.splitlines()) == 1

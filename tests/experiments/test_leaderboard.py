@@ -1,0 +1,139 @@
+"""Tables of planted runs: what they say is known beforehand."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import log_loss, roc_auc_score
+
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.delong import delong
+from fieldwise.experiments.leaderboard import leaderboards
+from fieldwise.experiments.plots import plot_boards
+from fieldwise.experiments.records import Store
+
+ROWS = 3000
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Makes a run of a label and scores."""
+    store = Store(tmp_path)
+
+    def put(name, seed, y, score, task="binary", protocol="planted"):
+        if task == "binary":
+            test = {"auc": roc_auc_score(y, score), "logloss": log_loss(y, sigmoid(score), labels=[0, 1])}
+        else:
+            test = {"rmse": float(np.sqrt(np.mean((y - score) ** 2)))}
+        about = {
+            "seed": seed,
+            "test": test,
+            "task": task,
+            "benchmark": "noise",
+            "protocol": protocol,
+            "parameters": 7,
+            "epochs": 2,
+            "seconds": 1.0,
+            "seconds_per_epoch": 0.5,
+        }
+        return store.put(f"{name}{seed}", about, np.asarray(y, dtype=float), np.asarray(score, dtype=float))
+
+    return put
+
+
+def planted(kept, gains, seeds=3, rows=ROWS, protocol="planted", base_seed=0):
+    """Runs of models whose scores rise with the label by `gains`; they share most of their noise."""
+    rng = np.random.default_rng(base_seed)
+    y = rng.integers(0, 2, rows)
+    shared = rng.normal(size=rows)
+    return {
+        name: [
+            kept(name + protocol, s, y, gain * y + shared + 0.1 * rng.normal(size=rows), protocol=protocol)
+            for s in range(seeds)
+        ]
+        for name, gain in gains.items()
+    }
+
+
+def test_a_line_holds_means_and_the_order_is_theirs(kept):
+    runs = planted(kept, {"base": 0.8, "better": 1.0, "worse": 0.5})
+    (board,) = leaderboards(runs)
+    assert [line.recipe for line in board.lines] == ["better", "base", "worse"]
+    assert (board.base, board.rows, board.metric, board.protocol) == ("base", ROWS, "auc", "planted")
+    for line in board.lines:
+        measured = [roc_auc_score(*record.test_rows) for record in runs[line.recipe]]
+        assert line.by_seed["auc"] == pytest.approx(measured, abs=1e-12)
+        assert line.metrics["auc"].value == pytest.approx(np.mean(measured), abs=1e-12)
+        assert line.metrics["auc"].low < line.metrics["auc"].value < line.metrics["auc"].high
+
+
+def test_real_gains_are_told_from_none(kept):
+    runs = planted(kept, {"base": 0.8, "better": 0.9, "same": 0.8})
+    (board,) = leaderboards(runs)
+    lines = {line.recipe: line for line in board.lines}
+    assert lines["base"].against is None
+    better, same = (lines[name].against["auc"] for name in ("better", "same"))
+    assert better.p < 0.01
+    assert better.delong_p < 0.01
+    assert 0 < better.spread.low < better.spread.value < better.spread.high
+    assert same.p > 0.05
+    assert same.spread.low < 0 < same.spread.high
+    y = runs["base"][0].test_rows[0]
+    scores = {name: np.stack([r.test_rows[1] for r in records]) for name, records in runs.items()}
+    assert better.delong_p == delong(y, scores["better"], scores["base"]).p
+    # Noise that both models share is no doubt about their difference.
+    whole = lines["better"].metrics["auc"]
+    assert better.spread.high - better.spread.low < 0.6 * (whole.high - whole.low)
+
+
+def test_protocols_are_kept_apart(kept):
+    runs = planted(kept, {"a": 0.5, "b": 0.8}) | planted(kept, {"c": 2.0}, protocol="easier")
+    other_rows = planted(kept, {"d": 0.6}, base_seed=9, protocol="planted")
+    boards = leaderboards(runs | other_rows, base="b")
+    assert [[line.recipe for line in board.lines] for board in boards] == [["b", "a"], ["c"], ["d"]]
+    assert [board.base for board in boards] == ["b", "c", "d"]
+
+
+def test_regressions_go_by_their_error(kept):
+    y = np.random.default_rng(0).normal(size=200)
+    runs = {name: [kept(name, 0, y, y + error, task="regression")] for name, error in (("far", 2.0), ("near", 1.0))}
+    (board,) = leaderboards(runs)
+    assert [line.recipe for line in board.lines] == ["near", "far"]
+    assert board.lines[0].against["rmse"].spread.value == pytest.approx(-1.0)
+    assert board.lines[0].against["rmse"].delong_p is None
+
+
+def test_another_metric_orders(kept):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 500)
+    calm = y + rng.normal(size=500)
+    runs = {"loud": [kept("loud", 0, y, 30 * (calm + 0.2 * y))], "calm": [kept("calm", 0, y, calm)]}
+    assert [line.recipe for line in leaderboards(runs)[0].lines] == ["loud", "calm"]
+    assert [line.recipe for line in leaderboards(runs, metric="logloss")[0].lines] == ["calm", "loud"]
+
+
+def test_seeds_of_other_rows_are_refused(kept):
+    runs = {"a": [kept("a", 0, [0, 1, 1], [1, 2, 3]), kept("a", 1, [1, 0, 0], [1, 2, 3])]}
+    with pytest.raises(DataError, match="must share their test rows, but those of a differ"):
+        leaderboards(runs)
+
+
+def test_what_is_not_there_is_named(kept):
+    runs = planted(kept, {"a": 0.5, "b": 0.8}, rows=50)
+    with pytest.raises(ConfigError, match="base line must be one of the recipes compared, found 'c'"):
+        leaderboards(runs, base="c")
+    with pytest.raises(ConfigError, match="metric must be one of auc, logloss for a binary label, found 'rmse'"):
+        leaderboards(runs, metric="rmse")
+
+
+def test_plain_values_and_a_picture(kept, tmp_path):
+    boards = leaderboards(planted(kept, {"a": 0.5, "b": 0.8}, rows=200), replicates=50)
+    plain = json.loads(json.dumps(boards[0].to_plain()))
+    assert plain["lines"][0]["metrics"]["auc"]["value"] == boards[0].lines[0].metrics["auc"].value
+    pytest.importorskip("matplotlib", reason="Matplotlib is not installed: pip install 'fieldwise[plots]'")
+    for name in ("board.png", "board.svg"):
+        plot_boards(boards, tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+    with pytest.raises(ConfigError, match=r"found 'board\.txt'"):
+        plot_boards(boards, tmp_path / "board.txt")

@@ -1,0 +1,160 @@
+"""A search finds what was planted, goes on where it stopped, and never sees a test label."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import optuna
+import polars as pl
+import pytest
+
+from fieldwise.errors import ConfigError
+from fieldwise.experiments import tune as module
+from fieldwise.experiments.tune import tune
+from fieldwise.recipe import load_recipe
+
+DATA = Path("none")
+SEARCH = """
+[search]
+"training.learning_rate" = { low = 1e-5, high = 0.1, log = true }
+"""
+
+
+@pytest.fixture
+def recipe(folder, monkeypatch):
+    monkeypatch.setattr(module, "default_space", lambda _: {})
+    text = (folder / "lr.toml").read_text()
+    (folder / "tuned.toml").write_text(text.replace("[training]", SEARCH + "[training]"))
+    return load_recipe("tuned.toml")
+
+
+def search(recipe, trials=8, **options):
+    return tune(recipe, trials=trials, store=Path("tune"), data_dir=DATA, final_seeds=1, **options)
+
+
+def test_it_finds_what_trains_and_writes_a_recipe_of_it(recipe):
+    found = search(recipe, trials=12)
+    assert sum(found.trials.values()) == 12
+    assert found.values["training.learning_rate"] > 1e-3  # a hundred-thousandth learns nothing in two epochs
+    assert found.metric == "auc"
+    saved = load_recipe(found.recipe_file)
+    assert saved.training == found.recipe.training
+    assert found.runs[0].about["valid"]["auc"] == pytest.approx(found.value, abs=1e-9)  # the same run once more
+
+
+def test_it_goes_on_where_it_was(recipe):
+    first = search(recipe, trials=3)
+    again = search(recipe, trials=3)
+    assert (again.value, again.values) == (first.value, first.values)
+    more = search(recipe, trials=5)
+    assert sum(more.trials.values()) == 5
+    study = optuna.load_study(
+        study_name=more.study.stem,
+        storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(more.study))),
+    )
+    rates = [trial.params["training.learning_rate"] for trial in study.trials]
+    assert len(set(rates)) == 5  # nothing is tried twice
+
+
+def test_test_labels_decide_nothing(recipe, folder, monkeypatch):
+    """With every label of the test rows turned round, all of the search is the same."""
+    from fieldwise.pipeline import prepare_recipe
+
+    first = search(recipe, trials=6)
+    rows = prepare_recipe(recipe, DATA).test.frame.get_column("row")
+    log = pl.read_csv("log.csv")
+    flipped = pl.when(pl.col("row").is_in(rows.to_list())).then(1 - pl.col("click")).otherwise(pl.col("click"))
+    log.with_columns(flipped.alias("click")).write_csv("log.csv")
+    again = search(recipe, trials=6)
+    assert again.study != first.study  # other data are another study
+    assert (again.value, again.values) == (first.value, first.values)
+    assert again.runs[0].about["test"]["auc"] == pytest.approx(1 - first.runs[0].about["test"]["auc"], abs=1e-9)
+
+
+def test_the_looks_at_the_test_rows_are_counted(recipe):
+    first = search(recipe, trials=2)
+    assert [look["after_trials"] for look in first.test_looks] == [2]
+    assert len(search(recipe, trials=2).test_looks) == 1
+    more = search(recipe, trials=14)
+    looks = json.loads(more.study.with_suffix(".test.json").read_text())
+    assert len(looks) == (1 if more.values == first.values else 2)
+
+
+def test_hopeless_trials_are_broken_off(recipe, folder):
+    text = Path("tuned.toml").read_text().replace("epochs = 2", "epochs = 8\npatience = 9")
+    Path("tuned.toml").write_text(text)
+    found = search(load_recipe("tuned.toml"), trials=25)
+    assert found.trials["pruned"] > 0
+
+
+def test_ctrl_c_keeps_the_ended_trials(recipe, monkeypatch):
+    real, calls = module.fit_recipe, []
+
+    def stops(*arguments):
+        calls.append(None)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "fit_recipe", stops)
+    with pytest.raises(KeyboardInterrupt):
+        search(recipe, trials=4)
+    monkeypatch.setattr(module, "fit_recipe", real)
+    found = search(recipe, trials=4)
+    assert sum(found.trials.values()) == 4
+    assert found.trials["complete"] >= 2
+
+
+def test_settings_that_cannot_be_are_failures_and_no_end(recipe, folder):
+    text = Path("tuned.toml").read_text().replace("[search]", '[search]\n"training.batch_size" = { choices = [64] }')
+    Path("tuned.toml").write_text(text)
+
+    def fails(one, prepared, progress):
+        raise ConfigError("these two do not go together")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "fit_recipe", fails)
+        with pytest.raises(ConfigError, match=r"no trial of .* was completed"):
+            search(load_recipe("tuned.toml"), trials=2)
+
+
+def _one_process(folder, results):
+    import os
+
+    os.chdir(folder)
+    module.default_space = lambda _: {}
+    results.put(sum(search(load_recipe("tuned.toml"), trials=10).trials.values()))
+
+
+@pytest.mark.slow
+def test_processes_share_a_study(recipe, folder):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    processes = [context.Process(target=_one_process, args=(folder, results)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    counts = [results.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    assert all(10 <= count <= 12 for count in counts)  # a trial that runs while the tenth ends is kept
+
+
+def test_trials_of_a_killed_process_end(recipe, folder):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    process = context.Process(target=_killed, args=(folder, results))
+    process.start()
+    process.join(timeout=120)
+    assert process.exitcode == 9
+    found = search(recipe, trials=3)
+    assert found.trials["fail"] == 1
+    assert sum(found.trials.values()) == 3
+
+
+def _killed(folder, results):
+    import os
+
+    os.chdir(folder)
+    module.default_space = lambda _: {}
+    module.fit_recipe = lambda *_: os._exit(9)
+    search(load_recipe("tuned.toml"), trials=2)

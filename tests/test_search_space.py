@@ -1,0 +1,91 @@
+"""Search spaces: what they say, and that every packaged recipe takes all of its own."""
+
+import pytest
+
+from fieldwise.errors import ConfigError
+from fieldwise.experiments.tune import check_space, search_space, with_values
+from fieldwise.models import MODELS
+from fieldwise.recipe import load_recipe, recipe_names
+from fieldwise.search_space import Choices, Range, default_space, parse_space
+
+
+def test_paths_are_quoted_or_nested():
+    nested = {"training": {"l2": {"embedding.weight": {"low": 0, "high": 1}}}, "model": {"heads": {"choices": [1, 2]}}}
+    quoted = {"training.l2.embedding.weight": {"low": 0, "high": 1}, "model.heads": {"choices": [1, 2]}}
+    assert parse_space(nested, "search") == parse_space(quoted, "search")
+    assert parse_space(quoted, "search")["model.heads"] == Choices(choices=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"a": 3}, "search.a must be a table with low and high, or with choices, or false, found 3"),
+        ({"a": {"low": 2, "high": 1}}, "low must not exceed high, found 2 and 1"),
+        ({"a": {"low": 0, "high": 1, "log": True}}, "lies above 0"),
+        ({"a": {"low": 1, "high": 2, "log": True, "step": 1}}, "log = true or a step"),
+        ({"a": {"low": 1, "hihg": 2}}, "has no setting 'hihg': did you mean 'high'?"),
+        ({"a": {"choices": []}}, "at least one value"),
+    ],
+)
+def test_what_is_no_range_is_refused(table, sentence):
+    with pytest.raises(ConfigError) as e:
+        parse_space(table, "search")
+    assert sentence in str(e.value)
+
+
+def test_values_reach_their_places():
+    recipe = load_recipe("frappe/afm")
+    changed = with_values(
+        recipe, {"training.learning_rate": 0.5, "training.l2.embedding.weight": 0.25, "model.attention_dim": 8}
+    )
+    assert (changed.training.learning_rate, changed.model.attention_dim) == (0.5, 8)
+    assert changed.training.l2 == {"embedding.weight": 0.25}
+    assert with_values(recipe, {}).to_dict() == recipe.to_dict()
+
+
+def test_a_path_that_is_none_is_named():
+    recipe = load_recipe("frappe/afm")
+    with pytest.raises(ConfigError, match="did you mean 'attention_dim'"):
+        check_space(recipe, {"model.attention_dmi": Range(low=1, high=2)})
+    with pytest.raises(ConfigError, match="attention_dropout"):
+        check_space(recipe, {"model.attention_dropout": Range(low=0.5, high=1.5)})
+
+
+def test_a_recipes_own_space_lies_over_the_models(tmp_path):
+    (tmp_path / "own.toml").write_text(
+        'extends = "simulated/afm"\n[search]\nseed = { low = 0, high = 3 }\n'
+        '"model.pooled_dropout" = false\n"model.attention_dim" = { choices = [4] }\n'
+    )
+    space = search_space(load_recipe(tmp_path / "own.toml"))
+    assert space["model.attention_dim"] == Choices(choices=(4,))
+    assert space["training.learning_rate"] == default_space("afm")["training.learning_rate"]
+    assert "model.pooled_dropout" not in space
+    assert space["seed"] == Range(low=0, high=3)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_packaged_recipe_has_a_space_that_it_takes(name):
+    recipe = load_recipe(name)
+    check_space(recipe, search_space(recipe))
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_l2_of_a_space_names_parameters_of_its_model(name):
+    from fnmatch import fnmatchcase
+
+    from fieldwise.models.build import build_network
+
+    recipes = [recipe for recipe in map(load_recipe, recipe_names()) if recipe.name.startswith("simulated/")]
+    recipe = next((r for r in recipes if r.to_dict()["model"]["name"] == name), None)
+    if recipe is None:
+        pytest.skip(f"no simulated recipe of {name}")
+    from pathlib import Path
+
+    from fieldwise.pipeline import prepare_recipe
+
+    layout = prepare_recipe(load_recipe(recipe.name, ["data.rows=3000"]), Path()).encoder.layout
+    parameters = [n for n, _ in build_network(recipe.model, layout, 0).named_parameters()]
+    for path in search_space(recipe):
+        if path.startswith("training.l2."):
+            pattern = path.removeprefix("training.l2.")
+            assert any(fnmatchcase(p, pattern) for p in parameters), (path, parameters)
