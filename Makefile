@@ -3,6 +3,9 @@
 
 PYTHON := .venv/bin/python
 
+# Threads that wait asleep, not spinning, lose little on a free machine and leave a busy one usable.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all sanitize lint bench bench-all conformance venv clean
 

@@ -17,7 +17,7 @@ from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, train
 from fieldwise.recipe import Recipe
 from fieldwise.training.progress import Progress, Silent
 
-__all__ = ["recorded_runs", "with_seed"]
+__all__ = ["LastPrepared", "recorded_runs", "with_seed"]
 
 WAIT_SECONDS = 5.0
 
@@ -64,7 +64,7 @@ def recorded_runs(
     found: dict[tuple[str, int], Record] = {}
     made: set[str] = set()
     open_runs = wanted
-    kept = _Kept(data_dir, cache)
+    rows = LastPrepared(data_dir, cache)
     while open_runs:
         left = []
         for recipe, key in open_runs:
@@ -76,7 +76,7 @@ def recorded_runs(
                         continue
                     record = None if again and key not in made else store.get(key)  # another may just have ended it
                     if record is None:
-                        record = _run(recipe, key, store, kept, progress)
+                        record = _run(recipe, key, store, rows, progress)
             made.add(key)
             found[recipe.name, recipe.seed] = record
             note(f"{recipe.name} seed {recipe.seed}: {len(found)} of {len(wanted)} runs")
@@ -97,14 +97,20 @@ def _keyed(recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path) -> I
             yield one, run_key(one, inputs[source])  # type: ignore[arg-type]
 
 
-class _Kept:
-    """The last prepared data: runs that follow each other mostly read the same."""
+class LastPrepared:
+    """Prepared data, the last kept: runs that follow each other mostly read the same.
+
+    Args:
+        data_dir: the folder of public data sets.
+        cache: of prepared data.
+    """
 
     def __init__(self, data_dir: Path, cache: Cache | None) -> None:
         self.data_dir, self.cache = data_dir, cache
         self.last: tuple[Mapping[str, object], Prepared] | None = None
 
     def of(self, recipe: Recipe) -> Prepared:
+        """What `prepare_recipe` gives."""
         settings = data_settings(recipe)
         if self.last is None or self.last[0] != settings:
             self.last = None  # let go of the old rows before new ones are made
@@ -112,9 +118,9 @@ class _Kept:
         return self.last[1]
 
 
-def _run(recipe: Recipe, key: str, store: Store, kept: _Kept, progress: Callable[[str], Progress]) -> Record:
+def _run(recipe: Recipe, key: str, store: Store, rows: LastPrepared, progress: Callable[[str], Progress]) -> Record:
     title = f"{recipe.name} seed {recipe.seed}"
-    prepared = kept.of(recipe)
+    prepared = rows.of(recipe)
     try:
         run = train_recipe(recipe, prepared, progress(title))
     except TrainingError as e:

@@ -5,6 +5,7 @@ and processes that name the same one share it.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -17,13 +18,12 @@ import tomli_w
 
 from fieldwise.config import to_plain
 from fieldwise.data.cache import Cache
-from fieldwise.data.prepare import Prepared
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.experiments.records import Record, Store, run_key
-from fieldwise.experiments.runs import recorded_runs
+from fieldwise.experiments.runs import LastPrepared, recorded_runs
 from fieldwise.files import write_atomically
 from fieldwise.models.build import model_name
-from fieldwise.pipeline import data_inputs, data_settings, fit_recipe, prepare_recipe
+from fieldwise.pipeline import data_inputs, fit_recipe
 from fieldwise.recipe import Recipe
 from fieldwise.search_space import Bounds, Choices, default_space, grid_ends, merged_space, suggested
 from fieldwise.training.fit import HIGHER_IS_BETTER, Evaluation, monitored
@@ -151,20 +151,13 @@ def tune(
     study.sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + begun) % 2**32)  # others than those before
     if begun == 0:
         note(f"{recipe.name}: {', '.join(space)}")
-    prepared: list[tuple[Mapping[str, Any], Prepared]] = []
-
-    def rows_of(one: Recipe) -> Prepared:
-        settings = data_settings(one)
-        if not prepared or prepared[0][0] != settings:
-            prepared[:] = []
-            prepared.append((settings, prepare_recipe(one, data_dir, cache=cache)))
-        return prepared[0][1]
+    rows = LastPrepared(data_dir, cache)
 
     def objective(trial: "Trial") -> float:
         trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
         one = with_values(recipe, suggested(trial, space))
         shown = progress(f"{recipe.name} trial {trial.number}")
-        result = fit_recipe(one, rows_of(one), _Reporting(shown, trial, metric)).result
+        result = fit_recipe(one, rows.of(one), _Reporting(shown, trial, metric)).result
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
         note(f"trial {trial.number}: {metric} {result.best.metrics[metric]:.4f}")
@@ -177,41 +170,21 @@ def tune(
     complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not complete:
         raise ConfigError(f"no trial of {file} was completed: widen the space, or give more trials")
-    return _finish(recipe, study, space, metric, file, data_dir, cache, final_seeds, note, progress)
-
-
-def _finish(
-    recipe: Recipe,
-    study: "Study",
-    space: Mapping[str, Bounds],
-    metric: str,
-    file: Path,
-    data_dir: Path,
-    cache: Cache | None,
-    final_seeds: int,
-    note: Callable[[str], None],
-    progress: Callable[[str], Progress],
-) -> Tuned:
-    best = study.best_trial
-    values = {path: _value(space[path], chosen) for path, chosen in best.params.items() if path in space}
+    values = {path: _value(space[path], chosen) for path, chosen in study.best_params.items()}
     found = with_values(recipe, values)
-    recipe_file, looks_file = file.with_suffix(".toml"), file.with_suffix(".test.json")
+    recipe_file = file.with_suffix(".toml")
     plain = {**found.to_dict(), "description": f"{found.description or found.name}, tuned on its validation rows"}
     write_atomically(recipe_file, tomli_w.dumps(plain).encode())
+    looks = _looked(file.with_suffix(".test.json"), study, values)  # written down before the look itself
     runs = recorded_runs(
         [found],
         range(final_seeds),
-        store=Store(file.parent / "runs"),
+        store=Store(store / "runs"),
         data_dir=data_dir,
         cache=cache,
         note=note,
         progress=progress,
     )[found.name]
-    looks: list[dict[str, Any]] = json.loads(looks_file.read_text("utf-8")) if looks_file.exists() else []
-    if not looks or looks[-1]["values"] != to_plain(values):
-        states = _states(study)
-        looks.append({"trial": best.number, "after_trials": sum(states.values()), "values": to_plain(values)})
-        write_atomically(looks_file, (json.dumps(looks, indent=1) + "\n").encode())
     return Tuned(
         study=file,
         recipe=found,
@@ -223,6 +196,17 @@ def _finish(
         runs=tuple(runs),
         test_looks=tuple(looks),
     )
+
+
+def _looked(path: Path, study: "Study", values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The settings that were measured on the test rows so far, these among them; kept in a file."""
+    looks: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
+    plain = to_plain(dict(values))
+    if not looks or looks[-1]["values"] != plain:
+        ended = sum(_states(study).values())
+        looks.append({"trial": study.best_trial.number, "after_trials": ended, "values": plain})
+        write_atomically(path, (json.dumps(looks, indent=1) + "\n").encode())
+    return looks
 
 
 class _Reporting:
@@ -274,8 +258,6 @@ def _value(bounds: Bounds, chosen: Any) -> Any:
 
 
 def _study_key(recipe: Recipe, space: Mapping[str, Bounds], data_dir: Path) -> str:
-    import hashlib
-
     words = json.dumps([run_key(recipe, data_inputs(recipe, data_dir)), to_plain(dict(space))], sort_keys=True)
     return hashlib.sha256(words.encode()).hexdigest()
 
