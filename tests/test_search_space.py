@@ -25,6 +25,8 @@ def test_paths_are_quoted_or_nested():
         ({"a": {"low": 1, "high": 2, "log": True, "step": 1}}, "log = true or a step"),
         ({"a": {"low": 1, "hihg": 2}}, "has no setting 'hihg': did you mean 'high'?"),
         ({"a": {"choices": []}}, "at least one value"),
+        ({"a": {"low": 1, "high": 3, "step": 0.5}}, "the step of a range of whole numbers is one, found 0.5"),
+        ({"a": {"low": 1, "high": 3, "step": 4}}, "at most high - low, found 4"),
     ],
 )
 def test_what_is_no_range_is_refused(table, sentence):
@@ -53,14 +55,19 @@ def test_a_path_that_is_none_is_named():
 
 def test_a_recipes_own_space_lies_over_the_models(tmp_path):
     (tmp_path / "own.toml").write_text(
-        'extends = "simulated/afm"\n[search]\nseed = { low = 0, high = 3 }\n'
+        'extends = "simulated/afm"\n[search]\n'
         '"model.pooled_dropout" = false\n"model.attention_dim" = { choices = [4] }\n'
     )
     space = search_space(load_recipe(tmp_path / "own.toml"))
     assert space["model.attention_dim"] == Choices(choices=(4,))
     assert space["training.learning_rate"] == default_space("afm")["training.learning_rate"]
     assert "model.pooled_dropout" not in space
-    assert space["seed"] == Range(low=0, high=3)
+
+
+@pytest.mark.parametrize("path", ["seed", "data_seed", "split.valid", "training.monitor", "mean_labels.folds"])
+def test_what_a_search_is_judged_by_stays_as_it_is(path):
+    with pytest.raises(ConfigError, match=r"may change model\.\* and training\.\*"):
+        check_space(load_recipe("simulated/afm"), {path: Range(low=1, high=2)})
 
 
 @pytest.mark.parametrize("name", recipe_names())

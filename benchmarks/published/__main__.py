@@ -45,7 +45,6 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     runs.add_argument("--data-dir", type=Path, required=True)
     runs.add_argument("--store", type=Path, default=Path("runs/results"))
     runs.add_argument("--seeds", type=int, help="other than the table's")
-    runs.add_argument("--only", action="append", metavar="RECIPE", help="may be repeated: leave the others out")
     writes = commands.add_parser("write", help="write the page from the results")
     writes.add_argument("--page", type=Path, default=PAGE)
     for command in (runs, writes):
@@ -54,9 +53,8 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
 
 
 def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
-    """Boards of a table, and where and when its runs were made."""
-    rows = [row for row in table.rows if not options.only or row.recipe in options.only]
-    recipes = [load_recipe(row.recipe, row.settings, protocol=table.protocol) for row in rows]
+    """The table's board, and where and when its runs were made."""
+    recipes = [load_recipe(row.recipe, protocol=table.protocol) for row in table.rows]
     runs = recorded_runs(
         recipes,
         range(options.seeds or table.seeds),
@@ -66,11 +64,13 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
         note=lambda sentence: print(sentence, file=sys.stderr, flush=True),
         progress=lambda title: progress_for(title, quiet=not sys.stderr.isatty()),
     )
-    base = table.base if table.base in runs else None
-    boards = [board.to_plain() for board in leaderboards(runs, base=base, metric=table.metrics[0])]
-    for line in (line for board in boards for line in board["lines"]):
+    boards = leaderboards(runs, base=table.base, metric=table.metrics[0])
+    if len(boards) != 1:
+        raise SystemExit(f"the recipes of table {table.name} must share their test rows, found {len(boards)} sets")
+    board = boards[0].to_plain()
+    for line in board["lines"]:
         del line["runs"]  # folders of one machine
-    return {"boards": boards, "environment": environment([record for records in runs.values() for record in records])}
+    return {"board": board, "environment": environment([record for records in runs.values() for record in records])}
 
 
 def environment(records: Sequence[Record]) -> dict[str, list[str]]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.published.tables import Row, Table
+from fieldwise.experiments.leaderboard import METRIC_NAMES
+from fieldwise.training.fit import HIGHER_IS_BETTER
 
 __all__ = ["page"]
 
@@ -16,8 +18,6 @@ Our figures are means over seeds on the test rows, with 95 % intervals of a boot
 ([how](experiments.md)). Recipes were chosen on validation rows. Published figures are as printed: mostly of one run,
 and without an interval. Figures compare within a table alone.
 """
-NAMES = {"auc": "AUC", "logloss": "logloss", "rmse": "RMSE"}
-HIGHER = {"auc": True, "logloss": False, "rmse": False}
 
 
 def page(tables: Mapping[str, Table], results: Mapping[str, Any]) -> str:
@@ -27,14 +27,14 @@ def page(tables: Mapping[str, Table], results: Mapping[str, Any]) -> str:
 
 
 def _section(table: Table, found: Mapping[str, Any]) -> str:
-    lines = {line["recipe"]: line for board in found["boards"] for line in board["lines"]}
+    board = found["board"]
+    lines = {line["recipe"]: line for line in board["lines"]}
     rows = [row for row in table.rows if row.recipe in lines]
     some_published = any(row.published for row in rows)
     head = ["model"]
     for metric in table.metrics:
-        head += [*([f"published {NAMES[metric]}"] if some_published else []), f"our {NAMES[metric]}"]
-    base = table.base or table.rows[0].recipe
-    head += [f"less {base.rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds a run"]
+        head += [*([f"published {METRIC_NAMES[metric]}"] if some_published else []), f"our {METRIC_NAMES[metric]}"]
+    head += [f"less {board['base'].rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds a run"]
     out = [f"## {table.title}", "", " ".join(table.about.split()), ""]
     out += ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     out += [_row(row, lines[row.recipe], table, some_published) for row in rows]
@@ -48,21 +48,21 @@ def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool) 
         ours, published = line["metrics"][metric], row.published.get(metric)
         shown = f"{ours['value']:.4f} [{ours['low']:.4f}, {ours['high']:.4f}]"
         if published is not None:
-            better = ours["value"] >= published if HIGHER[metric] else ours["value"] <= published
+            better = ours["value"] >= published if HIGHER_IS_BETTER[metric] else ours["value"] <= published
             shown = f"**{shown}**" if better else shown
         cells += [*([f"{published:.4f}" if published is not None else ""] if some_published else []), shown]
     against = (line.get("against") or {}).get(table.metrics[0])
     if against is None:
         cells += ["", ""]
     else:
-        spread = against["spread"]
-        cells += [f"{spread['value']:+.4f} [{spread['low']:+.4f}, {spread['high']:+.4f}]", f"{against['p']:.2g}"]
+        gain = against["estimate"]
+        cells += [f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]", f"{gain['p']:.2g}"]
     cells += [f"{line['parameters']:,}", f"{line['epochs']:.1f}", f"{line['seconds']:.0f}"]
     return "| " + " | ".join(cells) + " |"
 
 
 def _provenance(table: Table, found: Mapping[str, Any]) -> str:
-    board = found["boards"][0]
+    board = found["board"]
     seeds = len(board["lines"][0]["seeds"])
     where = found["environment"]
     bold = "Bold: at least as good as published. " if any(row.published for row in table.rows) else ""
@@ -70,6 +70,6 @@ def _provenance(table: Table, found: Mapping[str, Any]) -> str:
     return (
         f"{bold}{board['rows']:,} test rows, {seeds} seeds; {', '.join(where['dates'])}, commit "
         f"{', '.join(where['commits'])}, {', '.join(where['machines'])}. A row again: `fieldwise compare "
-        f"{table.base or table.rows[0].recipe} RECIPE{protocol} --seeds {seeds} --data-dir data`, RECIPE being "
+        f"{board['base']} RECIPE{protocol} --seeds {seeds} --data-dir data`, RECIPE being "
         f"`{table.rows[0].recipe.rpartition('/')[0]}/` and the name in brackets."
     )

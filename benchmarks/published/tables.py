@@ -19,12 +19,10 @@ class Row:
     Args:
         published: metrics by name, as printed.
         recipe: of the package.
-        settings: what is set in it.
     """
 
     model: str
     recipe: str
-    settings: tuple[str, ...] = ()
     published: dict[str, float] = field(default_factory=dict)
     note: str = ""
 

@@ -49,7 +49,7 @@ from fieldwise.models.scoring import SCORING_BATCH, score_batches
 from fieldwise.request import context_row, encode_request, split_columns
 from fieldwise.schema import Schema
 
-__all__ = ["Bundle", "check_folder", "sample_rows"]
+__all__ = ["Bundle", "bundle_digest", "check_folder", "sample_rows"]
 
 FORMAT = 1
 MANIFEST = "bundle.json"
@@ -174,12 +174,13 @@ class Bundle:
             (folder / stale).unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, folder: Path) -> "Bundle":
+    def load(cls, folder: Path | str) -> "Bundle":
         """Read a bundle, check every file, and score its sample rows again.
 
         Errors:
             BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved.
         """
+        folder = Path(folder)
         manifest = _read_manifest(folder)
         content = {part: _read_part(folder, part, manifest) for part in PARTS}
         try:
@@ -197,6 +198,15 @@ class Bundle:
             raise BundleError(f"the bundle {folder} cannot be read: {reason}; save it again with this version") from e
         _check_scores(folder, found, expected)
         return bundle
+
+
+def bundle_digest(folder: Path) -> str:
+    """The checksum of a bundle's manifest, which names those of all its files; nothing else is read.
+
+    Errors:
+        BundleError: there is no bundle, or its manifest is damaged.
+    """
+    return _manifest_digest(_read_manifest(folder))
 
 
 def check_folder(folder: Path) -> None:

@@ -23,6 +23,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     "did you mean 'layers'? known: heads, layers"
     """
     options = sorted(known)
+    if not options:
+        return "there are none"
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     shown = options if len(options) <= MOST_SHOWN else difflib.get_close_matches(word, options, n=5, cutoff=0.0)
     listing = ("known: " if shown is options else f"of {len(options)} the nearest: ") + ", ".join(shown)

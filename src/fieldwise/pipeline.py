@@ -44,6 +44,7 @@ __all__ = [
     "prepare_recipe",
     "rows_digest",
     "same_rows",
+    "scored_rows_digest",
     "train_recipe",
 ]
 
@@ -168,8 +169,11 @@ def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
     Errors:
         DataError: one cannot be read.
     """
+    files = _data_files(recipe.data, data_dir)
+    if not files and recipe.data.name in PUBLIC_SETS:
+        load_frame(recipe.data, data_dir)  # whose error says what is absent
     try:
-        return Inputs.of(_data_files(recipe.data, data_dir))
+        return Inputs.of(files)
     except OSError as e:
         raise DataError(f"recipe {recipe.name}: cannot read {e.filename}: {e.strerror or e}") from None
 
@@ -267,6 +271,15 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
 def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
     """SHA-256 over what a schema reads of a table's rows, in their order: are they those of a former run?"""
     return digest_rows(_read_columns(frame, schema))
+
+
+def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
+    """A digest of which rows these are, whatever fields a recipe reads: by keys and labels, or by all raw columns."""
+    schema = recipe.schema
+    made = {recipe.history.column} if recipe.history is not None else set()
+    made |= set(recipe.mean_labels.made) if recipe.mean_labels is not None else set()
+    named = [*schema.keys, *(label.column for label in schema.labels)] if schema.keys else frame.columns
+    return digest_rows(frame.select([c for c in dict.fromkeys(named) if c in frame.columns and c not in made]))
 
 
 def same_rows(digest: object, frame: pl.DataFrame, schema: Schema) -> bool:

@@ -19,7 +19,7 @@ from fieldwise.schema import Schema
 from fieldwise.search_space import Bounds, parse_space
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["DataSettings", "Recipe", "check_seed", "load_recipe", "protocol_names", "recipe_names"]
+__all__ = ["DataSettings", "Recipe", "check_seed", "load_recipe", "protocol_names", "recipe_names", "setting_path"]
 
 RECIPES = Path(__file__).parent / "recipes"
 CHOICES = ("kind", "name", "task")
@@ -206,7 +206,10 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
     name, file = _find(source)
     settings = _read(file, name, ())
     if protocol is not None:
-        settings = _merge(settings, _protocol(protocol, name, settings))
+        over = _protocol(protocol, name, settings)
+        if "split" in over:
+            settings.pop("split", None)  # the protocol's split is the whole of it
+        settings = _merge(settings, over)
     for override in overrides:
         settings = _merge(settings, _parse_override(override))
     return Recipe.from_dict(settings, name)
@@ -214,10 +217,12 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
 
 def _protocol(protocol: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     data = settings.get("data")
-    folder = str(data.get("name")) if name.endswith(".toml") and isinstance(data, dict) else Path(name).parent.name
-    known = protocol_names(folder)
+    own = data.get("name") if isinstance(data, dict) else None
+    folder = str(own or "") if name.endswith(".toml") else Path(name).parent.name
+    known = protocol_names(folder) if folder else []
+    none = f"the package has none for {folder}" if folder else "data of your own are divided by the recipe's [split]"
     if protocol not in known:
-        hint = nearest(protocol, known) if known else f"the package has none for {folder}"
+        hint = nearest(protocol, known) if known else none
         raise ConfigError(f"recipe {name} has no protocol {protocol!r}: {hint}")
     return _read(RECIPES / folder / "protocols" / f"{protocol}.toml", name, ())
 
@@ -278,11 +283,21 @@ def _replaces(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     return ("path" in new and "name" in old) or any(c in new and new[c] != old.get(c) for c in CHOICES)
 
 
+def setting_path(key: str) -> list[str]:
+    """The tables of a recipe that a dotted key leads through; below `training.l2` the rest is one parameter's name.
+
+    >>> setting_path("training.l2.embedding.weight")
+    ['training', 'l2', 'embedding.weight']
+    """
+    path = [part.strip() for part in key.split(".")]
+    return [*path[:2], ".".join(path[2:])] if path[:2] == ["training", "l2"] and len(path) > 2 else path
+
+
 def _parse_override(override: str) -> dict[str, Any]:
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
         raise ConfigError(f"a setting is given as key=value, found {override!r}")
-    path = [part.strip() for part in key.split(".")]
+    path = setting_path(key)
     if path[0] not in SECTIONS:
         in_training = path[0] in {f.name for f in dataclasses.fields(TrainingSettings)}
         hint = f"did you mean 'training.{key.strip()}'?" if in_training else nearest(path[0], SECTIONS)
@@ -291,8 +306,6 @@ def _parse_override(override: str) -> dict[str, Any]:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    if path[:2] == ["training", "l2"] and len(path) > 2:
-        path = ["training", "l2", ".".join(path[2:])]
     for part in reversed(path):
         value = {part: value}
     result: dict[str, Any] = value

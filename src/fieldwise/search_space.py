@@ -40,8 +40,15 @@ class Range:
             raise ConfigError(f"a range with log = true lies above 0, found low = {self.low:g}")
         if self.log and self.step is not None:
             raise ConfigError("a range has log = true or a step, found both")
-        if self.step is not None and not self.step > 0:
-            raise ConfigError(f"step must be positive, found {self.step:g}")
+        if self.step is not None and not 0 < self.step <= self.high - self.low:
+            raise ConfigError(f"step must be positive and at most high - low, found {self.step:g}")
+        if self.whole and isinstance(self.step, float):
+            raise ConfigError(f"the step of a range of whole numbers is one, found {self.step:g}")
+
+    @property
+    def whole(self) -> bool:
+        """Whether the range is of whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
 
     def ends(self) -> tuple[Any, ...]:
         """The values between which all others lie."""
@@ -49,8 +56,8 @@ class Range:
 
     def suggest(self, trial: "Trial", name: str) -> Any:
         """A value of Optuna's choice."""
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return trial.suggest_int(name, self.low, self.high, step=int(self.step or 1), log=self.log)
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
         return trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
 
 

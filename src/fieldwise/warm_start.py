@@ -47,6 +47,18 @@ class WarmStart:
         taken = ", ".join(name if what == "all" else f"{name} ({what})" for name, what in self.taken.items())
         return f"warm start from {self.source}: took {taken}; left fresh: {_by_reason(self.fresh) or 'nothing'}"
 
+    def caution(self) -> str | None:
+        """What a person must know of rows that the bundle may have seen; None where it kept them aside."""
+        kept = {"test": self.same_test_rows, "validation": self.same_valid_rows}
+        unkept = " and ".join(name for name, same in kept.items() if not same)
+        if not unkept:
+            return None
+        return (
+            f"warning: the bundle of the warm start did not keep this run's {unkept} rows aside: it may have been "
+            f"trained on them, and {unkept} figures may then be too good"
+            + ("" if self.same_valid_rows else ", and the epoch ill chosen")
+        )
+
 
 def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: Sequence[Label]) -> WarmStart:
     """Copy into a network, in place, what fits by name from a bundle's network.

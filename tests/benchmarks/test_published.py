@@ -13,7 +13,7 @@ from fieldwise.recipe import load_recipe
 
 @pytest.mark.parametrize("table", read_tables().values(), ids=lambda t: t.name)
 def test_every_row_is_a_recipe_of_one_task(table):
-    recipes = [load_recipe(row.recipe, row.settings, protocol=table.protocol) for row in table.rows]
+    recipes = [load_recipe(row.recipe, protocol=table.protocol) for row in table.rows]
     assert len({(r.benchmark, r.protocol, r.schema.label.task, repr(r.split), r.rows_seed) for r in recipes}) == 1
     assert table.base is None or table.base in [row.recipe for row in table.rows]
 
@@ -28,16 +28,16 @@ def line(recipe, auc, against=None):
         "parameters": 1234,
         "epochs": 2.5,
         "seconds": 61.4,
-        **({"against": {"auc": against}} if against else {}),
+        **({"against": {"auc": {"estimate": against}}} if against else {}),
     }
 
 
 @pytest.fixture
 def results():
-    gain = {"spread": {"value": 0.01, "low": 0.005, "high": 0.02}, "p": 0.002}
-    board = {"rows": 28860, "lines": [line("a/two", 0.97, gain), line("a/one", 0.96)]}
+    gain = {"value": 0.01, "low": 0.005, "high": 0.02, "p": 0.002}
+    board = {"rows": 28860, "base": "a/one", "lines": [line("a/two", 0.97, gain), line("a/one", 0.96)]}
     where = {"dates": ["2026-11-21"], "machines": ["a laptop, 2 cores"], "commits": ["abc1234"]}
-    return {"format": 1, "tables": {"small": {"boards": [board], "environment": where}}}
+    return {"format": 1, "tables": {"small": {"board": board, "environment": where}}}
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_results_merge_and_write(results, tmp_path):
     path, target = tmp_path / "results.json", tmp_path / "results.md"
     for name in ("frappe", "other"):
         merge(path, name, results["tables"]["small"])
-    merge(path, "frappe", {**results["tables"]["small"], "boards": []})
+    merge(path, "frappe", {**results["tables"]["small"], "board": {}})
     assert set(load(path)["tables"]) == {"frappe", "other"}
     path.write_text(json.dumps({"format": 1, "tables": {}}))
     assert main(["write", "--json", str(path), "--page", str(target)]) == 0

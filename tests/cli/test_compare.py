@@ -25,7 +25,7 @@ def test_json_and_no_second_run(fieldwise, recipe, lr):
     ask = ("compare", lr, recipe, "--seeds", 2, "--json", "--base", recipe, "--metric", "logloss")
     code, out, err = fieldwise(*ask)
     assert code == 0
-    assert f"{recipe} seed 1: 4 of 4 runs" in err
+    assert f"{recipe} seed 1: done, 4 of 4 runs" in err
     (board,) = json.loads(out)["boards"]
     assert (board["metric"], board["base"], board["rows"]) == ("logloss", str(recipe), 80)
     values = [line["metrics"]["logloss"]["value"] for line in board["lines"]]

@@ -17,7 +17,7 @@ def test_a_search_for_people(fieldwise, tuned):
     code, out, err = fieldwise("tune", tuned, "--trials", 3, "--final-seeds", 2, "--quiet", "--no-cache")
     assert (code, err) == (0, "")
     assert "best auc on validation rows" in out
-    assert "The test rows were looked at for these settings alone, after the search." in out
+    assert "This study looked at the test rows for these settings alone, after the search." in out
     assert all(
         path in out for path in ("training.learning_rate", "training.l2.embedding.weight", "model.embedding_dim")
     )

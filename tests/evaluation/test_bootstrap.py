@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 from sklearn.metrics import log_loss, roc_auc_score, root_mean_squared_error
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.bootstrap import bootstrap, resampled, spread
+from fieldwise.evaluation.bootstrap import estimate, resampled
 from fieldwise.evaluation.delong import delong
 
 
@@ -46,21 +47,35 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for seed in range(200):
         y = np.random.default_rng([seed, 5]).normal(size=300)
         drawn = resampled(y, np.zeros((1, 300)), "rmse", replicates=200, seed=seed)[:, 0]
-        found = spread(float(np.sqrt(np.mean(y**2))), drawn)
+        found = estimate([np.sqrt(np.mean(y**2))], drawn)
         held += found.low <= 1.0 <= found.high
     assert 0.88 < held / 200 < 0.99
 
 
-def test_seeds_are_drawn_as_well_and_together():
-    """Two models whose seeds differ by luck, the same luck in both: each mean is unsure, their difference is not."""
-    rng = np.random.default_rng(0)
-    y = rng.normal(size=50)
-    luck = np.array([0.0, 1.0, 2.0])[:, None]
-    scores = np.stack([y + luck + 0.5, y + luck])  # rmse of seed s: s + 0.5 and s
-    found = bootstrap(y, scores, "rmse", replicates=400)
-    np.testing.assert_allclose(found[:, 0] - found[:, 1], 0.5, atol=1e-9)
-    assert found[:, 1].std() == pytest.approx(np.std([0, 1, 2]) / np.sqrt(3), rel=0.15)
-    assert set(np.round(found[:, 1] * 3)) <= set(range(7))
+@pytest.mark.parametrize(("seeds", "luck"), [(1, 0.0), (2, 0.0), (3, 1.0), (3, 4.0), (5, 2.0)])
+def test_equal_models_are_told_apart_no_more_often_than_by_chance(seeds, luck):
+    """Differences of two equal models: one part by the rows, shared by all seeds, another by each seed."""
+    rng = np.random.default_rng(11)
+    p = []
+    for _ in range(2000):
+        by_seed = rng.normal() + luck * rng.normal(size=seeds)
+        p.append(estimate(by_seed, by_seed.mean() + np.array([-1.0, 1.0]) / np.sqrt(2)).p)  # of variance 1
+    assert 0.02 < np.mean(np.array(p) < 0.05) < 0.09
+
+
+def test_a_mean_over_seeds_adds_both_variances():
+    found = estimate([1.0, 2.0, 4.0], [0.0, 1.0, 2.0, 3.0])
+    rows, of_seeds = np.var([0, 1, 2, 3], ddof=1), np.var([1, 2, 4], ddof=1) / 3
+    freedom = (rows + of_seeds) ** 2 / (of_seeds**2 / 2)
+    assert found.value == pytest.approx(7 / 3)
+    assert found.standard_error == pytest.approx(np.sqrt(rows + of_seeds))
+    assert found.high - found.value == pytest.approx(student.ppf(0.975, freedom) * found.standard_error)
+    assert found.p == pytest.approx(2 * student.sf(found.value / found.standard_error, freedom))
+
+
+def test_what_never_varies_is_certain():
+    assert estimate([0.0, 0.0], [0.0, 0.0]).p == 1.0
+    assert estimate([1.0, 1.0], [1.0, 1.0]).p == 0.0
 
 
 def test_both_classes_are_in_every_draw_of_auc():

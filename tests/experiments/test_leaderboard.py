@@ -28,6 +28,7 @@ def kept(tmp_path):
             test = {"rmse": float(np.sqrt(np.mean((y - score) ** 2)))}
         about = {
             "seed": seed,
+            "test_digest": "rows",
             "test": test,
             "task": task,
             "benchmark": "noise",
@@ -74,17 +75,17 @@ def test_real_gains_are_told_from_none(kept):
     lines = {line.recipe: line for line in board.lines}
     assert lines["base"].against is None
     better, same = (lines[name].against["auc"] for name in ("better", "same"))
-    assert better.p < 0.01
+    assert better.estimate.p < 0.01
     assert better.delong_p < 0.01
-    assert 0 < better.spread.low < better.spread.value < better.spread.high
-    assert same.p > 0.05
-    assert same.spread.low < 0 < same.spread.high
+    assert 0 < better.estimate.low < better.estimate.value < better.estimate.high
+    assert same.estimate.p > 0.05
+    assert same.estimate.low < 0 < same.estimate.high
     y = runs["base"][0].test_rows[0]
     scores = {name: np.stack([r.test_rows[1] for r in records]) for name, records in runs.items()}
     assert better.delong_p == delong(y, scores["better"], scores["base"]).p
     # Noise that both models share is no doubt about their difference.
     whole = lines["better"].metrics["auc"]
-    assert better.spread.high - better.spread.low < 0.6 * (whole.high - whole.low)
+    assert better.estimate.high - better.estimate.low < 0.6 * (whole.high - whole.low)
 
 
 def test_protocols_are_kept_apart(kept):
@@ -100,7 +101,7 @@ def test_regressions_go_by_their_error(kept):
     runs = {name: [kept(name, 0, y, y + error, task="regression")] for name, error in (("far", 2.0), ("near", 1.0))}
     (board,) = leaderboards(runs)
     assert [line.recipe for line in board.lines] == ["near", "far"]
-    assert board.lines[0].against["rmse"].spread.value == pytest.approx(-1.0)
+    assert board.lines[0].against["rmse"].estimate.value == pytest.approx(-1.0)
     assert board.lines[0].against["rmse"].delong_p is None
 
 
@@ -125,6 +126,19 @@ def test_what_is_not_there_is_named(kept):
         leaderboards(runs, base="c")
     with pytest.raises(ConfigError, match="metric must be one of auc, logloss for a binary label, found 'rmse'"):
         leaderboards(runs, metric="rmse")
+
+
+def test_one_positive_has_no_test_of_delong(kept):
+    y = np.array([1, 0, 0, 0])
+    runs = {name: [kept(name, 0, y, np.array(score))] for name, score in (("a", [3.0, 1, 2, 0]), ("b", [1.0, 3, 2, 0]))}
+    (board,) = leaderboards(runs, replicates=20)
+    assert board.lines[1].against["auc"].delong_p is None
+
+
+def test_binary_and_regression_may_be_asked_for_one_metric(kept):
+    y = np.array([0.0, 1.0, 1.0, 0.0])
+    runs = {"a": [kept("a", 0, y, y + [0.1, 0.3, 0.2, 0.0] * y)], "b": [kept("b", 0, y, y * 0.5, task="regression")]}
+    assert [board.metric for board in leaderboards(runs, metric="logloss", replicates=20)] == ["logloss", "rmse"]
 
 
 def test_plain_values_and_a_picture(kept, tmp_path):

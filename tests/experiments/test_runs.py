@@ -10,7 +10,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.experiments import records
 from fieldwise.experiments import runs as module
+from fieldwise.experiments.leaderboard import leaderboards
 from fieldwise.experiments.records import Store, run_key
 from fieldwise.experiments.runs import recorded_runs, with_seed
 from fieldwise.pipeline import data_inputs, prepare_recipe, train_recipe
@@ -112,12 +114,97 @@ def test_a_damaged_run_is_told(recipes):
         recorded_runs(recipes[:1], [0], store=store, data_dir=DATA)
 
 
-def test_a_record_is_written_last(recipes, monkeypatch):
-    """A crash before it leaves no run: the rows alone are none."""
-    store = Store(Path("store"))
-    store.put("key", {"seed": 0}, np.zeros(2), np.zeros(2))
-    (Path("store") / "key" / "record.json").unlink()
+@pytest.mark.usefixtures("folder")
+def test_a_record_is_written_last(monkeypatch):
+    """A crash before it leaves no run; a crash while a run is replaced leaves the old one whole."""
+    store, real = Store(Path("store")), records.write_atomically
+
+    def crashes(path, content):
+        if path.name == "record.json":
+            raise RuntimeError("crash")
+        real(path, content)
+
+    monkeypatch.setattr(records, "write_atomically", crashes)
+    with pytest.raises(RuntimeError):
+        store.put("key", {"seed": 0}, np.zeros(2), np.zeros(2))
     assert store.get("key") is None
+    monkeypatch.setattr(records, "write_atomically", real)
+    store.put("key", {"seed": 0}, np.zeros(2), np.zeros(2))
+    monkeypatch.setattr(records, "write_atomically", crashes)
+    with pytest.raises(RuntimeError):
+        store.put("key", {"seed": 0}, np.ones(2), np.ones(2))
+    assert store.get("key").test_rows[0].tolist() == [0, 0]
+
+
+def test_two_files_of_one_form_are_two_data_sets(folder):
+    """Their settings are alike: rows prepared of the one must not serve the other."""
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        (folder / name / f"{name}.toml").write_text((folder / "lr.toml").read_text())
+    log = pl.read_csv("log.csv")
+    log.write_csv("a/log.csv")
+    log.with_columns(click=1 - pl.col("click")).write_csv("b/log.csv")
+    found = recorded_runs(
+        [load_recipe("a/a.toml"), load_recipe("b/b.toml")], [0], store=Store(Path("store")), data_dir=DATA
+    )
+    first, second = (found[f"{name}/{name}.toml"][0] for name in ("a", "b"))
+    assert (first.test_rows[0] == 1 - second.test_rows[0]).all()
+    assert len(leaderboards(found, replicates=10)) == 2
+
+
+def test_other_rows_of_equal_labels_are_another_table(folder):
+    """Labels alone do not tell rows apart: where all are alike but for their order, neither do the splits' labels."""
+    log = pl.read_csv("log.csv")
+    pl.concat([log.with_columns(click=pl.lit(k)) for k in (0, 1)]).with_row_index("place").write_csv("log.csv")
+    text = (folder / "lr.toml").read_text().replace('keys = ["row"]', 'keys = ["place"]')
+    split = text.replace('kind = "random"\nvalid = 0.2\ntest = 0.3', 'kind = "column"\ncolumn = "PART"')
+    parts = pl.read_csv("log.csv")
+    which = pl.col("row") % 3
+    names = {0: "train", 1: "valid", 2: "test"}
+    parts.with_columns(one=which.replace_strict(names), two=((which + 1) % 3).replace_strict(names)).write_csv(
+        "log.csv"
+    )
+    for name in ("one", "two"):
+        (folder / f"{name}.toml").write_text(split.replace("PART", name))
+    found = recorded_runs(
+        [load_recipe(f"{name}.toml") for name in ("one", "two")], [0], store=Store(Path("store")), data_dir=DATA
+    )
+    labels = [found[f"{name}.toml"][0].test_rows[0] for name in ("one", "two")]
+    assert (labels[0] == labels[1]).all()
+    assert len(leaderboards(found, replicates=10)) == 2
+
+
+def test_todays_words_are_those_of_a_table(recipes, folder):
+    store = Store(Path("store"))
+    recorded_runs(recipes[:1], [0], store=store, data_dir=DATA)
+    (folder / "lr.toml").write_text((folder / "lr.toml").read_text().replace("clicks", "visits"))
+    found = recorded_runs([load_recipe("lr.toml")], range(2), store=store, data_dir=DATA)
+    assert [board.protocol for board in leaderboards(found, replicates=10)] == ["visits"]
+
+
+def test_another_bundle_to_start_from_is_another_run(folder):
+    def bundle(rate):
+        recipe = load_recipe("fm.toml", [f"training.learning_rate={rate}"])
+        train_recipe(recipe, prepare_recipe(recipe, DATA)).bundle.save(folder / "start")
+
+    def score():
+        recipe = load_recipe("fm.toml", ["warm_start=start"])
+        notes = []
+        record = recorded_runs([recipe], [0], store=Store(Path("store")), data_dir=DATA, note=notes.append)
+        return record["fm.toml"][0].test_rows[1], notes
+
+    bundle(0.05)
+    first, notes = score()
+    bundle(0.5)
+    assert (score()[0] != first).any()
+    assert not any("did not keep" in note for note in notes)
+
+
+def test_a_store_that_cannot_be_one_is_told_first(recipes, counted):
+    Path("store").write_text("a file")
+    with pytest.raises(DataError, match="runs need a folder"):
+        recorded_runs(recipes, [0], store=Store(Path("store")), data_dir=DATA)
+    assert counted == []
 
 
 def _one_process(folder, results):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fieldwise.errors import ConfigError
 from fieldwise.ops import candidates as module
 from fieldwise.ops import field_attention, pair_attention_pool_plain, pair_indices, use_ops
 from fieldwise.ops.candidates import (
@@ -138,3 +139,12 @@ def test_field_attention_at_scores_beyond_what_exp_holds():
     items = tuple(torch.full((3, 1, 2), n) for n in (40.0, 60.0, 5.0))
     y_NCA, y_NIA = field_attention_candidates((q, k, v), items, heads=1)
     torch.testing.assert_close(torch.cat([y_NCA, y_NIA], 1), torch.full((3, 3, 2), 5.0))
+
+
+@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+def test_operands_that_do_not_fit_are_refused():
+    """The kernel reads by pointers: what does not fit must never reach it."""
+    x_CD, x_NID, _ = vectors(3, 2)
+    for wrong in ((x_CD[:, :-1], x_NID), (x_CD, x_NID[..., :-1]), (x_CD[:0], x_NID[:, :1])):
+        with use_ops("native"), torch.no_grad(), pytest.raises(ConfigError, match="fit them"):
+            pair_attention_candidates(*wrong, *attention())

@@ -5,22 +5,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
-from fieldwise.cli.show import console, say
-from fieldwise.evaluation.bootstrap import Spread
-from fieldwise.experiments.leaderboard import METRICS, Board, Line, check_choices, leaderboards
+from fieldwise.cli.show import say
+from fieldwise.evaluation.bootstrap import Estimate
+from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, Line, check_choices, leaderboards
 from fieldwise.experiments.plots import check_plot, plot_boards
 from fieldwise.experiments.records import Store
 from fieldwise.experiments.runs import recorded_runs
-from fieldwise.recipe import load_recipe
+from fieldwise.recipe import load_recipe, recipe_names
 from fieldwise.training.progress import progress_for
 
 __all__ = ["run_compare"]
 
-WIDTH = 150
-NAMES = {"auc": "AUC", "logloss": "logloss", "rmse": "RMSE"}
+WIDTH = 1000  # a terminal breaks the lines, which is better than figures cut short
 
 
 def run_compare(
@@ -44,8 +44,10 @@ def run_compare(
     if plot is not None:
         check_plot(plot)
     recipes = [load_recipe(name, settings, protocol=protocol) for name in names]
-    check_choices(names, {recipe.schema.label.task for recipe in recipes}, base, metric)
-    folder = existing_data_dir(data_dir, recipes[0].data.name)
+    base = base if base is None or base in recipe_names() else str(Path(base))  # as recipes of a file are named
+    check_choices([r.name for r in recipes], {r.schema.label.task for r in recipes}, base, metric)
+    for recipe in recipes:
+        folder = existing_data_dir(data_dir, recipe.data.name)
     runs = recorded_runs(
         recipes,
         range(seeds),
@@ -63,21 +65,25 @@ def run_compare(
         json.dump({"boards": [board.to_plain() for board in boards]}, sys.stdout, indent=1)
         print()
         return
-    screen = console(WIDTH)
+    screen = Console(width=WIDTH, markup=False, highlight=False, soft_wrap=True)
     for board in boards:
         mean = f"mean of {seeds} seed{'s' * (seeds != 1)} [95 % interval]"
         screen.print(f"{board.title}: {board.rows:,} test rows, {mean}")
         screen.print(board_table(board))
-    screen.print(
-        "Intervals and p: paired bootstrap over test rows and seeds. DeLong's p: of AUC, over test rows alone."
-    )
+    luck = "other test rows and seeds" if seeds > 1 else "other test rows; of one seed nothing is known of others"
+    screen.print(f"Intervals and p: paired, for {luck}. DeLong's p: of AUC, for other test rows alone.")
+    if len(boards) > 1:
+        screen.print("Recipes of other benchmarks, protocols or test rows stand in tables of their own.")
 
 
 def board_table(board: Board) -> Table:
     """One board as a table of text."""
     metrics = METRICS[board.task]
-    base = _short(board.base).rpartition("/")[2]
-    table = Table("recipe", *(NAMES[m] for m in metrics), f"{NAMES[board.metric]} less {base}'s", "p", box=None)
+    names = _shown_names(board)
+    base = names[board.base].rpartition("/")[2]
+    table = Table(
+        "recipe", *(METRIC_NAMES[m] for m in metrics), f"{METRIC_NAMES[board.metric]} less {base}'s", "p", box=None
+    )
     if board.metric == "auc":
         table.add_column("DeLong p")
     for heading in ("parameters", "epochs", "s/epoch"):
@@ -86,12 +92,15 @@ def board_table(board: Board) -> Table:
         column.justify = "right"
     for line in board.lines:
         shown = [_interval(line.metrics[m]) for m in metrics]
-        table.add_row(_short(line.recipe), *shown, *_against(line, board), *_cost(line))
+        table.add_row(names[line.recipe], *shown, *_against(line, board), *_cost(line))
     return table
 
 
-def _short(name: str) -> str:
-    return Path(name).stem if name.endswith(".toml") else name
+def _shown_names(board: Board) -> dict[str, str]:
+    """A file's name without folder and suffix, where that tells it from the others."""
+    names = [line.recipe for line in board.lines]
+    stems = {name: Path(name).stem if name.endswith(".toml") else name for name in names}
+    return {name: stem if list(stems.values()).count(stem) == 1 else name for name, stem in stems.items()}
 
 
 def _against(line: Line, board: Board) -> list[str]:
@@ -99,8 +108,14 @@ def _against(line: Line, board: Board) -> list[str]:
     if line.against is None:
         return ["base line", *[""] * (width - 1)]
     found = line.against[board.metric]
-    cells = [_interval(found.spread, sign="+"), f"{found.p:.2g}"]
-    return cells if found.delong_p is None else [*cells, f"{found.delong_p:.2g}"]
+    cells = [_interval(found.estimate, sign="+"), _p(found.estimate.p)]
+    if board.metric == "auc":
+        cells.append("-" if found.delong_p is None else _p(found.delong_p))
+    return cells
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= 1e-4 else "<.0001"
 
 
 def _cost(line: Line) -> list[str]:
@@ -108,5 +123,5 @@ def _cost(line: Line) -> list[str]:
     return [f"{line.parameters:,}", f"{line.epochs:.1f}", epoch]
 
 
-def _interval(found: Spread, sign: str = "") -> str:
+def _interval(found: Estimate, sign: str = "") -> str:
     return f"{found.value:{sign}.4f} [{found.low:{sign}.4f}, {found.high:{sign}.4f}]"

@@ -11,9 +11,9 @@ __all__ = ["console", "format_metric", "metrics_table", "row_counts", "say"]
 COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
 
-def console(width: int = 120) -> Console:
-    """Standard output for tables, `width` columns wide where it is no terminal; brackets in text are no markup."""
-    return Console(width=None if sys.stdout.isatty() else width, markup=False, highlight=False, soft_wrap=True)
+def console() -> Console:
+    """Standard output for tables. Text is shown as it is: brackets in a column's name or a title are no markup."""
+    return Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False, soft_wrap=True)
 
 
 def say(sentence: str) -> None:

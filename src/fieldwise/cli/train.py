@@ -13,7 +13,6 @@ from fieldwise.cli.show import console, metrics_table, row_counts, say
 from fieldwise.pipeline import Run, prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
-from fieldwise.warm_start import WarmStart
 
 __all__ = ["run_train"]
 
@@ -48,16 +47,15 @@ def run_train(
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache, quiet))
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
-    if recipe.mean_labels is not None and recipe.mean_labels.source == "own-part":
-        say(
-            "warning: mean_labels.source = 'own-part' takes means over the labels of the rows that are scored: the "
-            "figures are too good, and compare with published ones of the same leak alone"
-        )
+    if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
+        say(caution)
     with warnings.catch_warnings():  # which puts back what showed them before
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
         run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
     if run.warm_start is not None:
-        _say_start(run.warm_start)
+        say(run.warm_start.sentence())
+        if caution := run.warm_start.caution():
+            say(caution)
     run.bundle.save(folder)
     if run.result.stopped == "interrupted":
         best = f"the best so far (after epoch {run.result.best.epoch:.4g})"
@@ -65,18 +63,6 @@ def run_train(
     _show(run, folder, as_json)
     if run.result.stopped == "interrupted":
         raise KeyboardInterrupt
-
-
-def _say_start(started: WarmStart) -> None:
-    say(started.sentence())
-    kept = {"test": started.same_test_rows, "validation": started.same_valid_rows}
-    unkept = " and ".join(name for name, same in kept.items() if not same)
-    if unkept:
-        say(
-            f"warning: the bundle of the warm start did not keep this run's {unkept} rows aside: it may have been "
-            f"trained on them, and {unkept} figures may then be too good"
-            + ("" if started.same_valid_rows else ", and the epoch ill chosen")
-        )
 
 
 def _show(run: Run, folder: Path, as_json: bool) -> None:

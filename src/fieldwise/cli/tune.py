@@ -13,7 +13,7 @@ from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import console, say
 from fieldwise.config import to_plain
 from fieldwise.experiments.tune import Tuned, search_space, tune
-from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.recipe import Recipe, load_recipe, setting_path
 from fieldwise.training.progress import progress_for
 
 __all__ = ["run_tune"]
@@ -76,21 +76,18 @@ def _show(found: Tuned, recipe: Recipe) -> None:
             spread = f" (seeds {min(values):.4f} to {max(values):.4f})" if len(values) > 1 else ""
             screen.print(f"test {metric} {np.mean(values):.4f}{spread}")
     if len(found.test_looks) == 1:
-        screen.print("The test rows were looked at for these settings alone, after the search.")
+        screen.print("This study looked at the test rows for these settings alone, after the search.")
     else:
         screen.print(
-            f"The search went on after a look at the test rows: they were looked at for {len(found.test_looks)} "
+            f"This search went on after a look at the test rows: it has looked at them for {len(found.test_looks)} "
             f"settings by now ({found.study.with_suffix('.test.json')})."
         )
     screen.print(f"recipe: {found.recipe_file}, study: {found.study}")
 
 
 def _at(recipe: Recipe, path: str) -> object:
-    keys = path.split(".")
-    if keys[:2] == ["training", "l2"] and len(keys) > 2:
-        keys = ["training", "l2", ".".join(keys[2:])]
     value: object = recipe.to_dict()
-    for key in keys:
+    for key in setting_path(path):
         value = value.get(key) if isinstance(value, dict) else None
     return value
 

@@ -51,6 +51,15 @@ class MeanLabels:
         """The new columns."""
         return tuple(f"{column}_mean_label" for column in self.columns)
 
+    def caution(self) -> str | None:
+        """What a person must know of figures by leaked labels; None where none leaks."""
+        if self.source == "train":
+            return None
+        return (
+            "warning: mean_labels.source = 'own-part' takes means over the labels of the rows that are scored: the "
+            "figures are too good, and compare with published ones of the same leak alone"
+        )
+
 
 def check_mean_labels(frame: pl.DataFrame, schema: Schema, settings: MeanLabels) -> None:
     """Check that means can be taken of a table, and that a field reads each.

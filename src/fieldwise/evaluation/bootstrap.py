@@ -1,37 +1,70 @@
 """How far metrics would move with other rows and other seeds.
 
-Letters: N rows, R replicates, K columns of scores, M models, S seeds, T runs of ties.
+Letters: N rows, R replicates, K columns of scores, S seeds, T runs of ties.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation.checks import finite_column, labels_of, require_both_classes
 
-__all__ = ["MetricName", "Spread", "bootstrap", "resampled", "spread"]
+__all__ = ["Estimate", "MetricName", "estimate", "resampled"]
 
 MetricName = Literal["auc", "logloss", "rmse"]
 TRIES = 100  # draws of rows in a row that may hold one class alone
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
-    """A value and where it lies with other rows and seeds.
+class Estimate:
+    """A mean over seeds, and how sure it is.
 
     Args:
         value: as measured.
-        low: 2.5 % of the replicates lie below it.
-        high: 2.5 % lie above it.
+        low: the lower end of its 95 % interval.
+        high: the upper end.
+        standard_error: with other rows and, of several seeds, other seeds.
+        p: two-sided, of the value being 0: for differences.
     """
 
     value: float
     low: float
     high: float
+    standard_error: float
+    p: float
+
+
+def estimate(by_seed: ArrayLike, replicates: ArrayLike) -> Estimate:
+    """The mean over seeds with a 95 % interval that counts both kinds of luck.
+
+    The variance is that of the replicates, with other rows and these seeds, plus s^2 / S, with s^2 the variance over
+    seeds on these rows. The interval is Student's, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2(6),
+    1946), since s^2 of a few seeds is itself unsure. Of one seed nothing is known of others, and none is counted.
+
+    Args:
+        by_seed: the metric, or a difference of two models', of each seed, [S].
+        replicates: of its mean over the seeds, [R], as from `resampled`.
+
+    >>> found = estimate([1.0, 2.0, 3.0], [1.9, 2.1])
+    >>> round(found.value, 3), round(found.standard_error, 3), round(found.low, 3), round(found.high, 3)
+    (2.0, 0.594, -0.244, 4.244)
+    """
+    values, drawn = np.asarray(by_seed, dtype=np.float64), np.asarray(replicates, dtype=np.float64)
+    seeds, value = len(values), float(values.mean())
+    of_rows = float(drawn.var(ddof=1))
+    of_seeds = float(values.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    error = math.sqrt(of_rows + of_seeds)
+    freedom = (of_rows + of_seeds) ** 2 / of_seeds**2 * (seeds - 1) if of_seeds > 0 else math.inf
+    reach = float(stdtrit(min(freedom, 1e9), 0.975)) * error
+    certain = 1.0 if value == 0 else 0.0
+    p = 2 * float(stdtr(min(freedom, 1e9), -abs(value) / error)) if error > 0 else certain
+    return Estimate(value=value, low=value - reach, high=value + reach, standard_error=error, p=p)
 
 
 def resampled(
@@ -59,48 +92,12 @@ def resampled(
     """
     columns = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     measure = _measure(y, columns, metric)
-    rows = columns.shape[1]
+    positive = labels_of(y) if metric == "auc" else None
     rng = np.random.default_rng(seed)
-    both = metric == "auc"
-    positive = labels_of(y) if both else None
     out = np.empty((replicates, len(columns)))
     for r in range(replicates):
-        out[r] = measure(_draw(rng, rows, positive))
+        out[r] = measure(_draw(rng, columns.shape[1], positive))
     return out
-
-
-def bootstrap(
-    y: ArrayLike, scores: ArrayLike, metric: MetricName, *, replicates: int = 1000, seed: int = 0
-) -> NDArray[np.float64]:
-    """The mean over seeds of a metric, with rows and seeds drawn anew: both kinds of luck are in it.
-
-    Args:
-        y: as in `resampled`, [N].
-        scores: of M models with S seeds each, [M, S, N]; seed s of every model belongs together.
-        metric: which.
-        replicates: R.
-        seed: of the draws.
-
-    Shape:
-        returns [R, M].
-    """
-    values = np.asarray(scores, dtype=np.float64)
-    models, seeds, rows = values.shape
-    of_each = resampled(y, values.reshape(models * seeds, rows), metric, replicates=replicates, seed=seed)
-    chosen = np.random.default_rng([seed, 1]).integers(0, seeds, (replicates, 1, seeds))
-    drawn = np.take_along_axis(of_each.reshape(replicates, models, seeds), chosen, axis=2)
-    means: NDArray[np.float64] = drawn.mean(axis=2)
-    return means
-
-
-def spread(value: float, replicates: ArrayLike) -> Spread:
-    """A 95 % percentile interval.
-
-    >>> spread(0.5, np.linspace(0, 1, 201))
-    Spread(value=0.5, low=0.025, high=0.975)
-    """
-    low, high = np.percentile(np.asarray(replicates), [2.5, 97.5])
-    return Spread(value=value, low=float(low), high=float(high))
 
 
 def _draw(rng: np.random.Generator, rows: int, positive: NDArray[np.bool_] | None) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ import datetime
 import os
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def machine() -> str:
     return f"{name}, {os.cpu_count()} cores"
 
 
+@cache
 def commit() -> str:
     """The commit that runs, with `+` where the tree has changes; `unknown` where the package is no checkout."""
     folder = Path(__file__).parent

@@ -9,13 +9,14 @@ import numpy as np
 
 from fieldwise.config import nearest, to_plain
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation.bootstrap import MetricName, Spread, bootstrap, spread
+from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled
 from fieldwise.evaluation.delong import delong
 from fieldwise.experiments.records import Record
+from fieldwise.training.fit import HIGHER_IS_BETTER
 
-__all__ = ["METRICS", "Board", "Difference", "Line", "check_choices", "leaderboards"]
+__all__ = ["METRICS", "METRIC_NAMES", "Board", "Difference", "Line", "check_choices", "leaderboards"]
 
-HIGHER_IS_BETTER: dict[MetricName, bool] = {"auc": True, "logloss": False, "rmse": False}
+METRIC_NAMES = {"auc": "AUC", "logloss": "logloss", "rmse": "RMSE"}
 METRICS: dict[str, tuple[MetricName, ...]] = {"binary": ("auc", "logloss"), "regression": ("rmse",)}
 
 
@@ -24,13 +25,12 @@ class Difference:
     """What a recipe gains over the base line.
 
     Args:
-        spread: the recipe's mean less the base line's, paired by row and by seed.
-        p: two-sided, by the bootstrap over rows and seeds; at least 2 / (replicates + 1).
-        delong_p: of AUC alone: DeLong's test of the means over seeds, in which seeds do not count as luck.
+        estimate: the recipe's mean less the base line's, paired by row and by seed, with its interval and p.
+        delong_p: of AUC alone: DeLong's test of the means over seeds, in which seeds do not count as luck; None where
+            a class has a single row.
     """
 
-    spread: Spread
-    p: float
+    estimate: Estimate
     delong_p: float | None = None
 
 
@@ -51,7 +51,7 @@ class Line:
 
     recipe: str
     seeds: tuple[int, ...]
-    metrics: Mapping[str, Spread]
+    metrics: Mapping[str, Estimate]
     by_seed: Mapping[str, tuple[float, ...]]
     against: Mapping[str, Difference] | None
     parameters: int
@@ -126,20 +126,21 @@ def check_choices(names: Collection[str], tasks: Collection[str], base: str | No
     """Refuse, before any work, a base line or a metric that no table could have.
 
     Errors:
-        ConfigError: the base is none of the recipes' names, or a task does not have the metric.
+        ConfigError: the base is none of the recipes' names, or no task has the metric.
     """
     if base is not None and base not in names:
         raise ConfigError(f"the base line must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
-    for task in sorted(tasks):
-        if metric is not None and metric not in METRICS[task]:
-            raise ConfigError(f"metric must be one of {', '.join(METRICS[task])} for a {task} label, found {metric!r}")
+    known = [m for task in sorted(tasks) for m in METRICS[task]]
+    if metric is not None and metric not in known:
+        words = " or ".join(sorted(tasks))
+        raise ConfigError(f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}")
 
 
 def _table_of(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     """Benchmark, protocol, task and test rows of a recipe's runs."""
     places = {
         (
-            *(str(record.about[word]) for word in ("benchmark", "protocol", "task")),
+            *(str(record.about[word]) for word in ("benchmark", "protocol", "task", "test_digest")),
             hashlib.sha256(record.test_rows[0].tobytes()).hexdigest(),
         )
         for record in records
@@ -159,10 +160,12 @@ def _board(
     reference = names.index(base) if base in names else 0
     y = runs[names[0]][0].test_rows[0]
     scores = np.stack([[record.test_rows[1] for record in runs[name]] for name in names])  # [M, S, N]
-    drawn = {m: bootstrap(y, scores, m, replicates=replicates, seed=seed) for m in METRICS[task]}
-    means = {
-        m: [float(np.mean([record.about["test"][m] for record in runs[name]])) for name in names] for m in METRICS[task]
-    }
+    rare = task == "binary" and min(int(y.sum()), int(len(y) - y.sum())) < 2
+    by_seed, drawn = {}, {}
+    for m in METRICS[task]:
+        by_seed[m] = np.array([[record.about["test"][m] for record in runs[name]] for name in names])  # [M, S]
+        of_each = resampled(y, scores.reshape(-1, len(y)), m, replicates=replicates, seed=seed)
+        drawn[m] = of_each.reshape(replicates, *by_seed[m].shape).mean(2)  # [R, M]
     lines = []
     for k, name in enumerate(names):
         records = runs[name]
@@ -170,9 +173,8 @@ def _board(
         if k != reference:
             against = {
                 m: Difference(
-                    spread=spread(means[m][k] - means[m][reference], drawn[m][:, k] - drawn[m][:, reference]),
-                    p=_two_sided(drawn[m][:, k] - drawn[m][:, reference]),
-                    delong_p=delong(y, scores[k], scores[reference]).p if m == "auc" else None,
+                    estimate=estimate(by_seed[m][k] - by_seed[m][reference], drawn[m][:, k] - drawn[m][:, reference]),
+                    delong_p=None if m != "auc" or rare else delong(y, scores[k], scores[reference]).p,
                 )
                 for m in METRICS[task]
             }
@@ -182,8 +184,8 @@ def _board(
             Line(
                 recipe=name,
                 seeds=tuple(record.about["seed"] for record in records),
-                metrics={m: spread(means[m][k], drawn[m][:, k]) for m in METRICS[task]},
-                by_seed={m: tuple(record.about["test"][m] for record in records) for m in METRICS[task]},
+                metrics={m: estimate(by_seed[m][k], drawn[m][:, k]) for m in METRICS[task]},
+                by_seed={m: tuple(by_seed[m][k].tolist()) for m in METRICS[task]},
                 against=against,
                 parameters=records[0].about["parameters"],
                 epochs=float(np.mean([record.about["epochs"] for record in records])),
@@ -203,9 +205,3 @@ def _board(
         replicates=replicates,
         lines=tuple(lines),
     )
-
-
-def _two_sided(differences: np.ndarray) -> float:
-    """How rarely replicates lie on the other side of 0, twice; never 0, since there are only so many of them."""
-    tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    return min(1.0, 2 * (1 + tail) / (len(differences) + 1))

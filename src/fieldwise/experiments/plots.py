@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fieldwise.errors import ConfigError
-from fieldwise.experiments.leaderboard import Board
+from fieldwise.experiments.leaderboard import METRIC_NAMES, Board
 from fieldwise.files import write_atomically
 
 __all__ = ["check_plot", "plot_boards"]
@@ -44,10 +44,11 @@ def plot_boards(boards: Sequence[Board], path: Path) -> None:
             found = line.metrics[board.metric]
             color = "C1" if line.recipe == board.base else "C0"
             panel.plot([found.low, found.high], [place, place], color=color, linewidth=2)
-            panel.plot(list(line.by_seed[board.metric]), [place] * len(line.seeds), ".", color="0.6", markersize=4)
+            panel.plot(list(line.by_seed[board.metric]), [place] * len(line.seeds), "|", color="0.3", markersize=8)
             panel.plot([found.value], [place], "o", color=color)
         panel.set_yticks(range(len(board.lines)), [line.recipe for line in reversed(board.lines)])
-        panel.set_xlabel(f"test {board.metric} (base line {board.base})")
+        panel.set_ylim(-0.6, len(board.lines) - 0.4)
+        panel.set_xlabel(f"test {METRIC_NAMES[board.metric]}: mean, 95 % interval, seeds (orange: the base line)")
         panel.set_title(f"{board.title}, {board.rows:,} test rows", loc="left", fontsize=9)
         panel.grid(axis="x", color="0.9")
         panel.set_axisbelow(True)

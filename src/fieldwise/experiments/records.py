@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fieldwise.bundle import bundle_digest
 from fieldwise.data.prepared_files import Inputs
 from fieldwise.errors import DataError
 from fieldwise.files import write_atomically
@@ -55,7 +56,7 @@ class Record:
 
 
 def run_key(recipe: Recipe, inputs: Inputs) -> str:
-    """A name for the run of a recipe on its files: equal only where settings, seeds and files are.
+    """A name for the run of a recipe on its files: equal only where settings, seeds, files and warm start are.
 
     The recipe's name, words and search space do not count, nor where its file of data lies, nor fieldwise's version.
     """
@@ -64,6 +65,8 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
         settings.pop(word, None)
     if "path" in settings["data"]:
         settings["data"] = {**settings["data"], "path": "file"}
+    if recipe.warm_start is not None:
+        settings["warm_start"] = bundle_digest(Path(recipe.warm_start))
     text = json.dumps({"format": FORMAT, "settings": settings, "files": dict(inputs.files)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -73,6 +76,19 @@ class Store:
     """A folder of runs; several processes may fill it together."""
 
     folder: Path
+
+    def check(self) -> None:
+        """Make the folder.
+
+        Errors:
+            DataError: it cannot be one.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise DataError(
+                f"runs need a folder to be written to, but {self.folder} is none: {e.strerror or e}; choose another"
+            ) from None
 
     def get(self, key: str) -> Record | None:
         """The run of this key, or None.
@@ -117,11 +133,16 @@ class Store:
         except ImportError:  # no such locks on this system: two processes may then make the same run
             yield True
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.check()
         with open(self.folder / f".{key}.lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 yield False
                 return
+            except OSError as e:
+                raise DataError(
+                    f"runs in {self.folder} cannot be shared between processes: {e.strerror or e}; choose a folder on "
+                    "another disk"
+                ) from e
             yield True

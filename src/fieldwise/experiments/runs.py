@@ -3,21 +3,23 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fieldwise.data.cache import Cache
 from fieldwise.data.prepare import Prepared
-from fieldwise.errors import ConfigError, TrainingError
-from fieldwise.experiments.environment import environment
+from fieldwise.data.prepared_files import Inputs
+from fieldwise.errors import ConfigError, FieldwiseError
+from fieldwise.experiments.environment import commit, environment
 from fieldwise.experiments.records import Record, Store, run_key
 from fieldwise.models.scoring import SCORING_BATCH, score_batches
-from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, train_recipe
+from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest, train_recipe
 from fieldwise.recipe import Recipe
 from fieldwise.training.progress import Progress, Silent
 
-__all__ = ["LastPrepared", "recorded_runs", "with_seed"]
+__all__ = ["recorded_runs", "with_seed"]
 
 WAIT_SECONDS = 5.0
 
@@ -56,77 +58,110 @@ def recorded_runs(
         KeyboardInterrupt: Ctrl-C; finished runs are kept, the one in progress is not.
         ConfigError, DataError, TrainingError: of the recipe and seed that the sentence names.
     """
+    began = time.time()
+    commit()  # of the code that runs, not of what the checkout holds when a run ends
     names = [recipe.name for recipe in recipes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"recipes to compare must differ in name, found {twice[0]!r} twice: give each once")
-    wanted = list(_keyed(recipes, seeds, data_dir))
+    store.check()
+    wanted = list(_wanted(recipes, seeds, data_dir))
+    for caution in {recipe.mean_labels.caution() for recipe in recipes if recipe.mean_labels is not None}:
+        if caution:
+            note(caution)
     found: dict[tuple[str, int], Record] = {}
-    made: set[str] = set()
+    rows = _LastPrepared(data_dir, cache)
+
+    def kept(key: str) -> Record | None:
+        record = store.get(key)
+        return None if record is None or (again and record.about["finished"] < began) else record
+
     open_runs = wanted
-    rows = LastPrepared(data_dir, cache)
     while open_runs:
         left = []
-        for recipe, key in open_runs:
-            record = None if again and key not in made else store.get(key)
+        for one in open_runs:
+            record, how = kept(one.key), "kept"
             if record is None:
-                with store.claim(key) as mine:
+                with store.claim(one.key) as mine:
                     if not mine:
-                        left.append((recipe, key))
+                        left.append(one)
                         continue
-                    record = None if again and key not in made else store.get(key)  # another may just have ended it
+                    record = kept(one.key)  # another process may just have ended it
                     if record is None:
-                        record = _run(recipe, key, store, rows, progress)
-            made.add(key)
+                        record, how = _run(one, store, rows, note, progress), "done"
+            recipe = one.recipe
+            # Today's words, of a run that may be older.
+            words = {"benchmark": recipe.benchmark or _source(recipe), "protocol": recipe.protocol or recipe.split.kind}
+            record = dataclasses.replace(record, about={**record.about, **words})
+            _ = record.test_rows  # read now: another process may put a newer run in its place
             found[recipe.name, recipe.seed] = record
-            note(f"{recipe.name} seed {recipe.seed}: {len(found)} of {len(wanted)} runs")
+            note(f"{recipe.name} seed {recipe.seed}: {how}, {len(found)} of {len(wanted)} runs")
+        if left and len(left) == len(open_runs):
+            note(f"waiting for {len(left)} runs that other processes are at")
         open_runs = left
         if left:
             time.sleep(WAIT_SECONDS)
     return {name: [found[name, seed] for seed in seeds] for name in names}
 
 
-def _keyed(recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path) -> Iterator[tuple[Recipe, str]]:
-    inputs: dict[str, object] = {}
+def _source(recipe: Recipe) -> str:
+    return recipe.data.name or Path(str(recipe.data.path)).name
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One run to have."""
+
+    recipe: Recipe
+    inputs: Inputs
+    key: str
+
+
+def _wanted(recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path) -> Iterator[_Wanted]:
+    inputs: dict[str, Inputs] = {}
     for recipe in recipes:
         source = repr(recipe.data)
         if source not in inputs:
             inputs[source] = data_inputs(recipe, data_dir)
         for seed in seeds:
             one = with_seed(recipe, seed)
-            yield one, run_key(one, inputs[source])  # type: ignore[arg-type]
+            yield _Wanted(one, inputs[source], run_key(one, inputs[source]))
 
 
-class LastPrepared:
-    """Prepared data, the last kept: runs that follow each other mostly read the same.
-
-    Args:
-        data_dir: the folder of public data sets.
-        cache: of prepared data.
-    """
+class _LastPrepared:
+    """Prepared data, the last kept: runs that follow each other mostly read the same."""
 
     def __init__(self, data_dir: Path, cache: Cache | None) -> None:
         self.data_dir, self.cache = data_dir, cache
-        self.last: tuple[Mapping[str, object], Prepared] | None = None
+        self.last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
 
-    def of(self, recipe: Recipe) -> Prepared:
+    def of(self, one: _Wanted) -> Prepared:
         """What `prepare_recipe` gives."""
-        settings = data_settings(recipe)
-        if self.last is None or self.last[0] != settings:
+        source = data_settings(one.recipe), one.inputs  # settings alone do not tell two files of one form apart
+        if self.last is None or self.last[0] != source:
             self.last = None  # let go of the old rows before new ones are made
-            self.last = settings, prepare_recipe(recipe, self.data_dir, cache=self.cache)
+            self.last = source, prepare_recipe(one.recipe, self.data_dir, cache=self.cache)
         return self.last[1]
 
 
-def _run(recipe: Recipe, key: str, store: Store, rows: LastPrepared, progress: Callable[[str], Progress]) -> Record:
+def _run(
+    one: _Wanted,
+    store: Store,
+    rows: _LastPrepared,
+    note: Callable[[str], None],
+    progress: Callable[[str], Progress],
+) -> Record:
+    recipe = one.recipe
     title = f"{recipe.name} seed {recipe.seed}"
-    prepared = rows.of(recipe)
     try:
+        prepared = rows.of(one)
         run = train_recipe(recipe, prepared, progress(title))
-    except TrainingError as e:
-        raise TrainingError(f"{title}: {e}") from None
+    except FieldwiseError as e:
+        raise type(e)(f"{title}: {e}") from None
     if run.result.stopped == "interrupted":
         raise KeyboardInterrupt
+    if run.warm_start is not None and (caution := run.warm_start.caution()):
+        note(f"{title}: {caution}")
     label = recipe.schema.label
     score = score_batches(run.bundle.network, prepared.test.table.batches(SCORING_BATCH))
     y = prepared.test.y
@@ -139,7 +174,9 @@ def _run(recipe: Recipe, key: str, store: Store, rows: LastPrepared, progress: C
         "benchmark": recipe.benchmark,
         "protocol": recipe.protocol,
         "task": label.task,
+        "test_digest": scored_rows_digest(prepared.test.frame, recipe),
+        "finished": time.time(),
         "environment": environment(),
         "settings": recipe.to_dict(),
     }
-    return store.put(key, about, y.astype(np.float64), score.astype(np.float64))
+    return store.put(one.key, about, y.astype(np.float64), score.astype(np.float64))

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,22 +19,27 @@ import tomli_w
 
 from fieldwise.config import to_plain
 from fieldwise.data.cache import Cache
-from fieldwise.errors import ConfigError, TrainingError
+from fieldwise.data.prepare import Prepared
+from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.experiments.records import Record, Store, run_key
-from fieldwise.experiments.runs import LastPrepared, recorded_runs
+from fieldwise.experiments.runs import recorded_runs
 from fieldwise.files import write_atomically
-from fieldwise.models.build import model_name
-from fieldwise.pipeline import data_inputs, fit_recipe
-from fieldwise.recipe import Recipe
+from fieldwise.models.build import build_network, model_name
+from fieldwise.pipeline import data_inputs, fit_recipe, prepare_recipe
+from fieldwise.recipe import Recipe, setting_path
 from fieldwise.search_space import Bounds, Choices, default_space, grid_ends, merged_space, suggested
 from fieldwise.training.fit import HIGHER_IS_BETTER, Evaluation, monitored
 from fieldwise.training.objective import Objective
+from fieldwise.training.penalty import l2_strengths
 from fieldwise.training.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
 __all__ = ["Tuned", "check_space", "search_space", "tune", "with_values"]
+
+
+UNFINISHED_SECONDS = 1.0  # a line that nobody goes on with for so long will not be finished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +82,10 @@ def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
     if not space:
         raise ConfigError(f"recipe {recipe.name} has nothing to search: give it a [search]")
     for path, value in grid_ends(space):
+        if setting_path(path)[0] not in ("model", "training") or path == "training.monitor":
+            raise ConfigError(
+                f"a search may change model.* and training.*, not what it is judged by, found {path!r}: take it out"
+            )
         with_values(recipe, {path: value})
 
 
@@ -87,9 +97,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """
     plain = recipe.to_dict()
     for path, value in values.items():
-        keys = path.split(".")
-        if keys[:2] == ["training", "l2"] and len(keys) > 2:
-            keys = ["training", "l2", ".".join(keys[2:])]
+        keys = setting_path(path)
         table = plain
         for key in keys[:-1]:
             table = table.setdefault(key, {})
@@ -137,43 +145,64 @@ def tune(
     key = _study_key(recipe, space, data_dir)
     stem = f"{_short(recipe)}-{key[:8]}"
     file = store / f"{stem}.journal"
-    store.mkdir(parents=True, exist_ok=True)
+    Store(store).check()
+    _mend(file, note)
     metric = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=recipe.schema.group is not None)
-    study = optuna.create_study(
-        storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file))),
-        study_name=stem,
-        direction="maximize" if HIGHER_IS_BETTER[metric] else "minimize",
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
-    )
+    try:
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file))),
+            study_name=stem,
+            direction="maximize" if HIGHER_IS_BETTER[metric] else "minimize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
+        )
+    except (ValueError, LookupError) as e:
+        raise DataError(
+            f"the study {file} is damaged ({e}): cut off what follows its last whole line, or remove it to search anew"
+        ) from None
+    if not study.get_trials(deepcopy=False):
+        study.enqueue_trial(_own_values(recipe, space))  # what it has to beat comes first
     _end_dead_trials(study)
-    begun = len(study.get_trials(deepcopy=False))
-    study.sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + begun) % 2**32)  # others than those before
-    if begun == 0:
-        note(f"{recipe.name}: {', '.join(space)}")
-    rows = LastPrepared(data_dir, cache)
+    begun = _counted(study)
+    study.sampler = optuna.samplers.TPESampler(seed=hash((seed, begun)) % 2**32)  # others than those before
+    note(f"{recipe.name}: {_counted(study)} of {trials} trials; searching {', '.join(space)}")
+    if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
+        note(caution)
+    prepared = prepare_recipe(recipe, data_dir, cache=cache)
+    _check_parameters(recipe, space, prepared)
+    failures: list[str] = []
 
     def objective(trial: "Trial") -> float:
         trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
         one = with_values(recipe, suggested(trial, space))
         shown = progress(f"{recipe.name} trial {trial.number}")
-        result = fit_recipe(one, rows.of(one), _Reporting(shown, trial, metric)).result
+        try:
+            result = fit_recipe(one, prepared, _Reporting(shown, trial, metric, note)).result
+        except (ConfigError, TrainingError) as e:  # settings that do not go together, or diverge: the search goes on
+            failures.append(str(e))
+            trial.set_user_attr("failed", str(e))
+            note(f"trial {trial.number} failed: {e}")
+            raise
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
         note(f"trial {trial.number}: {metric} {result.best.metrics[metric]:.4f}")
         return result.best.metrics[metric]
 
-    ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED, optuna.trial.TrialState.FAIL)
-    if len(study.get_trials(deepcopy=False, states=ended)) < trials:
-        stop = optuna.study.MaxTrialsCallback(trials, states=ended)
+    def stop(study: "Study", _: object) -> None:
+        if _counted(study) >= trials:
+            study.stop()
+
+    if _counted(study) < trials:
         study.optimize(objective, callbacks=[stop], catch=(TrainingError, ConfigError))
     complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not complete:
-        raise ConfigError(f"no trial of {file} was completed: widen the space, or give more trials")
+        why = f"the last one failed: {failures[-1]}" if failures else "widen the space, or give more trials"
+        raise ConfigError(f"no trial of {file} was completed: {why}")
     values = {path: _value(space[path], chosen) for path, chosen in study.best_params.items()}
     found = with_values(recipe, values)
     recipe_file = file.with_suffix(".toml")
     plain = {**found.to_dict(), "description": f"{found.description or found.name}, tuned on its validation rows"}
+    plain = {key: value for key, value in plain.items() if value not in ("", {})}
     write_atomically(recipe_file, tomli_w.dumps(plain).encode())
     looks = _looked(file.with_suffix(".test.json"), study, values)  # written down before the look itself
     runs = recorded_runs(
@@ -212,8 +241,8 @@ def _looked(path: Path, study: "Study", values: Mapping[str, Any]) -> list[dict[
 class _Reporting:
     """Passes everything on, and tells the study of every evaluation; a hopeless trial ends there."""
 
-    def __init__(self, shown: Progress, trial: "Trial", metric: str) -> None:
-        self.shown, self.trial, self.metric, self.looks = shown, trial, metric, 0
+    def __init__(self, shown: Progress, trial: "Trial", metric: str, note: Callable[[str], None]) -> None:
+        self.shown, self.trial, self.metric, self.note, self.looks = shown, trial, metric, note, 0
         self.epoch, self.step, self.close = shown.epoch, shown.step, shown.close
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
@@ -222,6 +251,7 @@ class _Reporting:
         self.trial.report(look.metrics[self.metric], self.looks)
         self.looks += 1
         if self.trial.should_prune():
+            self.note(f"trial {self.trial.number}: broken off at {self.metric} {look.metrics[self.metric]:.4f}")
             raise _optuna().TrialPruned
 
 
@@ -236,6 +266,8 @@ def _end_dead_trials(study: "Study") -> None:
 
 
 def _alive(process: int) -> bool:
+    if os.name != "posix":  # elsewhere a signal of 0 is no question
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -243,6 +275,47 @@ def _alive(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def _counted(study: "Study") -> int:
+    """Trials that ended by themselves; those of an interrupted or killed process are made up for."""
+    return sum(
+        trial.state.name in ("COMPLETE", "PRUNED") or "failed" in trial.user_attrs
+        for trial in study.get_trials(deepcopy=False)
+    )
+
+
+def _mend(file: Path, note: Callable[[str], None]) -> None:
+    """Cut off a last line that a crash left unfinished: Optuna would write the next one behind it."""
+    content = file.read_bytes() if file.exists() else b""
+    if not content or content.endswith(b"\n"):
+        return
+    time.sleep(UNFINISHED_SECONDS)  # another process may be writing it
+    if file.read_bytes() == content:
+        write_atomically(file, content[: content.rfind(b"\n") + 1])
+        note(f"the last line of {file} was unfinished: it was cut off")
+
+
+def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
+    """What the recipe itself has of a space, as a study keeps it; what it has outside the bounds is left to chance."""
+    found = {}
+    for path, bounds in space.items():
+        value: Any = recipe.to_dict()
+        for key in setting_path(path):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(bounds, Choices):
+            if value in [to_plain(choice) for choice in bounds.choices]:
+                found[path] = value if isinstance(value, (str, int, float)) else json.dumps(value)
+        elif isinstance(value, (int, float)) and bounds.low <= value <= bounds.high and bounds.step is None:
+            found[path] = value
+    return found
+
+
+def _check_parameters(recipe: Recipe, space: Mapping[str, Bounds], prepared: Prepared) -> None:
+    """Every L2 of the space must name parameters of the network, or ConfigError."""
+    named = [setting_path(path)[2] for path in space if path.startswith("training.l2.")]
+    network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(recipe.schema.labels))
+    l2_strengths(network, dict.fromkeys(named, 1.0))
 
 
 def _states(study: "Study") -> dict[str, int]:

@@ -16,6 +16,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from fieldwise.errors import ConfigError
 from fieldwise.ops.faces import face_of
 from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.pairs import fm_second_order, pair_indices, pair_products
@@ -161,7 +162,14 @@ def field_attention_candidates(
 
 def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: Tensor) -> Tensor:
     """The kernel of `pair_attention_pool` over the pairs that touch a candidate; it starts from the context's entry."""
+    shapes = [list(t.shape) for t in (context, x, W, b, h)]
     (fields, size), (rows, own, _) = context.shape, x.shape
+    hidden = W.shape[0]
+    if fields + own < 2 or x.shape[2] != size or shapes[2:] != [[hidden, size], [hidden], [hidden]]:
+        raise ConfigError(
+            "pair attention takes a context [C, D], candidates [N, I, D], W [A, D], b [A], h [A] and two fields at "
+            f"least, found {shapes}: fit them"
+        )
     inside, mean_D = pair_attention_summary(context, W, b, h)
     entry = torch.cat([inside.view(1), inside.new_ones(1), mean_D])
     operands = [t.contiguous() for t in (context, x, *_touching(fields, own), W, b, h, entry)]
