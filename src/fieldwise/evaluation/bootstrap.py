@@ -53,7 +53,7 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike) -> Estimate:
 
     >>> found = estimate([1.0, 2.0, 3.0], [1.9, 2.1])
     >>> round(found.value, 3), round(found.standard_error, 3), round(found.low, 3), round(found.high, 3)
-    (2.0, 0.594, -0.244, 4.244)
+    (2.0, 0.594, -0.306, 4.306)
     """
     values, drawn = np.asarray(by_seed, dtype=np.float64), np.asarray(replicates, dtype=np.float64)
     seeds, value = len(values), float(values.mean())
