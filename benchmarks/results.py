@@ -69,19 +69,19 @@ def judge(target: Target, outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
     }
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The results of a file; none where there is no file."""
+def load(path: Path, part: str = "cases") -> dict[str, Any]:
+    """The results of a file, by name below `part`; none where there is no file."""
     if not path.exists():
-        return {"format": FORMAT, "cases": {}}
+        return {"format": FORMAT, part: {}}
     results: dict[str, Any] = json.loads(path.read_text("utf-8"))
     if results.get("format") != FORMAT:
         raise SystemExit(f"{path} has results of format {results.get('format')!r}, this version reads {FORMAT}")
     return results
 
 
-def merge(path: Path, name: str, found: dict[str, Any]) -> None:
-    """Put a case's record into a results file, in place of an older one of that case; other cases stay."""
-    results = load(path)
-    results["cases"][name] = found
+def merge(path: Path, name: str, found: dict[str, Any], part: str = "cases") -> None:
+    """Put a record into a results file, in place of an older one of that name; others stay."""
+    results = load(path, part)
+    results[part][name] = found
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(results, indent=1, ensure_ascii=False) + "\n").encode())

@@ -1,7 +1,6 @@
 """`python -m benchmarks.published`: run what tables of published results need (`run`), or write the page (`write`)."""
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from benchmarks.published.page import page
 from benchmarks.published.tables import Table, read_tables
+from benchmarks.results import load, merge
 from fieldwise.data.cache import default_cache
 from fieldwise.experiments.leaderboard import leaderboards
 from fieldwise.experiments.records import Record, Store
@@ -17,7 +17,7 @@ from fieldwise.files import write_atomically
 from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
 
-FORMAT = 1
+PART = "tables"
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "results.md"
@@ -28,12 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables = read_tables()
     options = parser(tables).parse_args(arguments)
     if options.command == "write":
-        write_atomically(options.page, page(tables, load(options.json)).encode())
+        write_atomically(options.page, page(tables, load(options.json, PART)).encode())
         return 0
     for name in dict.fromkeys(options.tables):
         if name not in tables:
             sys.exit(f"a table must be one of {', '.join(tables)}; found {name!r}")
-        merge(options.json, name, run(tables[name], options))
+        merge(options.json, name, run(tables[name], options), PART)
     return 0
 
 
@@ -77,23 +77,6 @@ def environment(records: Sequence[Record]) -> dict[str, list[str]]:
     """The distinct dates, machines and commits of runs."""
     names = {"dates": "date", "machines": "machine", "commits": "commit"}
     return {plural: sorted({str(r.about["environment"][name]) for r in records}) for plural, name in names.items()}
-
-
-def load(path: Path) -> dict[str, Any]:
-    """The results of a file; none where there is no file."""
-    if not path.exists():
-        return {"format": FORMAT, "tables": {}}
-    results: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    if results.get("format") != FORMAT:
-        raise SystemExit(f"{path} has results of format {results.get('format')!r}, this version reads {FORMAT}")
-    return results
-
-
-def merge(path: Path, name: str, found: dict[str, Any]) -> None:
-    """Put a table's figures into a results file; those of other tables stay."""
-    results = load(path)
-    results["tables"][name] = found
-    write_atomically(path, (json.dumps(results, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

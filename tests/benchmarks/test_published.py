@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from benchmarks.published.__main__ import load, main, merge
+from benchmarks.published.__main__ import main
 from benchmarks.published.page import page
 from benchmarks.published.tables import Row, Table, read_tables
+from benchmarks.results import load, merge
 
 from fieldwise.errors import ConfigError
 from fieldwise.recipe import load_recipe
@@ -65,9 +66,9 @@ def test_the_page_sets_published_beside_ours(table, results):
 def test_results_merge_and_write(results, tmp_path):
     path, target = tmp_path / "results.json", tmp_path / "results.md"
     for name in ("frappe", "other"):
-        merge(path, name, results["tables"]["small"])
-    merge(path, "frappe", {**results["tables"]["small"], "board": {}})
-    assert set(load(path)["tables"]) == {"frappe", "other"}
+        merge(path, name, results["tables"]["small"], "tables")
+    merge(path, "frappe", {**results["tables"]["small"], "board": {}}, "tables")
+    assert set(load(path, "tables")["tables"]) == {"frappe", "other"}
     path.write_text(json.dumps({"format": 1, "tables": {}}))
     assert main(["write", "--json", str(path), "--page", str(target)]) == 0
     assert target.read_text().startswith("# Results\n")
