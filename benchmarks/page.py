@@ -14,8 +14,10 @@ How it is measured: each contender is a process of its own, started once and war
 each a round, while the others sleep. Model, data, batch, threads and number type are equal unless a case says
 otherwise. Numbers are medians over the rounds with their quartiles in brackets, and a ratio is that of the medians,
 with the quartiles of the rounds' ratios: machines are shared, so only ratios within a case mean anything. Peers run
-from their released packages in an environment of their own (`benchmarks/peers/setup`). "The machine" is PyTorch's
-matrix product of 1024 x 1024 and its copy of 64 MB, in a process that takes turns like the others.
+from their released packages in an environment of their own (`benchmarks/peers/setup`). How idle threads wait is each
+library's own default: the command line's choice (`OMP_WAIT_POLICY=PASSIVE`, see [training](training.md)) is not set
+here. "The machine" is PyTorch's matrix product of 1024 x 1024 and its copy of 64 MB, in a process that takes turns like
+the others.
 """
 
 

@@ -12,6 +12,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.experiments import tune as module
 from fieldwise.experiments.tune import tune
 from fieldwise.recipe import load_recipe
+from fieldwise.search_space import Choices, Range
 
 DATA = Path("none")
 SEARCH = """
@@ -177,6 +178,20 @@ def _killed(folder, results):
 def test_the_recipes_own_settings_come_first(recipe, folder):
     found = search(recipe, trials=1)
     assert found.values == {"training.learning_rate": recipe.training.learning_rate}
+
+
+def test_own_values_are_those_that_the_space_holds():
+    recipe = load_recipe("simulated/autoint-plus")
+    space = {
+        "model.mlp_dropout": Range(low=0.0, high=0.5, step=0.1),
+        "model.hidden": Choices(choices=([1], list(recipe.model.hidden))),
+        "model.layers": Range(low=8, high=9),
+        "training.batch_size": Range(low=1, high=4096, step=1000),
+    }
+    own = module._own_values(recipe, space)
+    assert own["model.mlp_dropout"] == recipe.model.mlp_dropout
+    assert json.loads(own["model.hidden"]) == list(recipe.model.hidden)
+    assert set(own) == {"model.mlp_dropout", "model.hidden"}
 
 
 def test_a_torn_last_line_is_cut_off_and_told(recipe):

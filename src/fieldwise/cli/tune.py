@@ -12,8 +12,8 @@ from rich.table import Table
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import console, say
 from fieldwise.config import to_plain
-from fieldwise.experiments.tune import Tuned, search_space, tune
-from fieldwise.recipe import Recipe, load_recipe, setting_path
+from fieldwise.experiments.tune import Tuned, search_space, tune, value_at
+from fieldwise.recipe import Recipe, load_recipe
 from fieldwise.training.progress import progress_for
 
 __all__ = ["run_tune"]
@@ -67,7 +67,7 @@ def _show(found: Tuned, recipe: Recipe) -> None:
     screen.print(f"{recipe.name}: best {found.metric} on validation rows {found.value:.4f} of {ended} trials")
     table = Table("setting", "was", "best", box=None)
     for path in search_space(recipe):
-        table.add_row(path, _shown(_at(recipe, path)), _shown(found.values.get(path)))
+        table.add_row(path, _shown(value_at(recipe, path)), _shown(found.values.get(path)))
     screen.print(table)
     tests = [run.about["test"] for run in found.runs]
     for metric in ("auc", "logloss", "rmse"):
@@ -83,13 +83,6 @@ def _show(found: Tuned, recipe: Recipe) -> None:
             f"settings by now ({found.study.with_suffix('.test.json')})."
         )
     screen.print(f"recipe: {found.recipe_file}, study: {found.study}")
-
-
-def _at(recipe: Recipe, path: str) -> object:
-    value: object = recipe.to_dict()
-    for key in setting_path(path):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def _shown(value: object) -> str:

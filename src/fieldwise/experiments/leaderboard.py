@@ -69,9 +69,11 @@ class Board:
         benchmark: the name that the recipes give to their task; empty where they name none.
         protocol: the name of the way of dividing its rows, likewise.
         rows: of the test.
+        task: `binary` or `regression`.
         metric: what the order goes by.
         base: the recipe that others are tested against.
         replicates: of the bootstrap.
+        lines: a recipe each.
     """
 
     benchmark: str

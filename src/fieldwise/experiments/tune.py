@@ -36,8 +36,7 @@ from fieldwise.training.progress import Progress, Silent
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-__all__ = ["Tuned", "check_space", "search_space", "tune", "with_values"]
-
+__all__ = ["Tuned", "check_space", "search_space", "tune", "value_at", "with_values"]
 
 UNFINISHED_SECONDS = 1.0  # a line that nobody goes on with for so long will not be finished
 
@@ -107,6 +106,14 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     return Recipe.from_dict(plain, recipe.name)
 
 
+def value_at(recipe: Recipe, path: str) -> Any:
+    """What the recipe has at a dotted path; None where it has nothing."""
+    value: Any = recipe.to_dict()
+    for key in setting_path(path):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
 def tune(
     recipe: Recipe,
     *,
@@ -121,7 +128,8 @@ def tune(
 ) -> Tuned:
     """Search until the study has so many ended trials, then measure the best settings on the test rows.
 
-    Each trial trains on the training rows and counts by its best evaluation of the validation rows; one that falls
+    The first trial is the recipe's own settings, as far as the space holds them. Each trial
+    trains on the training rows and counts by its best evaluation of the validation rows; one that falls
     behind the median of the others at the same evaluation is broken off (Optuna's TPE sampler and median pruner).
 
     Args:
@@ -300,14 +308,14 @@ def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
     """What the recipe itself has of a space, as a study keeps it; what it has outside the bounds is left to chance."""
     found = {}
     for path, bounds in space.items():
-        value: Any = recipe.to_dict()
-        for key in setting_path(path):
-            value = value.get(key) if isinstance(value, dict) else None
+        value = value_at(recipe, path)
         if isinstance(bounds, Choices):
             if value in [to_plain(choice) for choice in bounds.choices]:
                 found[path] = value if isinstance(value, (str, int, float)) else json.dumps(value)
-        elif isinstance(value, (int, float)) and bounds.low <= value <= bounds.high and bounds.step is None:
-            found[path] = value
+        elif isinstance(value, (int, float)) and bounds.low <= value <= bounds.high:
+            steps = 0.0 if bounds.step is None else (value - bounds.low) / bounds.step
+            if abs(steps - round(steps)) < 1e-9:
+                found[path] = value
     return found
 
 
