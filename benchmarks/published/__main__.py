@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.published.page import page
 from benchmarks.published.tables import Table, read_tables
+from benchmarks.published.trees import tree_runs
 from benchmarks.results import load, merge
 from fieldwise.data.cache import default_cache
 from fieldwise.experiments.leaderboard import leaderboards
@@ -54,16 +55,15 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
 
 def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     """The table's board, and where and when its runs were made."""
-    recipes = [load_recipe(row.recipe, protocol=table.protocol) for row in table.rows]
+    seeds = range(options.seeds or table.seeds)
+    given = {"store": Store(options.store), "data_dir": options.data_dir, "cache": default_cache(), "note": note}
+    recipes = [load_recipe(row.recipe, protocol=table.protocol) for row in table.rows if row.learner is None]
     runs = recorded_runs(
-        recipes,
-        range(options.seeds or table.seeds),
-        store=Store(options.store),
-        data_dir=options.data_dir,
-        cache=default_cache(),
-        note=lambda sentence: print(sentence, file=sys.stderr, flush=True),
-        progress=lambda title: progress_for(title, quiet=not sys.stderr.isatty()),
+        recipes, seeds, progress=lambda title: progress_for(title, quiet=not sys.stderr.isatty()), **given
     )
+    for row in table.rows:
+        if row.learner is not None:
+            runs[row.name] = tree_runs(load_recipe(row.recipe, protocol=table.protocol), seeds, name=row.name, **given)
     boards = leaderboards(runs, base=table.base, metric=table.metrics[0])
     if len(boards) != 1:
         raise SystemExit(f"the recipes of table {table.name} must share their test rows, found {len(boards)} sets")
@@ -71,6 +71,10 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     for line in board["lines"]:
         del line["runs"]  # folders of one machine
     return {"board": board, "environment": environment([record for records in runs.values() for record in records])}
+
+
+def note(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def environment(records: Sequence[Record]) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ def page(tables: Mapping[str, Table], results: Mapping[str, Any]) -> str:
 def _section(table: Table, found: Mapping[str, Any]) -> str:
     board = found["board"]
     lines = {line["recipe"]: line for line in board["lines"]}
-    rows = [row for row in table.rows if row.recipe in lines]
+    rows = [row for row in table.rows if row.name in lines]
     some_published = any(row.published for row in rows)
     head = ["model"]
     for metric in table.metrics:
@@ -37,13 +37,13 @@ def _section(table: Table, found: Mapping[str, Any]) -> str:
     head += [f"less {board['base'].rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds a run"]
     out = [f"## {table.title}", "", " ".join(table.about.split()), ""]
     out += ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    out += [_row(row, lines[row.recipe], table, some_published) for row in rows]
+    out += [_row(row, lines[row.name], table, some_published) for row in rows]
     out += ["", _provenance(table, found), ""]
     return "\n".join(out)
 
 
 def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool) -> str:
-    cells = [f"{row.model} (`{row.recipe.rpartition('/')[2]}`)"]
+    cells = [f"{row.model}{_recipe(row)}"]
     for metric in table.metrics:
         ours, published = line["metrics"][metric], row.published.get(metric)
         shown = f"{ours['value']:.4f} [{ours['low']:.4f}, {ours['high']:.4f}]"
@@ -59,6 +59,10 @@ def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool) 
         cells += [f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]", f"{gain['p']:.2g}"]
     cells += [f"{line['parameters']:,}", f"{line['epochs']:.1f}", f"{line['seconds']:.0f}"]
     return "| " + " | ".join(cells) + " |"
+
+
+def _recipe(row: Row) -> str:
+    return f" (`{row.recipe.rpartition('/')[2]}`)" if row.learner is None else ""
 
 
 def _provenance(table: Table, found: Mapping[str, Any]) -> str:

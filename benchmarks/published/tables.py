@@ -3,6 +3,7 @@
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from fieldwise.config import parse
 from fieldwise.errors import ConfigError
@@ -19,12 +20,19 @@ class Row:
     Args:
         published: metrics by name, as printed.
         recipe: of the package.
+        learner: another learner than the recipe's model, on the recipe's rows and fields.
     """
 
     model: str
     recipe: str
+    learner: Literal["lightgbm"] | None = None
     published: dict[str, float] = field(default_factory=dict)
     note: str = ""
+
+    @property
+    def name(self) -> str:
+        """What its runs are called."""
+        return self.recipe if self.learner is None else f"{self.recipe.rpartition('/')[0]}/{self.learner}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +68,8 @@ def read_tables(path: Path = TABLES) -> dict[str, Table]:
     """
     tables = parse(_File, tomllib.loads(path.read_text("utf-8")), path.name).table
     for table in tables:
-        recipes = [row.recipe for row in table.rows]
-        twice = sorted({recipe for recipe in recipes if recipes.count(recipe) > 1})
+        names = [row.name for row in table.rows]
+        twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"table {table.name} must name each recipe once, found {twice[0]} twice")
     return {table.name: table for table in tables}

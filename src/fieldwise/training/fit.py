@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.layout import Batch
+from fieldwise.training.averaging import averaged
 from fieldwise.training.forward import Forward, HasAuxiliaryLoss
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.optimizers import run_optimizer
@@ -124,6 +125,7 @@ class _Run:
         self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
         self.forward = Forward(network, settings)
         self.parameters = list(network.parameters())
+        self.mean = None if settings.average is None else averaged(network, settings.average)
         self.order = torch.Generator().manual_seed(seed)
         self.history: list[Evaluation] = []
         self.best: tuple[Evaluation, dict[str, Tensor]] | None = None
@@ -194,6 +196,8 @@ class _Run:
         if self.penalty:
             self.penalty.add_gradients(batch)
         self.optimizer.step()
+        if self.mean is not None:
+            self.mean.update_parameters(self.network)
         return data_loss.detach()
 
     def _look(self, epoch: float) -> bool:
@@ -206,7 +210,8 @@ class _Run:
             )
         self.losses = []
         by_loss = self.monitor == "loss"
-        metrics = evaluate(self.network, self.valid, self.objective, self.valid_group, loss=by_loss)
+        judged = self.network if self.mean is None else self.mean.module
+        metrics = evaluate(judged, self.valid, self.objective, self.valid_group, loss=by_loss)
         if self.monitor not in metrics:
             raise ConfigError(
                 f"monitor = {self.monitor!r} needs a group of both classes among the validation rows, found none"
@@ -219,7 +224,7 @@ class _Run:
         better = self.best is None or self._gain(metrics, self.best[0].metrics) > self.settings.min_improvement
         if better:
             # One assignment: Ctrl-C finds a look and its weights together, or neither.
-            self.best = look, {name: value.detach().clone() for name, value in self.network.state_dict().items()}
+            self.best = look, {name: value.detach().clone() for name, value in judged.state_dict().items()}
             self.without_gain = 0
         else:
             self.without_gain += 1

@@ -2,6 +2,7 @@
 
 from fieldwise.data.public.adult import ADULT
 from fieldwise.data.public.avazu import AVAZU, AVAZU_SAMPLE
+from fieldwise.data.public.book_crossing import BOOK_CROSSING
 from fieldwise.data.public.criteo import CRITEO, CRITEO_SAMPLE
 from fieldwise.data.public.frappe import FRAPPE
 from fieldwise.data.public.movielens import MOVIELENS_1M
@@ -11,5 +12,5 @@ __all__ = ["PUBLIC_SETS", "Member", "PublicSet", "RemoteFile"]
 
 PUBLIC_SETS: dict[str, PublicSet] = {
     public_set.name: public_set
-    for public_set in (MOVIELENS_1M, FRAPPE, ADULT, CRITEO, CRITEO_SAMPLE, AVAZU, AVAZU_SAMPLE)
+    for public_set in (MOVIELENS_1M, FRAPPE, ADULT, CRITEO, CRITEO_SAMPLE, AVAZU, AVAZU_SAMPLE, BOOK_CROSSING)
 }

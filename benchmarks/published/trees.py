@@ -1,0 +1,213 @@
+"""LightGBM on a recipe's rows: the baseline that any table of fields has to be measured against.
+
+It reads the same training, validation and test rows as the recipe, and the same fields: numbers as they are (not cut
+into bins), categories by their codes as LightGBM's own categorical features, bags as one column a value. Settings are
+chosen from `CHOICES` by validation AUC of the first seed; the number of trees by early stopping on validation AUC, for
+every seed. Test rows are scored once.
+"""
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import torch
+
+from fieldwise.data.cache import Cache
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.prepare import Part, Prepared
+from fieldwise.errors import ConfigError
+from fieldwise.evaluation import binary_metrics
+from fieldwise.experiments.environment import environment
+from fieldwise.experiments.records import Record, Store
+from fieldwise.experiments.runs import with_seed
+from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest
+from fieldwise.recipe import Recipe
+from fieldwise.schema import Categorical, Numeric, Schema
+
+__all__ = ["CHOICES", "features", "fit_trees", "tree_runs"]
+
+BASE = {
+    "objective": "binary",
+    "metric": "auc",
+    "learning_rate": 0.05,
+    "feature_fraction": 0.8,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "verbosity": -1,
+}
+CHOICES: tuple[dict[str, float], ...] = tuple(
+    {"num_leaves": leaves, "min_data_in_leaf": rows, **categories}
+    for leaves, rows in ((15, 20), (63, 20), (63, 100), (255, 50))
+    for categories in ({"cat_smooth": 10, "cat_l2": 10}, {"cat_smooth": 100, "cat_l2": 100, "max_cat_threshold": 256})
+)
+TREES, PATIENCE = 4000, 100
+MOST_BAG_VALUES = 256
+
+
+def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
+    """A matrix [N, columns] and which of its columns are categories.
+
+    Errors:
+        ConfigError: a bag with too many values for a column each.
+    """
+    table = part.table
+    columns, categories = [], []
+    single = iter(range(table.ids.shape[1]))
+    bags = iter(range(sum(f.kind == "bag" for f in table.layout.fields)))
+    for place, field in zip(table.layout.fields, schema.fields, strict=True):
+        if place.kind == "bag":
+            columns += list(_bag(table, next(bags), place.offset, place.rows, place.name).T)
+            continue
+        codes = table.ids[:, next(single)] - place.offset
+        if isinstance(field, Numeric):
+            columns.append(part.frame.get_column(field.column).cast(float).to_numpy())
+        elif isinstance(field, Categorical):
+            categories.append(len(columns))
+            columns.append(codes.astype(np.float64))
+        else:
+            raise ConfigError(f"LightGBM here reads numbers, categories and bags, found field {place.name!r}")
+    return np.column_stack(columns), categories
+
+
+def _bag(table: EncodedTable, position: int, offset: int, rows: int, name: str) -> np.ndarray:
+    """How often each value of a bag occurs, [N, values]."""
+    if rows > MOST_BAG_VALUES:
+        raise ConfigError(f"a bag of at most {MOST_BAG_VALUES} values has a column each, found {rows} in {name!r}")
+    bags = sum(f.kind == "bag" for f in table.layout.fields)
+    starts, ends = table.bag_offsets[position:-1:bags], table.bag_offsets[position + 1 :: bags]
+    counts = np.zeros((len(table), rows))
+    lengths = ends - starts
+    row = np.repeat(np.arange(len(table)), lengths)
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    np.add.at(counts, (row, table.bag_ids[np.repeat(starts, lengths) + within] - offset), 1.0)
+    return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Matrices and labels of the three parts."""
+
+    train: tuple[np.ndarray, np.ndarray]
+    valid: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    categories: list[int]
+
+    @classmethod
+    def of(cls, prepared: Prepared, schema: Schema) -> "_Rows":
+        parts = [prepared.train, prepared.valid, prepared.test]
+        matrices = [features(part, schema) for part in parts]
+        with_labels = [(x, part.y) for (x, _), part in zip(matrices, parts, strict=True)]
+        return cls(*with_labels, categories=matrices[0][1])
+
+
+def fit_trees(
+    train: tuple[np.ndarray, np.ndarray],
+    valid: tuple[np.ndarray, np.ndarray],
+    categories: list[int],
+    settings: dict[str, float],
+    seed: int,
+) -> lightgbm.Booster:
+    """Trees up to the best validation AUC."""
+    own = {"num_threads": torch.get_num_threads(), "seed": seed}
+    data = lightgbm.Dataset(*train, categorical_feature=categories, params={**BASE, **settings})
+    return lightgbm.train(
+        {**BASE, **settings, **own},
+        data,
+        num_boost_round=TREES,
+        valid_sets=[lightgbm.Dataset(*valid, reference=data)],
+        callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
+    )
+
+
+def tree_runs(
+    recipe: Recipe,
+    seeds: Sequence[int],
+    *,
+    name: str,
+    store: Store,
+    data_dir: Path,
+    cache: Cache | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> list[Record]:
+    """A run of LightGBM on the recipe's rows with every seed; what the store has is not run again.
+
+    Args:
+        recipe: whose rows and fields are read.
+        seeds: of the samples of rows and columns that each tree sees.
+        name: what the runs are called.
+        store: where runs are found and kept.
+        data_dir: the folder of public data sets.
+        cache: of prepared data.
+        note: hears, in a sentence, what is done.
+    """
+    inputs = data_inputs(recipe, data_dir)
+    how = {"base": BASE, "choices": CHOICES, "trees": [TREES, PATIENCE], "lightgbm": lightgbm.__version__}
+    chosen: tuple[_Rows, dict[str, float], float] | None = None
+    found = []
+    for one in (with_seed(recipe, seed) for seed in seeds):
+        about = {"data": data_settings(one), "files": dict(inputs.files), "how": how, "seeds": [seeds[0], one.seed]}
+        key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:20]
+        record = store.get(key)
+        if record is None:
+            prepared = prepare_recipe(one, data_dir, cache=cache)
+            if chosen is None:
+                chosen = _choose(_Rows.of(prepared, one.schema), seeds[0])
+            record = store.put(key, *_run(one, name, prepared, *chosen))
+        found.append(record)
+        note(f"{name} seed {one.seed}: there, {len(found)} of {len(seeds)} runs")
+    return found
+
+
+def _choose(rows: _Rows, seed: int) -> tuple[_Rows, dict[str, float], float]:
+    """The choice with the best validation AUC, and the seconds that choosing took."""
+    began = time.perf_counter()
+
+    def scores() -> Iterator[float]:
+        for settings in CHOICES:
+            booster = fit_trees(rows.train, rows.valid, rows.categories, settings, seed)
+            yield booster.best_score["valid_0"]["auc"]
+
+    best = int(np.argmax(list(scores())))
+    return rows, CHOICES[best], time.perf_counter() - began
+
+
+def _run(
+    recipe: Recipe, name: str, prepared: Prepared, rows: _Rows, settings: dict[str, float], choosing: float
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    began = time.perf_counter()
+    booster = fit_trees(rows.train, rows.valid, rows.categories, settings, recipe.seed)
+    seconds = time.perf_counter() - began
+    logits = {part: booster.predict(x, raw_score=True) for part, (x, _) in (("valid", rows.valid), ("test", rows.test))}
+    metrics = {
+        "valid": binary_metrics(rows.valid[1], logits["valid"], group=prepared.valid.group),
+        "test": binary_metrics(rows.test[1], logits["test"], group=prepared.test.group),
+    }
+    about = {
+        "recipe": name,
+        "seed": recipe.seed,
+        "data_seed": recipe.rows_seed,
+        "model": {"name": "lightgbm", **settings},
+        "parameters": int(booster.trees_to_dataframe()["left_child"].isna().sum()),  # leaves
+        "epochs": booster.current_iteration(),
+        "seconds": round(seconds, 3),
+        "seconds_choosing": round(choosing, 3),
+        "seconds_per_epoch": None,
+        "counts": dict(prepared.counts),
+        **metrics,
+        "benchmark": recipe.benchmark,
+        "protocol": recipe.protocol,
+        "task": recipe.schema.label.task,
+        "test_digest": scored_rows_digest(prepared.test.frame, recipe),
+        "finished": time.time(),
+        "environment": {**environment(), "lightgbm": lightgbm.__version__},
+        "settings": recipe.to_dict(),
+    }
+    return about, rows.test[1].astype(np.float64), np.asarray(logits["test"], dtype=np.float64)

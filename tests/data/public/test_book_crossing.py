@@ -1,0 +1,146 @@
+"""Book-Crossing: books whose semicolons became tabs, locations as readers wrote them; the published counts."""
+
+import html
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fieldwise.data.bytesource import read_content
+from fieldwise.data.public import PUBLIC_SETS
+from fieldwise.data.public.book_crossing import load_book_crossing
+from fieldwise.errors import DataError
+
+RATINGS = "user\titem\trating\n"
+BOOKS = (
+    "Book_ID\tISBN\tBook-Title\tBook-Author\tYear-Of-Publication\tPublisher\tImage-URL-S\tImage-URL-M\tImage-URL-L\n"
+)
+USERS = "User-ID\tLocation\tAge\n"
+URLS = "\thttp://s\thttp://m\thttp://l\t\n"
+BOOK = "7\t0393045218\tA title\tAn author\t1999\tA publisher" + URLS
+USER = "5\tminneapolis, minnesota, usa\t24\t\n"
+
+
+def files(folder: Path, ratings: str = "5\t7\t8.000000\n", books: str = BOOK, users: str = USER) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "book_ratings.dat").write_text(RATINGS + ratings)
+    (folder / "items_info.dat").write_text(BOOKS + books)
+    (folder / "users_info.dat").write_text(USERS + users)
+    return folder
+
+
+def read(folder: Path) -> pl.DataFrame:
+    return load_book_crossing(folder, verify=False)
+
+
+def test_a_row_by_hand(tmp_path: Path) -> None:
+    assert read(files(tmp_path)).rows(named=True) == [
+        {
+            "user_id": 5,
+            "book_id": 7,
+            "rating": 8,
+            "city": "minneapolis",
+            "region": "minnesota",
+            "country": "usa",
+            "age": 24,
+            "isbn": "0393045218",
+            "title": "A title",
+            "author": "An author",
+            "year": 1999,
+            "publisher": "A publisher",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "title", "author", "publisher"),
+    [
+        ("7\tI\tMummies\tBarber\t1999\tW. W. Norton &amp\t Company", "Mummies", "Barber", "W. W. Norton & Company"),
+        ("7\tI\tAngels &amp\t Demons\tDan Brown\t1999\tP", "Angels & Demons", "Dan Brown", "P"),
+        ("7\tI\tT\tA &amp\t B\t1999\tX &amp\t Y &amp\t", "T", "A & B", "X & Y &"),  # an entity at the end
+        ("7\tI\tFour &#39\tn Five\tA\t1999\tP", "Four 'n Five", "A", "P"),
+        ("7\tI\tOut of Africa \t and Shadows\tDinesen\t1999\tP", "Out of Africa ; and Shadows", "Dinesen", "P"),
+        ("7\tI\tA\tB &amp\t C\tD\tAuthor\t1999\tP", "A;B & C;D", "Author", "P"),
+        ("7\tI\tR&D without end\tA\t1999\tP", "R&D without end", "A", "P"),
+    ],
+)
+def test_lost_semicolons_are_put_back(tmp_path: Path, line: str, title: str, author: str, publisher: str) -> None:
+    row = read(files(tmp_path, books=line + URLS)).row(0, named=True)
+    assert (row["title"], row["author"], row["publisher"], row["year"]) == (title, author, publisher, 1999)
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("berkeley, ,", ("berkeley", None, None)),
+        ("lakeland, tennessee,", ("lakeland", "tennessee", None)),
+        (
+            "coalville, leicestershire, england, united kingdom",
+            ("coalville, leicestershire", "england", "united kingdom"),
+        ),
+        ("bern, switzerland", (None, "bern", "switzerland")),
+        ("usa", (None, None, "usa")),
+        ("", (None, None, None)),
+    ],
+)
+def test_a_location_is_city_region_and_country(tmp_path: Path, location: str, expected: tuple[object, ...]) -> None:
+    row = read(files(tmp_path, users=f"5\t{location}\t24\t\n")).row(0, named=True)
+    assert (row["city"], row["region"], row["country"]) == expected
+
+
+def test_a_year_of_zero_is_unknown(tmp_path: Path) -> None:
+    assert read(files(tmp_path, books=BOOK.replace("1999", "0")))["year"].to_list() == [None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ratings": "5\t7\t8\n5\t7\t11\n"}, r"from 1 to 10: .*book_ratings.dat line 3 holds '5', '7', '11'"),
+        ({"ratings": "5\t7\tgood\n"}, r"line 2 holds '5', '7', 'good'"),
+        ({"ratings": "5\t7\t7.5\n"}, r"line 2 holds '5', '7', '7.5'"),
+        ({"ratings": "5\t8\t9\n"}, "book_id must be listed: .* does not describe book_id 8"),
+        ({"ratings": "6\t7\t9\n"}, "user_id must be listed: .* does not describe user_id 6"),
+        ({"books": BOOK.replace("1999", "MCMXCIX")}, r"items_info.dat line 2, they are '7' and 'MCMXCIX'"),
+        ({"books": "7\tI\tT\n"}, r"items_info.dat line 2, it has 3"),
+        ({"users": "5\tusa\n"}, r"an id, a location and an age: .*users_info.dat line 2"),
+        ({"users": "5\tusa\told\t\n"}, r"users_info.dat line 2 holds '5\\tusa\\told\\t'"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(files(tmp_path, **change))
+
+
+def test_other_columns_and_foreign_files(tmp_path: Path) -> None:
+    folder = files(tmp_path / "book-crossing")
+    (folder / "book_ratings.dat").write_text("u\ti\tr\n5\t7\t8\n")
+    with pytest.raises(DataError, match="must have the columns user, item and rating, found u, i, r"):
+        read(folder)
+    with pytest.raises(DataError, match=r"book_ratings\.dat is not the official file: its sha256 is"):
+        PUBLIC_SETS["book-crossing"].read(tmp_path)
+    (folder / "book_ratings.dat").unlink()
+    with pytest.raises(DataError, match=r"book-crossing is not complete: .*download .*book_crossing\.zip"):
+        PUBLIC_SETS["book-crossing"].read(tmp_path)
+
+
+def test_the_published_counts(real_data: Path) -> None:
+    frame = PUBLIC_SETS["book-crossing"].read(real_data)
+    assert (frame.height, frame["user_id"].n_unique(), frame["book_id"].n_unique()) == (62_656, 1_295, 14_684)
+    assert frame["rating"].min() == 1
+    assert frame["rating"].max() == 10
+
+
+def test_every_book_keeps_its_values(real_data: Path) -> None:
+    """Told apart in another way than the reader's: from the right by the first URL, from the left by the ISBN."""
+    path = real_data / "book-crossing" / "items_info.dat.gz"
+    frame = PUBLIC_SETS["book-crossing"].read(real_data).unique("book_id")
+    found = {row["book_id"]: row for row in frame.iter_rows(named=True)}
+    for line in read_content(path).decode().splitlines()[1:]:
+        number, isbn, rest = line.split("\t", 2)
+        if int(number) in found:
+            row = found[int(number)]
+            year = "0" if row["year"] is None else str(row["year"])
+            joined = "\t".join((row["title"], row["author"], year, row["publisher"]))
+            before, _, _ = rest.partition("\thttp://images.amazon.com")
+            letters = html.unescape(before.replace("&amp\t", "&amp;")).replace("\t", "").replace(";", "")
+            assert (isbn, letters) == (row["isbn"], joined.replace("\t", "").replace(";", ""))
