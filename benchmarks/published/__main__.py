@@ -1,6 +1,7 @@
 """`python -m benchmarks.published`: run what tables of published results need (`run`), or write the page (`write`)."""
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
 
 PART = "tables"
+DRAWS = 3
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "results.md"
@@ -70,7 +72,19 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     board = boards[0].to_plain()
     for line in board["lines"]:
         del line["runs"]  # folders of one machine
-    return {"board": board, "environment": environment([record for records in runs.values() for record in records])}
+    records = [record for records in runs.values() for record in records]
+    draws = {}
+    for name in table.draws:
+        found = drawn_runs(name, seeds, given)
+        draws[name] = {m: [[r.about["test"][m] for r in of_draw] for of_draw in found] for m in table.metrics}
+        records += [record for of_draw in found for record in of_draw]
+    return {"board": board, "environment": environment(records), **({"draws": draws} if draws else {})}
+
+
+def drawn_runs(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> list[list[Record]]:
+    """Runs of a recipe with every seed, for every draw of its negatives."""
+    drawn = [dataclasses.replace(load_recipe(name), data_seed=draw) for draw in range(DRAWS)]
+    return [recorded_runs([recipe], seeds, **given)[name] for recipe in drawn]
 
 
 def note(sentence: str) -> None:

@@ -43,6 +43,7 @@ class Table:
         metrics: that are shown, the first is the one to compare by.
         protocol: another one than the recipes' own.
         base: the recipe that others are tested against; the first row's, where left out.
+        draws: recipes whose runs are repeated with other draws of the data's negatives (`data_seed` 0, 1 and 2).
     """
 
     name: str
@@ -53,6 +54,7 @@ class Table:
     protocol: str | None = None
     base: str | None = None
     seeds: int = 3
+    draws: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

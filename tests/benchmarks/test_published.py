@@ -63,6 +63,15 @@ def test_the_page_sets_published_beside_ours(table, results):
     assert text.count("## A task") == 1
 
 
+def test_the_page_tells_the_spread_of_draws(table, results):
+    values = [[0.96, 0.98], [0.97, 0.97], [0.99, 0.97]]  # means .97, .97, .98
+    results["tables"]["small"]["draws"] = {"a/one": {"auc": values}}
+    row = next(line for line in page({"small": table}, results).splitlines() if line.startswith("| `a/one`"))
+    # Between draws: sqrt((2 (1/3)^2 + (2/3)^2) / 2) hundredths; by seeds: variances 2, 0 and 2 of single runs, halved.
+    between, seeds = 0.01 * ((2 / 9 + 4 / 9) / 2) ** 0.5, 0.01 * ((2 + 0 + 2) / 3 / 2) ** 0.5
+    assert row == f"| `a/one` | AUC | 0.9700, 0.9700, 0.9800 | {between:.5f} | {seeds:.5f} |"
+
+
 def test_results_merge_and_write(results, tmp_path):
     path, target = tmp_path / "results.json", tmp_path / "results.md"
     for name in ("frappe", "other"):
