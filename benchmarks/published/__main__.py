@@ -59,13 +59,13 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     """The table's board, and where and when its runs were made."""
     seeds = range(options.seeds or table.seeds)
     given = {"store": Store(options.store), "data_dir": options.data_dir, "cache": default_cache(), "note": note}
-    recipes = [load_recipe(row.recipe, protocol=table.protocol) for row in table.rows if row.learner is None]
+    recipes = [row.load(table.protocol) for row in table.rows if row.learner is None]
     runs = recorded_runs(
         recipes, seeds, progress=lambda title: progress_for(title, quiet=not sys.stderr.isatty()), **given
     )
     for row in table.rows:
         if row.learner is not None:
-            runs[row.name] = tree_runs(load_recipe(row.recipe, protocol=table.protocol), seeds, name=row.name, **given)
+            runs[row.name] = tree_runs(row.load(table.protocol), seeds, name=row.name, **given)
     boards = leaderboards(runs, base=table.base, metric=table.metrics[0])
     if len(boards) != 1:
         raise SystemExit(f"the recipes of table {table.name} must share their test rows, found {len(boards)} sets")

@@ -18,7 +18,8 @@ table needs (runs that are there are not repeated), and `fieldwise compare` repe
 
 Our figures are means over seeds on the test rows, with 95 % intervals of a bootstrap over rows and seeds
 ([how](experiments.md)). Recipes were chosen on validation rows. Published figures are as printed: mostly of one run,
-and without an interval. Figures compare within a table alone.
+and without an interval. Figures compare within a table alone. LightGBM's parameters are its leaves, its epochs its trees;
+how it is run says `benchmarks/published/trees.py`. A `+` behind a commit: with changes that were committed later.
 """
 
 
@@ -84,7 +85,7 @@ def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[floa
 
 
 def _recipe(row: Row) -> str:
-    return f" (`{row.recipe.rpartition('/')[2]}`)" if row.learner is None else ""
+    return f" (`{row.name.partition('/')[2]}`)" if row.learner is None else ""
 
 
 def _provenance(table: Table, found: Mapping[str, Any]) -> str:

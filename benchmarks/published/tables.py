@@ -1,5 +1,6 @@
 """What was published, and the recipes that repeat it: `tables.toml`."""
 
+import dataclasses
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Literal
 
 from fieldwise.config import parse
 from fieldwise.errors import ConfigError
+from fieldwise.recipe import Recipe, load_recipe
 
 __all__ = ["Row", "Table", "read_tables"]
 
@@ -20,11 +22,13 @@ class Row:
     Args:
         published: metrics by name, as printed.
         recipe: of the package.
+        set: settings laid over the recipe's, as `--set` has them: for ablations.
         learner: another learner than the recipe's model, on the recipe's rows and fields.
     """
 
     model: str
     recipe: str
+    set: tuple[str, ...] = ()
     learner: Literal["lightgbm"] | None = None
     published: dict[str, float] = field(default_factory=dict)
     note: str = ""
@@ -32,7 +36,13 @@ class Row:
     @property
     def name(self) -> str:
         """What its runs are called."""
-        return self.recipe if self.learner is None else f"{self.recipe.rpartition('/')[0]}/{self.learner}"
+        if self.learner is not None:
+            return f"{self.recipe.rpartition('/')[0]}/{self.learner}"
+        return " ".join([self.recipe, *(f"--set {setting}" for setting in self.set)])
+
+    def load(self, protocol: str | None) -> Recipe:
+        """Its recipe, under its name."""
+        return dataclasses.replace(load_recipe(self.recipe, self.set, protocol=protocol), name=self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

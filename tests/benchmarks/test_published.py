@@ -9,14 +9,14 @@ from benchmarks.published.tables import Row, Table, read_tables
 from benchmarks.results import load, merge
 
 from fieldwise.errors import ConfigError
-from fieldwise.recipe import load_recipe
 
 
 @pytest.mark.parametrize("table", read_tables().values(), ids=lambda t: t.name)
 def test_every_row_is_a_recipe_of_one_task(table):
-    recipes = [load_recipe(row.recipe, protocol=table.protocol) for row in table.rows]
+    recipes = [row.load(table.protocol) for row in table.rows]
     assert len({(r.benchmark, r.protocol, r.schema.label.task, repr(r.split), r.rows_seed) for r in recipes}) == 1
-    assert table.base is None or table.base in [row.recipe for row in table.rows]
+    names = [row.name for row in table.rows]
+    assert {table.base or names[0], *table.draws} <= set(names)
 
 
 def line(recipe, auc, against=None):

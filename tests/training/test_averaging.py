@@ -75,6 +75,13 @@ def test_averaging_leaves_the_steps_as_they_are(tables):
             np.testing.assert_array_equal(averaged[name], value)
 
 
+def test_a_decay_of_zero_averages_nothing(tables):
+    network = build_network(LR(), tables.layout, 0)
+    result, states = train(tables, network, 0.0)
+    for name, value in states[round(result.best.epoch * 5)].items():
+        np.testing.assert_array_equal(network.state_dict()[name].double().numpy(), value)
+
+
 @pytest.mark.parametrize("update", ["dense", "lazy"])
 def test_tables_whose_rows_wait_are_averaged_like_others(tables, update):
     network = build_network(LR(), tables.layout, 0)

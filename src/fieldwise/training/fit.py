@@ -125,7 +125,7 @@ class _Run:
         self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
         self.forward = Forward(network, settings)
         self.parameters = list(network.parameters())
-        self.mean = None if settings.average is None else averaged(network, settings.average)
+        self.mean = averaged(network, settings.average) if settings.average else None
         self.order = torch.Generator().manual_seed(seed)
         self.history: list[Evaluation] = []
         self.best: tuple[Evaluation, dict[str, Tensor]] | None = None

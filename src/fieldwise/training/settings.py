@@ -36,7 +36,7 @@ class TrainingSettings:
             minute at the start.
         clip_norm: gradients are scaled down to at most this norm over all parameters.
         average: decay of an exponential mean of the weights over steps, such as 0.99: the mean is evaluated and kept,
-            while training goes on from the last step's weights. Nothing is averaged, where left out.
+            while training goes on from the last step's weights. Nothing is averaged, where left out or 0.
         monitor: validation metric of the main label that decides; `auc` for binary and `rmse` for regression, where
             left out. `loss` decides by all labels: their validation losses, summed by their weights.
         evaluations_per_epoch: how often the validation rows are scored within an epoch, evenly spaced.
@@ -89,8 +89,8 @@ class TrainingSettings:
             )
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ConfigError(f"clip_norm must be positive, found {self.clip_norm}")
-        if self.average is not None and not 0 < self.average < 1:
-            raise ConfigError(f"average must lie between 0 and 1, found {self.average}")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise ConfigError(f"average must be at least 0 and below 1, found {self.average}")
         if not 0 < self.plateau_factor <= 1:
             raise ConfigError(f"plateau_factor must be in (0, 1], found {self.plateau_factor}")
         for name in ("momentum", "adagrad_accumulator", "min_improvement"):
