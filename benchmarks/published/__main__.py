@@ -16,7 +16,7 @@ from fieldwise.experiments.leaderboard import leaderboards
 from fieldwise.experiments.records import Record, Store
 from fieldwise.experiments.runs import recorded_runs
 from fieldwise.files import write_atomically
-from fieldwise.recipe import load_recipe
+from fieldwise.recipe import Recipe
 from fieldwise.training.progress import progress_for
 
 PART = "tables"
@@ -47,7 +47,7 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     runs.add_argument("tables", nargs="+", metavar="TABLE", help=", ".join(tables))
     runs.add_argument("--data-dir", type=Path, required=True)
     runs.add_argument("--store", type=Path, default=Path("runs/results"))
-    runs.add_argument("--seeds", type=int, help="other than the table's")
+    runs.add_argument("--seeds", type=positive, help="other than the table's")
     writes = commands.add_parser("write", help="write the page from the results")
     writes.add_argument("--page", type=Path, default=PAGE)
     for command in (runs, writes):
@@ -55,9 +55,17 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     return found
 
 
+def positive(text: str) -> int:
+    """A whole number from 1, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, found {number}")
+    return number
+
+
 def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     """The table's board, and where and when its runs were made."""
-    seeds = range(options.seeds or table.seeds)
+    seeds = range(table.seeds if options.seeds is None else options.seeds)
     given = {"store": Store(options.store), "data_dir": options.data_dir, "cache": default_cache(), "note": note}
     recipes = [row.load(table.protocol) for row in table.rows if row.learner is None]
     runs = recorded_runs(
@@ -74,17 +82,19 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
         del line["runs"]  # folders of one machine
     records = [record for records in runs.values() for record in records]
     draws = {}
-    for name in table.draws:
-        found = drawn_runs(name, seeds, given)
+    for row in table.rows:
+        if row.name not in table.draws:
+            continue
+        name, found = row.name, drawn_runs(row.load(table.protocol), seeds, given)
         draws[name] = {m: [[r.about["test"][m] for r in of_draw] for of_draw in found] for m in table.metrics}
         records += [record for of_draw in found for record in of_draw]
     return {"board": board, "environment": environment(records), **({"draws": draws} if draws else {})}
 
 
-def drawn_runs(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> list[list[Record]]:
+def drawn_runs(recipe: Recipe, seeds: Sequence[int], given: Mapping[str, Any]) -> list[list[Record]]:
     """Runs of a recipe with every seed, for every draw of its negatives."""
-    drawn = [dataclasses.replace(load_recipe(name), data_seed=draw) for draw in range(DRAWS)]
-    return [recorded_runs([recipe], seeds, **given)[name] for recipe in drawn]
+    drawn = [dataclasses.replace(recipe, data_seed=draw) for draw in range(DRAWS)]
+    return [recorded_runs([one], seeds, **given)[recipe.name] for one in drawn]
 
 
 def note(sentence: str) -> None:

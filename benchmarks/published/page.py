@@ -14,12 +14,19 @@ __all__ = ["page"]
 HEAD = """# Results
 
 Written by `python -m benchmarks.published write`; do not edit. `python -m benchmarks.published run TABLE` trains what a
-table needs (runs that are there are not repeated), and `fieldwise compare` repeats any row by the command beside it.
+table needs; runs that are there are not repeated. The name in a row's brackets is its recipe, and
+
+```sh
+fieldwise compare RECIPE --seeds 3 --data-dir data
+```
+
+repeats that row alone (with the table's `--protocol`, where it has one).
 
 Our figures are means over seeds on the test rows, with 95 % intervals of a bootstrap over rows and seeds
-([how](experiments.md)). Recipes were chosen on validation rows. Published figures are as printed: mostly of one run,
-and without an interval. Figures compare within a table alone. LightGBM's parameters are its leaves, its epochs its trees;
-how it is run says `benchmarks/published/trees.py`. A `+` behind a commit: with changes that were committed later.
+([how](experiments.md)). Recipes were chosen on validation rows; the earliest of them in a search by hand, uneven from
+model to model, that printed test figures beside the validation ones. Published figures are as printed: mostly of one
+run, and without an interval. Figures compare within a table alone. LightGBM's parameters are its leaves, its epochs its
+trees; `benchmarks/published/trees.py` says how. A `+` behind a commit: with changes that were committed later.
 """
 
 
@@ -68,8 +75,9 @@ def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool) 
 
 def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Iterator[str]:
     """What the draw of the negatives alone does: the deviation of draws' means, and what seeds would give them."""
+    draws = ", ".join(f"`{draw}`" for draw in range(len(next(iter(next(iter(found.values())).values())))))
     yield (
-        "The negatives drawn anew, by `--set data_seed=0`, `1` and `2`: means over the seeds, their deviation between "
+        f"The negatives drawn anew, by `--set data_seed=` {draws}: means over the seeds, their deviation between "
         "draws, and the deviation that the seeds' own luck would give such means."
     )
     yield ""
@@ -85,7 +93,7 @@ def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[floa
 
 
 def _recipe(row: Row) -> str:
-    return f" (`{row.name.partition('/')[2]}`)" if row.learner is None else ""
+    return f" (`{row.name}`)" if row.learner is None else ""
 
 
 def _provenance(table: Table, found: Mapping[str, Any]) -> str:
@@ -93,10 +101,9 @@ def _provenance(table: Table, found: Mapping[str, Any]) -> str:
     seeds = len(board["lines"][0]["seeds"])
     where = found["environment"]
     bold = "Bold: at least as good as published. " if any(row.published for row in table.rows) else ""
-    protocol = f" --protocol {table.protocol}" if table.protocol else ""
+    protocol = f", protocol `{table.protocol}`" if table.protocol else ""
     return (
-        f"{bold}{board['rows']:,} test rows, {seeds} seeds; {', '.join(where['dates'])}, commit "
-        f"{', '.join(where['commits'])}, {', '.join(where['machines'])}. A row again: `fieldwise compare "
-        f"{board['base']} RECIPE{protocol} --seeds {seeds} --data-dir data`, RECIPE being "
-        f"`{table.rows[0].recipe.rpartition('/')[0]}/` and the name in brackets."
+        f"{bold}{board['rows']:,} test rows{protocol}, {seeds} seeds; {', '.join(where['dates'])}, commit "
+        f"{', '.join(where['commits'])}, {', '.join(where['machines'])}. The table again: "
+        f"`python -m benchmarks.published run {table.name} --data-dir data`."
     )

@@ -25,7 +25,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.experiments.environment import environment
 from fieldwise.experiments.records import Record, Store
-from fieldwise.experiments.runs import with_seed
+from fieldwise.experiments.runs import with_seed, with_words
 from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest
 from fieldwise.recipe import Recipe
 from fieldwise.schema import Categorical, Numeric, Schema
@@ -49,6 +49,7 @@ CHOICES: tuple[dict[str, float], ...] = tuple(
     for categories in ({"cat_smooth": 10, "cat_l2": 10}, {"cat_smooth": 100, "cat_l2": 100, "max_cat_threshold": 256})
 )
 TREES, PATIENCE = 4000, 100
+FORMAT = 1  # of `features`; another one makes all runs anew
 MOST_BAG_VALUES = 256
 
 
@@ -139,6 +140,8 @@ def tree_runs(
 ) -> list[Record]:
     """A run of LightGBM on the recipe's rows with every seed; what the store has is not run again.
 
+    A run takes seconds: two processes at one store may make the same one, and the later stays.
+
     Args:
         recipe: whose rows and fields are read.
         seeds: of the samples of rows and columns that each tree sees.
@@ -149,20 +152,26 @@ def tree_runs(
         note: hears, in a sentence, what is done.
     """
     inputs = data_inputs(recipe, data_dir)
-    how = {"base": BASE, "choices": CHOICES, "trees": [TREES, PATIENCE], "lightgbm": lightgbm.__version__}
+    how = {
+        "format": FORMAT,
+        "base": BASE,
+        "choices": CHOICES,
+        "trees": [TREES, PATIENCE],
+        "lightgbm": lightgbm.__version__,
+    }
     chosen: tuple[_Rows, dict[str, float], float] | None = None
     found = []
     for one in (with_seed(recipe, seed) for seed in seeds):
         about = {"data": data_settings(one), "files": dict(inputs.files), "how": how, "seeds": [seeds[0], one.seed]}
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:20]
-        record = store.get(key)
+        record, done = store.get(key), "kept"
         if record is None:
             prepared = prepare_recipe(one, data_dir, cache=cache)
             if chosen is None:
                 chosen = _choose(_Rows.of(prepared, one.schema), seeds[0])
-            record = store.put(key, *_run(one, name, prepared, *chosen))
-        found.append(record)
-        note(f"{name} seed {one.seed}: there, {len(found)} of {len(seeds)} runs")
+            record, done = store.put(key, *_run(one, name, prepared, *chosen)), "done"
+        found.append(with_words(record, one))
+        note(f"{name} seed {one.seed}: {done}, {len(found)} of {len(seeds)} runs")
     return found
 
 

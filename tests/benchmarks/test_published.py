@@ -54,12 +54,12 @@ def table():
 def test_the_page_sets_published_beside_ours(table, results):
     text = page({"small": table, "not run": table}, results)
     one, two = (row for row in text.splitlines() if row.startswith(("| One", "| Two")))
-    assert one == "| One (`one`) | 0.9671 | 0.9600 [0.9590, 0.9620] |  |  | 1,234 | 2.5 | 61 |"
+    assert one == "| One (`a/one`) | 0.9671 | 0.9600 [0.9590, 0.9620] |  |  | 1,234 | 2.5 | 61 |"
     shown = "**0.9700 [0.9690, 0.9720]** | +0.0100 [+0.0050, +0.0200] | 0.002"
-    assert two == f"| Two (`two`) | 0.9697 | {shown} | 1,234 | 2.5 | 61 |"
+    assert two == f"| Two (`a/two`) | 0.9697 | {shown} | 1,234 | 2.5 | 61 |"
     assert "| Three" not in text
-    assert "28,860 test rows, 2 seeds; 2026-11-21, commit abc1234, a laptop, 2 cores" in text
-    assert "`fieldwise compare a/one RECIPE --protocol time --seeds 2 --data-dir data`" in text
+    assert "28,860 test rows, protocol `time`, 2 seeds; 2026-11-21, commit abc1234, a laptop, 2 cores" in text
+    assert "`python -m benchmarks.published run small --data-dir data`" in text
     assert text.count("## A task") == 1
 
 

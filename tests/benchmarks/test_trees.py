@@ -62,41 +62,83 @@ def test_a_bag_of_many_values_is_refused(monkeypatch):
         trees.features(prepared().train, SCHEMA)
 
 
-@pytest.fixture
-def table(tmp_path) -> Path:
+def write(path: Path, *, test_labels: str = "true") -> Path:
     """The label is an exclusive or of two categories, with noise: trees find it, a linear model does not."""
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 2, 3000), rng.integers(0, 2, 3000)
     y = (a ^ b) ^ (rng.random(3000) < 0.1)
-    pl.DataFrame({"a": a, "b": b, "noise": rng.normal(size=3000), "y": y.astype(int)}).write_csv(tmp_path / "t.csv")
-    return tmp_path / "t.csv"
+    part = np.repeat(["train", "valid", "test"], [1800, 600, 600])
+    if test_labels == "flipped":
+        y = np.where(part == "test", 1 - y, y)
+    columns = {"a": a, "b": b, "noise": rng.normal(size=3000), "y": y.astype(int), "part": part}
+    pl.DataFrame(columns).write_csv(path)
+    return path
 
 
-def recipe(table: Path) -> Recipe:
+def recipe(table: Path, benchmark: str = "xor") -> Recipe:
     fields = [{"kind": "categorical", "name": n} for n in "ab"] + [{"kind": "numeric", "name": "noise"}]
     return Recipe.from_dict(
         {
+            "benchmark": benchmark,
             "data": {"path": str(table)},
             "schema": {"label": {"column": "y"}, "fields": fields},
-            "split": {"kind": "random", "valid": 0.2, "test": 0.2},
+            "split": {"kind": "column", "column": "part"},
             "model": {"name": "lr"},
         },
         name="xor/lr",
     )
 
 
-def test_runs_are_honest_and_kept(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(trees, "CHOICES", trees.CHOICES[:2])
-    store, said = Store(tmp_path / "store"), []
-    given = {"name": "xor/lightgbm", "store": store, "data_dir": tmp_path, "note": said.append}
-    first = trees.tree_runs(recipe(table), [0, 1], **given)
-    assert [r.about["seed"] for r in first] == [0, 1]
-    for record in first:
+BLIND = {"num_leaves": 2, "min_data_in_leaf": 900}  # one cut of either column tells nothing of an exclusive or
+SEEING = {"num_leaves": 15, "min_data_in_leaf": 20}
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    def make(table, *, choices=(BLIND, SEEING), seeds=(0, 1), store="store", **words):
+        monkeypatch.setattr(trees, "CHOICES", tuple(choices))
+        said: list[str] = []
+        given = {"store": Store(tmp_path / store), "data_dir": tmp_path, "note": said.append}
+        return trees.tree_runs(recipe(table, **words), list(seeds), name="xor/lightgbm", **given), said
+
+    return make
+
+
+@pytest.mark.parametrize("choices", [(BLIND, SEEING), (SEEING, BLIND)])
+def test_the_choice_is_that_of_the_best_validation_auc(tmp_path, runs, choices):
+    (first, second), said = runs(write(tmp_path / "t.csv"), choices=choices)
+    assert said == ["xor/lightgbm seed 0: done, 1 of 2 runs", "xor/lightgbm seed 1: done, 2 of 2 runs"]
+    for seed, record in enumerate((first, second)):
         y, score = record.test_rows
+        assert record.about["seed"] == seed
+        assert record.about["model"]["num_leaves"] == 15
         assert len(y) == 600
         assert record.about["test"]["auc"] == pytest.approx(roc_auc_score(y, score))
         assert 0.85 < record.about["test"]["auc"] < 0.95  # a tenth of the labels is noise: at best 0.9
+    assert not np.array_equal(first.test_rows[1], second.test_rows[1])
+
+
+def test_test_labels_decide_nothing(tmp_path, runs):
+    true, _ = runs(write(tmp_path / "true.csv"))
+    flipped, _ = runs(write(tmp_path / "flipped.csv", test_labels="flipped"))
+    for one, other in zip(true, flipped, strict=True):
+        assert one.folder != other.folder
+        assert one.about["model"] == other.about["model"]
+        assert one.about["epochs"] == other.about["epochs"]
+        np.testing.assert_array_equal(one.test_rows[1], other.test_rows[1])
+        np.testing.assert_array_equal(one.test_rows[0], 1 - other.test_rows[0])
+
+
+def test_runs_are_kept_and_made_anew_where_something_differs(tmp_path, runs, monkeypatch):
+    table = write(tmp_path / "t.csv")
+    first, _ = runs(table)
     monkeypatch.setattr(trees, "fit_trees", None)  # nothing is trained again
-    again = trees.tree_runs(recipe(table), [0, 1], **given)
+    again, said = runs(table, benchmark="renamed")
     assert [r.folder for r in again] == [r.folder for r in first]
-    assert said[-1] == "xor/lightgbm seed 1: there, 2 of 2 runs"
+    assert said[-1] == "xor/lightgbm seed 1: kept, 2 of 2 runs"
+    assert {r.about["benchmark"] for r in again} == {"renamed"}
+    with pytest.raises(TypeError):  # trained
+        runs(table, choices=(SEEING,))
+    monkeypatch.setattr(trees, "FORMAT", 2)
+    with pytest.raises(TypeError):
+        runs(table)

@@ -19,7 +19,7 @@ from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, score
 from fieldwise.recipe import Recipe
 from fieldwise.training.progress import Progress, Silent
 
-__all__ = ["recorded_runs", "with_seed"]
+__all__ = ["recorded_runs", "with_seed", "with_words"]
 
 WAIT_SECONDS = 5.0
 
@@ -90,9 +90,7 @@ def recorded_runs(
                     if record is None:
                         record, how = _run(one, store, rows, note, progress), "done"
             recipe = one.recipe
-            # Today's words, of a run that may be older.
-            words = {"benchmark": recipe.benchmark or _source(recipe), "protocol": recipe.protocol or recipe.split.kind}
-            record = dataclasses.replace(record, about={**record.about, **words})
+            record = with_words(record, recipe)
             _ = record.test_rows  # read now: another process may put a newer run in its place
             found[recipe.name, recipe.seed] = record
             note(f"{recipe.name} seed {recipe.seed}: {how}, {len(found)} of {len(wanted)} runs")
@@ -104,8 +102,11 @@ def recorded_runs(
     return {name: [found[name, seed] for seed in seeds] for name in names}
 
 
-def _source(recipe: Recipe) -> str:
-    return recipe.data.name or Path(str(recipe.data.path)).name
+def with_words(record: Record, recipe: Recipe) -> Record:
+    """A run that may be older, with the recipe's words of today for task and protocol."""
+    source = recipe.data.name or Path(str(recipe.data.path)).name
+    words = {"benchmark": recipe.benchmark or source, "protocol": recipe.protocol or recipe.split.kind}
+    return dataclasses.replace(record, about={**record.about, **words})
 
 
 @dataclass(frozen=True)

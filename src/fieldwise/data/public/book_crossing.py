@@ -3,8 +3,6 @@
 C.-N. Ziegler, S. McNee, J. Konstan, G. Lausen: Improving Recommendation Lists Through Topic Diversification. WWW 2005.
 """
 
-import html
-import re
 from pathlib import Path
 
 import polars as pl
@@ -22,15 +20,14 @@ _BOOKS = Checksum(kind="sha256", value="e8785b6744d6758b41ed497a5849a66ab2e17279
 _USERS = Checksum(kind="sha256", value="95f6ba8786e13c99bf879ffbdebe6615016931f1ccba1a2ff9b7555dcd0492d3")
 _BOOK_COLUMNS = ("Book_ID", "ISBN", "Book-Title", "Book-Author", "Year-Of-Publication", "Publisher")
 _IMAGES = 3  # columns of URLs at the end, not kept
-_SPLIT_ENTITY = re.compile(r"(&(?:[A-Za-z][A-Za-z0-9]*|#\d+|#x[0-9A-Fa-f]+))\t")
 _HOME = "https://github.com/caserec/Datasets-for-Recommender-Systems"
 
 
 def load_book_crossing(folder: Path, *, verify: bool = True) -> pl.DataFrame:
     """Read Book-Crossing, one row an explicit rating, in the file's order.
 
-    The file of books lost its quoting before it was published: each `;` became a tab. Where one ended an HTML entity
-    (`&amp;`) it is put back, and tabs that are still left over belong to the title. Entities are read as characters.
+    The file of books lost its quoting before it was published: each `;` became a tab. Where one ended an `&amp;`, the
+    only HTML entity that the file has, it is put back; tabs that are still left over belong to the title.
 
     Args:
         folder: with `book_ratings.dat`, `items_info.dat` and `users_info.dat`, each plain or `.gz`.
@@ -38,8 +35,8 @@ def load_book_crossing(folder: Path, *, verify: bool = True) -> pl.DataFrame:
 
     Returns:
         user_id, book_id, rating (1 to 10), age (Int64; the source filled unknown ones), city, region, country (text,
-        null where the user's location does not say), isbn, title, author, publisher (text) and year (Int64, null where
-        it is 0).
+        null where the user's location does not say or is n/a), isbn, title, author, publisher (text) and year (Int64,
+        null where it is 0).
 
     Errors:
         DataError: a file is absent, malformed or not the published one.
@@ -51,6 +48,11 @@ def load_book_crossing(folder: Path, *, verify: bool = True) -> pl.DataFrame:
             paths, (_read_ratings, _read_books, _read_users), (_RATINGS, _BOOKS, _USERS), strict=True
         )
     )
+    for name, table, key in (("users_info.dat", users, "user_id"), ("items_info.dat", books, "book_id")):
+        twice = table.get_column(key).is_duplicated()
+        if twice.any():
+            found = table.get_column(key)[int(twice.arg_max() or 0)]
+            raise DataError(f"{name} must describe each {key} once, but in {folder} it has {key} {found} twice")
     joined = ratings.join(users, on="user_id", how="left", maintain_order="left").join(
         books, on="book_id", how="left", maintain_order="left"
     )
@@ -90,15 +92,14 @@ def _read_books(path: Path, content: bytes) -> pl.DataFrame:
 
 def _book(path: Path, number: int, line: str) -> tuple[int, str, str, str, int | None, str]:
     # Every line but the header ends in a tab: the last value is empty.
-    values = _SPLIT_ENTITY.sub(r"\1;", line).split("\t")
+    values = line.replace("&amp\t", "&").split("\t")
     if len(values) < len(_BOOK_COLUMNS) + _IMAGES + 1:
         found = f"it has {len(values)}"
     elif not (values[0].isdecimal() and values[-6].isdecimal()):
         found = f"they are {values[0]!r} and {values[-6]!r}"
     else:
-        title = html.unescape(";".join(values[2:-7]))
-        author, publisher = html.unescape(values[-7]), html.unescape(values[-5])
-        return int(values[0]), values[1], title, author, int(values[-6]) or None, publisher
+        title = ";".join(values[2:-7])
+        return int(values[0]), values[1], title, values[-7], int(values[-6]) or None, values[-5]
     raise DataError(
         "a book has 9 values and an empty last one, its id and year whole numbers: "
         f"of {path} line {number}, {found}; take the published file"
@@ -106,14 +107,17 @@ def _book(path: Path, number: int, line: str) -> tuple[int, str, str, str, int |
 
 
 def _read_users(path: Path, content: bytes) -> pl.DataFrame:
-    lines = read_lines(path, content=content).to_list() or [""]
+    header, *lines = read_lines(path, content=content).to_list() or [""]
+    if header != "User-ID\tLocation\tAge":
+        raise DataError(f"{path} must have the columns User-ID, Location and Age, found {header!r}")
     rows = []
-    for number, line in enumerate(lines[1:], 2):
+    for number, line in enumerate(lines, 2):
         values = line.split("\t")
         if len(values) != 4 or not (values[0].isdecimal() and values[2].isdecimal()):
             raise DataError(f"a user has an id, a location and an age: {path} line {number} holds {line!r}")
         # City, region, country: some cities have commas of their own.
-        *city, region, country = [part.strip() or None for part in f", , {values[1]}".split(",")]
+        parts = [part.strip() for part in f", , {values[1]}".split(",")]
+        *city, region, country = [None if part in ("", "n/a") else part for part in parts]
         rows.append((int(values[0]), ", ".join(filter(None, city)) or None, region, country, int(values[2]), True))
     names = {"user_id": pl.Int64, "city": pl.String, "region": pl.String, "country": pl.String, "age": pl.Int64}
     return pl.DataFrame(rows, schema={**names, "known_user": pl.Boolean}, orient="row")
