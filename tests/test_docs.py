@@ -70,3 +70,16 @@ def test_every_page_of_a_model_is_linked_from_the_index():
     index = (DOCS / "models" / "README.md").read_text("utf-8")
     for name in MODELS:
         assert f"({model_page(name).name})" in index
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md")), DOCS.parent / "README.md"], ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" not in target:
+            file, _, anchor = target.partition("#")
+            found = (page.parent / file) if file else page
+            assert found.exists(), f"{page.name} links to {target}"
+            if anchor:
+                heads = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.M)
+                assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], target
