@@ -10,7 +10,7 @@ import polars as pl
 from fieldwise.data.bytesource import ByteSource, read_lines
 from fieldwise.data.checksums import Checksum
 from fieldwise.data.delimited import read_delimited
-from fieldwise.data.public.sets import PublicSet, need, read_checked
+from fieldwise.data.public.sets import PublicSet, check_described, need, read_checked
 from fieldwise.errors import DataError
 
 __all__ = ["BOOK_CROSSING", "load_book_crossing"]
@@ -56,11 +56,7 @@ def load_book_crossing(folder: Path, *, verify: bool = True) -> pl.DataFrame:
     joined = ratings.join(users, on="user_id", how="left", maintain_order="left").join(
         books, on="book_id", how="left", maintain_order="left"
     )
-    for key, column in (("user_id", "known_user"), ("book_id", "title")):
-        unknown = joined.get_column(column).is_null()
-        if unknown.any():
-            found = joined.get_column(key)[int(unknown.arg_max() or 0)]
-            raise DataError(f"every rating's {key} must be listed: {folder} does not describe {key} {found}")
+    check_described(joined, folder, user_id="known_user", book_id="title")
     return joined.drop("known_user")
 
 

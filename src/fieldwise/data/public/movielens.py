@@ -10,7 +10,7 @@ import polars as pl
 from fieldwise.data.bytesource import open_source, read_content, read_lines
 from fieldwise.data.checksums import Checksum
 from fieldwise.data.delimited import read_delimited
-from fieldwise.data.public.sets import Member, PublicSet, RemoteFile, check_content, find, need
+from fieldwise.data.public.sets import Member, PublicSet, RemoteFile, check_content, check_described, find, need
 from fieldwise.errors import DataError
 
 __all__ = ["MOVIELENS_1M", "load_movielens", "time_splits"]
@@ -64,11 +64,7 @@ def load_movielens(folder: Path, *, verify: bool = True) -> pl.DataFrame:
     joined = ratings.join(users, on="user_id", how="left", maintain_order="left").join(
         movies, on="movie_id", how="left", maintain_order="left"
     )
-    for key, column in (("user_id", "gender"), ("movie_id", "title")):
-        unknown = joined.get_column(column).is_null()
-        if unknown.any():
-            found = joined.get_column(key)[int(unknown.arg_max() or 0)]
-            raise DataError(f"every rating's {key} must be listed: {folder} does not describe {key} {found}")
+    check_described(joined, folder, user_id="gender", movie_id="title")
     return joined
 
 

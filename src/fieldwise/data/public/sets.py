@@ -10,7 +10,17 @@ from fieldwise.data.bytesource import read_content
 from fieldwise.data.checksums import Checksum
 from fieldwise.errors import DataError
 
-__all__ = ["AbsentFileError", "Member", "PublicSet", "RemoteFile", "check_content", "find", "need", "read_checked"]
+__all__ = [
+    "AbsentFileError",
+    "Member",
+    "PublicSet",
+    "RemoteFile",
+    "check_content",
+    "check_described",
+    "find",
+    "need",
+    "read_checked",
+]
 
 
 class AbsentFileError(DataError):
@@ -125,6 +135,15 @@ def read_checked(path: Path, checksum: Checksum | None) -> bytes:
     content = read_content(path)
     check_content(path, content, checksum)
     return content
+
+
+def check_described(ratings: pl.DataFrame, folder: Path, **columns: str) -> None:
+    """Raise DataError where a rating's key, by its name, has no value in a column that its description always fills."""
+    for key, column in columns.items():
+        unknown = ratings.get_column(column).is_null()
+        if unknown.any():
+            found = ratings.get_column(key)[int(unknown.arg_max() or 0)]
+            raise DataError(f"every rating's {key} must be listed: {folder} does not describe {key} {found}")
 
 
 def check_content(path: Path, content: bytes, checksum: Checksum | None) -> None:
