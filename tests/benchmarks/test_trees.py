@@ -20,6 +20,7 @@ SCHEMA = Schema(
         Categorical("colour"),
         Numeric("size", encoding="uniform", bins=3),
         Bag("tags", separator="|"),
+        Bag("moods", separator="|"),
         Numeric("weight"),
     ),
     label=Label("y"),
@@ -33,6 +34,7 @@ def prepared(schema=SCHEMA, rows=40):
             "colour": rng.choice(["red", "green"], rows),
             "size": rng.normal(size=rows),
             "tags": rng.choice(["a", "a|b", "b|c|b", None], rows),
+            "moods": rng.choice(["x", "y|x", "y"], rows),
             "weight": [None, *rng.normal(size=rows - 1)],
             "y": np.arange(rows) % 2,
         }
@@ -48,12 +50,12 @@ def test_what_trees_read():
     assert all((x[i, 0] == x[j, 0]) == (colours[i] == colours[j]) for i in range(len(x)) for j in range(len(x)))
     np.testing.assert_array_equal(x[:, 1], part.frame["size"])  # not its bin
     np.testing.assert_array_equal(x[:, -1], part.frame["weight"].cast(float).to_numpy())  # absent ones as NaN
-    tags = x[:, 2:-1]
-    texts = part.frame["tags"].to_list()
-    used = tags[:, tags.any(axis=0)]
-    for letter in "abc":
-        counts = [0 if text is None else text.split("|").count(letter) for text in texts]
-        assert any(np.array_equal(np.minimum(column, 2), counts) for column in used.T), letter
+    bags = x[:, 2:-1]
+    used = bags[:, bags.any(axis=0)]
+    for name, letters in (("tags", "abc"), ("moods", "xy")):
+        for letter in letters:
+            counts = [0 if text is None else text.split("|").count(letter) for text in part.frame[name].to_list()]
+            assert any(np.array_equal(column, counts) for column in used.T), letter
 
 
 def test_a_bag_of_many_values_is_refused(monkeypatch):
