@@ -11,7 +11,7 @@ extern "C" __attribute__((visibility("default"))) void fw_use_openmp(void* gomp_
 }
 
 // Raised with every change of an exported function: fieldwise.ops.native refuses a library of another number.
-extern "C" __attribute__((visibility("default"))) int fw_version() { return 2; }
+extern "C" __attribute__((visibility("default"))) int fw_version() { return 3; }
 
 extern "C" __attribute__((visibility("default"))) int fw_isa() {
 #if defined(__x86_64__)
@@ -39,6 +39,33 @@ void take(void* shared) {
     }
 }
 }  // namespace
+
+namespace {
+void set_flush(void* flush) {
+#if defined(__x86_64__)
+    const unsigned both = 0x8040;  // MXCSR: results (FTZ) and operands (DAZ)
+    const unsigned now = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(*static_cast<int*>(flush) ? now | both : now & ~both);
+#elif defined(__aarch64__)
+    const uint64_t both = uint64_t(1) << 24;  // FPCR.FZ
+    uint64_t now;
+    asm volatile("mrs %0, fpcr" : "=r"(now));
+    now = *static_cast<int*>(flush) ? now | both : now & ~both;
+    asm volatile("msr fpcr, %0" : : "r"(now));
+#else
+    (void)flush;
+#endif
+}
+}  // namespace
+
+// Whether numbers too small for a normal float count as zero, for each of PyTorch's threads: this is a thread's own
+// setting, and PyTorch's set_flush_denormal leaves the threads alone that wait already.
+extern "C" __attribute__((visibility("default"))) void fw_flush_denormals(int threads, int flush) {
+    if (region && threads > 1)
+        region(set_flush, &flush, unsigned(threads), 0);
+    else
+        set_flush(&flush);
+}
 
 extern "C" void fw_parallel(int64_t slices, int threads, void (*body)(void*, int64_t), void* context) {
     Work work = {0, slices, body, context};

@@ -474,3 +474,13 @@ def test_a_loss_that_needs_positives_refuses_a_regression(tables, settings, ask)
             objective=Objective(task="regression"),
             seed=0,
         )
+
+
+def test_denormal_numbers_count_as_zero_while_it_trains_and_not_after(tables, monkeypatch):
+    def kept():
+        return float(((torch.full((1,), 1e-39) * 0.5).view(torch.int32) != 0).float())
+
+    network, inside = build_network(LR(), tables.layout, 0), []
+    scripted(monkeypatch, network, [0.5], also=lambda _: inside.append(kept()))
+    run(tables, network)
+    assert (inside, kept()) == ([0.0], 1.0)

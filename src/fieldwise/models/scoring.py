@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.layout import Batch
+from fieldwise.ops.denormals import flushed_denormals
 
 __all__ = ["SCORING_BATCH", "score_batches"]
 
@@ -24,7 +25,7 @@ def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | No
     network.eval()
     try:
         # Not inference_mode: tensors that a table makes and keeps in there could never be trained on.
-        with torch.no_grad():
+        with torch.no_grad(), flushed_denormals():
             parts = [network(batch).double().numpy() for batch, _ in batches]
     finally:
         network.train(was_training)

@@ -22,7 +22,7 @@ from fieldwise.errors import ConfigError
 __all__ = ["NATIVE", "Native", "pointer", "type_name"]
 
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
-VERSION = 2  # of the library's functions: fw_version() in native/parallel.cpp
+VERSION = 3  # of the library's functions: fw_version() in native/parallel.cpp
 OPENMP = ("libgomp", "libomp", "libiomp5")
 TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.layout import Batch
+from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.training.averaging import averaged
 from fieldwise.training.forward import Forward, HasAuxiliaryLoss
 from fieldwise.training.objective import Objective, evaluate
@@ -96,7 +97,7 @@ def fit(
         ConfigError: a setting that does not fit the model or the task.
     """
     run = _Run(network, train, valid, settings, objective, seed, valid_group, progress or Silent())
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), flushed_denormals():
         torch.manual_seed(seed)
         return run.execute()
 
