@@ -17,6 +17,7 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.scoring import SCORING_BATCH
 from fieldwise.models.several import SeveralLabels
 from fieldwise.models.twotower import TwoTower
+from fieldwise.ops.denormals import flushed_denormals
 
 __all__ = [
     "Part",
@@ -158,7 +159,7 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
     if was_training:
         network.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), flushed_denormals():
             one = Part(split.context, context)
             blocks = _blocks(candidates, split.candidates.num_bags)
             return torch.cat([_score(network, split, one, Part(split.candidates, block)) for block in blocks])
