@@ -120,6 +120,23 @@ def test_the_choice_is_that_of_the_best_validation_auc(tmp_path, runs, choices):
     assert not np.array_equal(first.test_rows[1], second.test_rows[1])
 
 
+def test_a_choice_reads_a_sample_of_many_rows_and_the_fit_all_of_them(tmp_path, runs, monkeypatch):
+    read = []
+
+    def fit(train, valid, *rest):
+        read.append((len(train[1]), len(valid[1]), train[1].mean()))
+        return real(train, valid, *rest)
+
+    real = trees.fit_trees
+    monkeypatch.setattr(trees, "fit_trees", fit)
+    monkeypatch.setattr(trees, "CHOICE_ROWS", 1000)
+    (record,), _ = runs(write(tmp_path / "t.csv"), seeds=(0,))
+    assert [train for train, _, _ in read] == [1000, 1000, 1800]  # two choices, a run
+    assert [valid for _, valid, _ in read] == [600] * 3
+    assert 0.4 < read[0][2] < 0.6
+    assert record.about["model"]["num_leaves"] == 15
+
+
 def test_test_labels_decide_nothing(tmp_path, runs):
     true, _ = runs(write(tmp_path / "true.csv"))
     flipped, _ = runs(write(tmp_path / "flipped.csv", test_labels="flipped"))
