@@ -26,7 +26,8 @@ Our figures are means over seeds on the test rows, with 95 % intervals of a boot
 ([how](experiments.md)). Recipes were chosen on validation rows; the earliest of them in a search by hand, uneven from
 model to model, that printed test figures beside the validation ones. Published figures are as printed: mostly of one
 run, and without an interval. Figures compare within a table alone. LightGBM's parameters are its leaves, its epochs its
-trees; `benchmarks/published/trees.py` says how its settings are chosen. A `+` behind a commit: with changes that were committed later.
+trees; `benchmarks/published/trees.py` says how its settings are chosen. A `+` behind a commit: with changes that were
+committed later.
 """
 
 
