@@ -28,6 +28,7 @@ from fieldwise.estimator_params import (
     params_to_plain,
 )
 from fieldwise.evaluation import sigmoid
+from fieldwise.explain.explanation import Explanation, Method, explain
 from fieldwise.models import AFM, ModelSettings
 from fieldwise.models.build import build_network
 from fieldwise.recommend import Catalogue, recommend
@@ -246,6 +247,21 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         rows = labelled(X, y, bundle.schema)
         predicted = bundle.predict(rows.frame)
         return float(r2_score(rows.main, predicted if predicted.ndim == 1 else predicted[:, 0]))
+
+    def explain(
+        self, X: Any, *, background: Any = None, method: Method | None = None, label: str | None = None, seed: int = 0
+    ) -> Explanation:
+        """Why rows have their scores: see `fieldwise.explain.explain`.
+
+        Args:
+            X: a table with the fields' columns.
+            background: a table of rows that stand for what is usual; some validation rows where left out.
+            method: `terms`, `integrated_gradients` or `occlusion`; the model's most exact one where left out.
+            label: of several labels; the main one where left out.
+            seed: of the background rows drawn.
+        """
+        usual = None if background is None else as_table(background)
+        return explain(self._fitted(), as_table(X), background=usual, method=method, label=label, seed=seed)
 
     def recommend(
         self, log: Any, catalogue: Catalogue, user: str, *, n: int = 10, exclude_seen: bool = True

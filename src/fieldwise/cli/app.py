@@ -183,6 +183,52 @@ def predict(
 
 
 @app.command()
+def explain(
+    bundle: BundleFolder,
+    data: Annotated[Path, typer.Option(help="Rows to explain: CSV, TSV, Parquet, Arrow or libFM.")],
+    row: Annotated[int | None, typer.Option(min=0, help="Explain this row alone, counted from 0.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Without --row, so many rows at most, drawn.")] = 1000,
+    background: Annotated[
+        Path | None,
+        typer.Option(help="Rows that stand for what is usual; where left out, the sample rows in the bundle."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="terms, integrated_gradients or occlusion; the model's most exact one where left out."),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Of a bundle of several labels; the main one if left out.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many pairs and attention weights to print.")] = 10,
+    faithfulness: Annotated[
+        bool, typer.Option("--faithfulness", help="Judge explanations by deletion and insertion curves.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of rows and background rows drawn.")] = 0,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    json: AsJson = False,
+    threads: Threads = None,
+) -> None:
+    """Show why rows have their scores, by field and pair of fields: one row, or what holds for a set of them."""
+    from fieldwise.cli.explain import run_explain
+
+    run_explain(
+        bundle,
+        data,
+        row,
+        rows,
+        background,
+        method,
+        label,
+        top,
+        faithfulness,
+        seed,
+        separator,
+        encoding,
+        json,
+        threads,
+    )
+
+
+@app.command()
 def describe(
     recipe: RecipeName,
     settings: Settings = None,

@@ -28,5 +28,13 @@ class LightSE(nn.Module):
 
     def forward(self, x_BFD: Tensor) -> Tensor:
         """The fields' weighted vectors."""
-        k_BF = torch.softmax(self.excite(x_BFD.mean(2)), 1)
+        return self.weigh(x_BFD, self.weights(x_BFD))
+
+    def weights(self, x_BFD: Tensor) -> Tensor:
+        """K [B, F], which sums to 1 over the fields."""
+        return torch.softmax(self.excite(x_BFD.mean(2)), 1)
+
+    @staticmethod
+    def weigh(x_BFD: Tensor, k_BF: Tensor) -> Tensor:
+        """`x + k * x` [B, F, D]."""
         return x_BFD + k_BF.unsqueeze(2) * x_BFD

@@ -180,7 +180,15 @@ class LevelTower(nn.Module):
 
     def forward(self, x_BAD: Tensor) -> list[Tensor]:
         """What enters the first layer, and what every layer gives, first to last."""
-        x = self.light_se(x_BAD.index_select(1, self.positions)).flatten(1)
+        return self.levels(self.light_se(self.fields(x_BAD)))
+
+    def fields(self, x_BAD: Tensor) -> Tensor:
+        """The vectors of the tower's fields [B, F, D]."""
+        return x_BAD.index_select(1, self.positions)
+
+    def levels(self, x_BFD: Tensor) -> list[Tensor]:
+        """What enters the first layer, and what every layer gives, of vectors that Light-SE has weighted."""
+        x = x_BFD.flatten(1)
         return [x, *self.mlp.levels(x)]
 
 
@@ -216,13 +224,13 @@ class IntTowerNetwork(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
         x_BAD = self.embedding(batch)
-        return self.score(self._user_heads(self.user_tower(x_BAD)), self._item_heads(self.item_tower(x_BAD)))
+        return self.score(self.user_heads_of(self.user_tower(x_BAD)), self.item_heads_of(self.item_tower(x_BAD)))
 
     def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B], and `cir_weight` times the contrastive loss (a scalar) to add to the mean training loss."""
         x_BAD = self.embedding(batch)
         user, item = self.user_tower(x_BAD), self.item_tower(x_BAD)
-        user_BLHP, item_BKP = self._user_heads(user), self._item_heads(item)
+        user_BLHP, item_BKP = self.user_heads_of(user), self.item_heads_of(item)
         logit_B = self.score(user_BLHP, item_BKP)
         if self.cir_weight == 0:
             return logit_B, logit_B.new_zeros(())
@@ -233,11 +241,11 @@ class IntTowerNetwork(nn.Module):
 
     def user(self, batch: Batch) -> Tensor:
         """Head vectors of the users [B, L, H, P]; item fields are not read beyond the gather."""
-        return self._user_heads(self.user_tower(self.embedding(batch)))
+        return self.user_heads_of(self.user_tower(self.embedding(batch)))
 
     def item(self, batch: Batch) -> Tensor:
         """Head vectors of the items [B, K, P]; user and context fields are not read beyond the gather."""
-        return self._item_heads(self.item_tower(self.embedding(batch)))
+        return self.item_heads_of(self.item_tower(self.embedding(batch)))
 
     def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
         """The logit [B] of stored head vectors, row by row."""
@@ -249,8 +257,10 @@ class IntTowerNetwork(nn.Module):
         logit_BN = self.block.score_stored(user_BLHP, items, rows)
         return logit_BN if self.bias is None else logit_BN + self.bias
 
-    def _user_heads(self, outputs: list[Tensor]) -> Tensor:
+    def user_heads_of(self, outputs: list[Tensor]) -> Tensor:
+        """Head vectors [B, L, H, P] of what the user tower gives."""
         return self.block.user(outputs[1:] if self.levels == "outputs" else outputs[:-1])
 
-    def _item_heads(self, outputs: list[Tensor]) -> Tensor:
+    def item_heads_of(self, outputs: list[Tensor]) -> Tensor:
+        """Head vectors [B, K, P] of what the item tower gives."""
         return self.block.item(outputs[-1])

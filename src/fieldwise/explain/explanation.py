@@ -1,0 +1,307 @@
+"""Why rows have their scores: by field and by pair of fields, with the model's own parts beside it.
+
+Letters: N rows, F fields, P = F(F-1)/2 pairs, K background rows.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from torch import nn
+
+from fieldwise.bundle import Bundle
+from fieldwise.config import nearest
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation import sigmoid
+from fieldwise.explain.gradients import has_gradients, integrated_gradients
+from fieldwise.explain.mixing import Mixer
+from fieldwise.explain.occlusion import occlusion
+from fieldwise.explain.terms import PAIRWISE, Terms, terms_of
+from fieldwise.explain.values import field_values
+from fieldwise.models.scoring import SCORING_BATCH, score_batches
+
+__all__ = ["METHODS", "Explanation", "Method", "Subject", "explain", "explain_subject"]
+
+Method = Literal["terms", "integrated_gradients", "occlusion"]
+METHODS: tuple[Method, ...] = ("terms", "integrated_gradients", "occlusion")
+_OF_PAIRS = {"attention": "attention", "interaction": "interactions"}
+DRAWS = 32  # background rows a row meets
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subject:
+    """Rows to explain, encoded, with a network of one label and rows to compare them with.
+
+    Args:
+        label: the label's name.
+        binary: whether its score is a logit.
+        network: of this label alone.
+        values: [N, F], texts by field.
+        table: N rows.
+        background: rows that stand for what is usual.
+    """
+
+    label: str
+    binary: bool
+    network: nn.Module
+    values: pl.DataFrame
+    table: EncodedTable
+    background: EncodedTable
+
+    @classmethod
+    def of(
+        cls, bundle: Bundle, frame: pl.DataFrame, *, background: pl.DataFrame | None = None, label: str | None = None
+    ) -> "Subject":
+        """What a bundle makes of raw rows.
+
+        Args:
+            bundle: what scores.
+            frame: N rows with the columns of the schema's fields.
+            background: raw rows to compare with; the bundle's sample rows where left out.
+            label: its name; the main one where left out.
+
+        Errors:
+            ConfigError: an unknown label.
+            DataError: a missing column, a cell that must not be, no background row.
+        """
+        rows = bundle.samples if background is None else background
+        if not rows.height:
+            kept = "keeps no sample rows" if background is None else "was given none"
+            raise DataError(f"an explanation compares with other rows, but the bundle {kept}: give background rows")
+        names = [one.name for one in bundle.schema.labels]
+        wanted = names[0] if label is None else label
+        if wanted not in names:
+            raise ConfigError(f"a label must be one of the bundle's, found {wanted!r}: {nearest(wanted, names)}")
+        position = names.index(wanted)
+        network = bundle.network
+        if bundle.schema.more_labels:
+            assert isinstance(network.heads, nn.ModuleList)
+            network = network.heads[position]
+        table = bundle.encoder.transform(frame)
+        return cls(
+            label=wanted,
+            binary=bundle.schema.labels[position].task == "binary",
+            network=network,
+            values=field_values(bundle.encoder, frame),
+            table=table,
+            background=bundle.encoder.transform(rows),
+        )
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The fields' names."""
+        return tuple(f.name for f in self.table.layout.fields)
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Both fields of each pair, in the order of `fieldwise.ops.pair_indices`."""
+        left, right = np.triu_indices(len(self.fields), 1)
+        return tuple(zip(left.tolist(), right.tolist(), strict=True))
+
+    @cached_property
+    def logit(self) -> np.ndarray:
+        """The scores [N]: logits, or predicted numbers."""
+        return score_batches(self.network, self.table.batches(SCORING_BATCH))
+
+    @cached_property
+    def mixer(self) -> Mixer:
+        """Of its rows and background."""
+        return Mixer(self.network, self.table, self.background)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The exact terms, where the model is one that is taken apart."""
+        return terms_of(self.network, self.table)
+
+    @property
+    def usual_method(self) -> Method:
+        """Exact terms where they belong to fields and pairs alone, else integrated gradients where they can be had."""
+        if isinstance(self.network, PAIRWISE):
+            return "terms"
+        return "integrated_gradients" if has_gradients(self.network) else "occlusion"
+
+    def others(self, draws: int, seed: int) -> np.ndarray:
+        """Background rows for every row [N, draws]: all of them where they are few, else drawn."""
+        known = len(self.background)
+        if known <= draws:
+            return np.broadcast_to(np.arange(known), (len(self.table), known))
+        return np.random.default_rng(seed).integers(0, known, (len(self.table), draws))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Explanation:
+    """What each field and each pair gave to the scores of N rows: `base + contributions.sum(1) + gap` is the logit.
+
+    Args:
+        subject: the rows, their values and their scores.
+        method: `terms`: a field's first-order term and half of each of its pairs' (LR, FM, AFM), on top of w0; exact.
+            `integrated_gradients`: what a field adds on the way from the background's average vectors; the gap is
+            that of the quadrature. `occlusion`: what the logit loses where the field has background rows' values, on
+            top of their mean logit; the gap is what several fields give together or twice.
+        contributions: [N, F].
+        base: [N].
+        gap: [N].
+    """
+
+    subject: Subject
+    method: Method
+    contributions: np.ndarray
+    base: np.ndarray
+    gap: np.ndarray
+
+    @property
+    def prediction(self) -> np.ndarray:
+        """Probabilities [N] of a binary label, else the scores themselves."""
+        return sigmoid(self.subject.logit) if self.subject.binary else self.subject.logit
+
+    def row(self, row: int) -> dict[str, Any]:
+        """One row's explanation in plain values (JSON has words for them): fields and pairs, strongest first.
+
+        Errors:
+            DataError: no such row.
+        """
+        subject, rows = self.subject, len(self.contributions)
+        if not 0 <= row < rows:
+            raise DataError(f"rows are numbered from 0 to {rows - 1}, found row {row}")
+        values = list(subject.values.row(row))
+        own = self.contributions[row]
+        added = {name: term[row] for name, term in subject.terms.added.items()}
+        shown = {name: part[row] for name, part in subject.terms.shown.items()}
+        fields = [
+            {"field": name, "value": values[f], "contribution": float(own[f])}
+            | {term: float(added[term][f]) for term in ("first_order", "attended") if term in added}
+            for f, name in enumerate(subject.fields)
+        ]
+        found: dict[str, Any] = {
+            "label": subject.label,
+            "score": float(subject.logit[row]),
+            "prediction": float(self.prediction[row]),
+            "method": self.method,
+            "base": float(self.base[row]),
+            "gap": float(self.gap[row]),
+            "fields": sorted(fields, key=lambda f: -abs(f["contribution"])),
+        }
+        found |= {term: float(added[term]) for term in ("bias", "mlp") if term in added}
+        if "pairs" in added:
+            found["pairs"] = sorted(
+                (
+                    {
+                        "fields": [subject.fields[i], subject.fields[j]],
+                        "values": [values[i], values[j]],
+                        "contribution": float(added["pairs"][p]),
+                    }
+                    | {name: float(shown[part][p]) for name, part in _OF_PAIRS.items() if part in shown}
+                    for p, (i, j) in enumerate(subject.pairs)
+                ),
+                key=lambda pair: -abs(pair["contribution"]),
+            )
+        elif "attention" in shown:
+            found["attention"] = shown["attention"].tolist()
+        if "matches" in added:
+            found |= self._matches(added["matches"], shown, values)
+        return found
+
+    def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
+        """IntTower's levels with the heads that met, and either side's gates."""
+        heads = shown["matched_head"]
+        levels = [
+            {
+                "level": level + 1,
+                "contribution": float(matches_LH[level].sum()),
+                "heads": [
+                    {"user_head": h, "item_head": int(heads[level, h]), "product": float(product)}
+                    for h, product in enumerate(matches_LH[level])
+                ],
+            }
+            for level in range(len(matches_LH))
+        ]
+        gates = {}
+        for side in ("user", "item"):
+            tower = self.subject.network.get_submodule(f"{side}_tower")
+            gates[f"{side}_gates"] = [
+                {"field": self.subject.fields[f], "value": values[f], "gate": float(gate), "effect": float(effect)}
+                for f, gate, effect in zip(
+                    tower.get_buffer("positions").tolist(),
+                    shown[f"{side}_gates"],
+                    shown[f"{side}_gate_effects"],
+                    strict=True,
+                )
+            ]
+        return {"levels": levels, **gates}
+
+
+def explain(
+    bundle: Bundle,
+    frame: pl.DataFrame,
+    *,
+    background: pl.DataFrame | None = None,
+    method: Method | None = None,
+    label: str | None = None,
+    seed: int = 0,
+) -> Explanation:
+    """Explain the scores of raw rows.
+
+    Args:
+        bundle: what scores them.
+        frame: N rows with the columns of the schema's fields.
+        background: rows that stand for what is usual; the bundle's sample rows where left out.
+        method: how a field's contribution is found (`Explanation`); `Subject.usual_method` where left out.
+        label: of a bundle of several labels; the main one where left out.
+        seed: of the background rows that a row meets, where there are more than 32 (`occlusion`).
+
+    Errors:
+        ConfigError: an unknown label or method, or one that the model has not.
+        DataError: a missing column, a cell that must not be, no background row.
+
+    >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
+    >>> log = simulate(1000, users=50, items=30)
+    >>> schema = Schema(fields=(Categorical("device"), Categorical("gender")), label=Label("liked"))
+    >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
+    >>> row = explain(model.bundle_, log.head(5)).row(0)
+    >>> sorted(row)
+    ['base', 'bias', 'fields', 'gap', 'label', 'method', 'pairs', 'prediction', 'score']
+    """
+    subject = Subject.of(bundle, frame, background=background, label=label)
+    return explain_subject(subject, subject.usual_method if method is None else method, seed=seed)
+
+
+def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Explanation:
+    """`explain` of rows that are encoded."""
+    if method not in METHODS:
+        raise ConfigError(f"a method must be known, found {method!r}: {nearest(method, METHODS)}")
+    name = type(subject.network).__name__.removesuffix("Network")
+    if method == "terms":
+        if not isinstance(subject.network, PAIRWISE):
+            raise ConfigError(
+                f"only LR, FM and AFM add up from terms of fields and pairs, found {name}: take "
+                f"{subject.usual_method!r}; its other terms are shown with every method"
+            )
+        return _by_terms(subject)
+    if method == "integrated_gradients":
+        if not has_gradients(subject.network):
+            raise ConfigError(
+                f"integrated gradients need a model that reads its fields' vectors from whole tables, found {name}: "
+                f"take {subject.usual_method!r}"
+            )
+        found = integrated_gradients(subject.network, subject.table, subject.background)
+        base = np.full(len(subject.table), found.base)
+        return Explanation(subject=subject, method=method, contributions=found.contributions, base=base, gap=found.gap)
+    others = subject.others(DRAWS, seed)
+    contributions = occlusion(subject.mixer, subject.logit, others)
+    usual = score_batches(subject.network, subject.background.batches(SCORING_BATCH))
+    base = usual[others].mean(1)
+    gap = subject.logit - base - contributions.sum(1)
+    return Explanation(subject=subject, method=method, contributions=contributions, base=base, gap=gap)
+
+
+def _by_terms(subject: Subject) -> Explanation:
+    added = subject.terms.added
+    contributions = added["first_order"].copy()
+    for (i, j), pair_N in zip(subject.pairs, added.get("pairs", np.zeros((0, 0))).T, strict=False):
+        contributions[:, i] += pair_N / 2
+        contributions[:, j] += pair_N / 2
+    gap = subject.logit - added["bias"] - contributions.sum(1)
+    return Explanation(subject=subject, method="terms", contributions=contributions, base=added["bias"], gap=gap)

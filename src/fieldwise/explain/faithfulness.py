@@ -1,0 +1,164 @@
+"""Whether an explanation names the fields that matter: deletion and insertion curves.
+
+Letters: N rows, F fields, K background rows a row meets, O orders.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fieldwise.errors import DataError
+from fieldwise.explain.explanation import Subject, explain_subject
+from fieldwise.explain.gradients import has_gradients
+from fieldwise.models.afm import AFMNetwork
+from fieldwise.models.autoint import AutoIntNetwork
+from fieldwise.models.inttower import IntTowerNetwork
+
+__all__ = ["RANDOM", "Curves", "faithfulness", "orders_of"]
+
+RANDOM = "random"
+DRAWS = 8
+RESAMPLES = 1000
+EDGES = (2.5, 97.5)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curves:
+    """How the score moves as fields take background rows' values, in one order of importance.
+
+    Args:
+        order: what the order comes from.
+        deletion: [F + 1], the mean absolute change of the logit without the m most important fields.
+        insertion: [F + 1], the same with these alone, all others replaced; it ends at 0.
+        deletion_area: the mean of `deletion` over m = 1..F-1 as a share of its end: higher, more faithful.
+        insertion_area: 1 less the same of `insertion`: higher, more faithful.
+        deletion_interval: 95 % percentile bootstrap over rows.
+        insertion_interval: likewise.
+        deletion_gain: of `deletion_area` over that of the random order, with its paired interval; zeros for itself.
+        insertion_gain: likewise.
+    """
+
+    order: str
+    deletion: np.ndarray
+    insertion: np.ndarray
+    deletion_area: float
+    insertion_area: float
+    deletion_interval: tuple[float, float]
+    insertion_interval: tuple[float, float]
+    deletion_gain: tuple[float, float, float]
+    insertion_gain: tuple[float, float, float]
+
+
+def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
+    """Importance of every row's fields by every way that the model has, [N, F] each; higher comes first.
+
+    `contributions` of the model's usual method, `attention` (AFM: the sum over a field's pairs; AutoInt: the mean of
+    what all fields take from it, over layers and heads) or `gates` (IntTower), `integrated_gradients` and `occlusion`
+    where they are not the usual method.
+    """
+    usual = subject.usual_method
+    methods = [usual, *(["integrated_gradients"] if has_gradients(subject.network) else []), "occlusion"]
+    found = {
+        name: np.abs(explain_subject(subject, name, seed=seed).contributions)  # type: ignore[arg-type]
+        for name in dict.fromkeys(methods)
+    }
+    shown, rows, fields = subject.terms.shown, len(subject.table), len(subject.fields)
+    if isinstance(subject.network, AFMNetwork):
+        attention = np.zeros((rows, fields))
+        for (i, j), weight_N in zip(subject.pairs, shown["attention"].T, strict=True):
+            attention[:, i] += weight_N
+            attention[:, j] += weight_N
+        found["attention"] = attention
+    elif isinstance(subject.network, AutoIntNetwork):
+        found["attention"] = shown["attention"].mean((1, 2, 3)).astype(np.float64)
+    elif isinstance(subject.network, IntTowerNetwork):
+        gates = np.zeros((rows, fields))
+        for side, tower in (("user", subject.network.user_tower), ("item", subject.network.item_tower)):
+            gates[:, tower.positions.numpy()] = shown[f"{side}_gates"]
+        found["gates"] = gates
+    return found
+
+
+def faithfulness(
+    subject: Subject, orders: Mapping[str, np.ndarray] | None = None, *, draws: int = DRAWS, seed: int = 0
+) -> tuple[Curves, ...]:
+    """Deletion and insertion curves (Petsiuk et al., BMVC 2018) of every order of fields, and of a random one.
+
+    A field is taken away by giving it the value that a background row has, and the change of the logit is counted
+    whichever its sign; all orders meet the same background rows.
+
+    Args:
+        subject: N rows, at least 2, of at least 2 fields.
+        orders: importances [N, F] by name; `orders_of` where left out.
+        draws: K, and the random orders of each row.
+        seed: of background rows, random orders and resamples.
+
+    Errors:
+        DataError: fewer than two rows or fields, or no logit that moves.
+    """
+    rows, fields = len(subject.table), len(subject.fields)
+    if rows < 2 or fields < 2:
+        raise DataError(f"faithfulness is a mean over rows and fields, at least 2 each: found {rows} and {fields}")
+    rng = np.random.default_rng(seed)
+    others = rng.integers(0, len(subject.background), (rows, draws))
+    random_NKF = rng.random((rows, draws, fields))
+    given = {**(orders_of(subject, seed=seed) if orders is None else orders), RANDOM: random_NKF}
+    all_gone = _changes(subject, others, np.ones((rows, draws, fields), bool))
+    if not all_gone.mean() > 0:
+        raise DataError("no field moves the score of these rows: there is nothing to be faithful to")
+    moved = {}
+    for name, importance in given.items():
+        ranks = _ranks(np.broadcast_to(importance if importance.ndim == 3 else importance[:, None], random_NKF.shape))
+        deleted = [_changes(subject, others, ranks < m) for m in range(1, fields)]
+        inserted = [_changes(subject, others, ranks >= m) for m in range(1, fields)]
+        zero = np.zeros(rows)
+        moved[name] = np.stack([zero, *deleted, all_gone]), np.stack([all_gone, *inserted, zero])
+    resamples = rng.integers(0, rows, (RESAMPLES, rows))
+    areas = {name: [_areas(curve, all_gone, resamples) for curve in both] for name, both in moved.items()}
+    return tuple(_curves(name, moved[name], areas) for name in given)
+
+
+def _ranks(importance: np.ndarray) -> np.ndarray:
+    """0 for the most important field; ties in the fields' order."""
+    order = np.argsort(-importance, axis=-1, kind="stable")
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.broadcast_to(np.arange(order.shape[-1]), order.shape), -1)
+    return ranks
+
+
+def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.ndarray:
+    """The absolute change of every row's logit [N], its mean over background rows."""
+    rows, draws, fields = taken_NKF.shape
+    repeated = np.repeat(np.arange(rows), draws)
+    found = subject.mixer.score(repeated, others.ravel(), taken_NKF.reshape(-1, fields))
+    change: np.ndarray = np.abs(found.reshape(rows, draws) - subject.logit[:, None]).mean(1)
+    return change
+
+
+def _areas(curve: np.ndarray, all_gone: np.ndarray, resamples: np.ndarray) -> np.ndarray:
+    """The share that lies under a curve [F + 1, N]: of all rows first, then of every resample."""
+    inner = curve[1:-1].mean(0)
+    shares = [inner.sum() / all_gone.sum(), *(inner[rows].sum() / all_gone[rows].sum() for rows in resamples)]
+    return np.array(shares)
+
+
+def _curves(name: str, moved: tuple[np.ndarray, np.ndarray], areas: Mapping[str, list[np.ndarray]]) -> Curves:
+    deletion, insertion = areas[name][0], 1 - areas[name][1]
+    base_deletion, base_insertion = areas[RANDOM][0], 1 - areas[RANDOM][1]
+    return Curves(
+        order=name,
+        deletion=moved[0].mean(1),
+        insertion=moved[1].mean(1),
+        deletion_area=float(deletion[0]),
+        insertion_area=float(insertion[0]),
+        deletion_interval=_edges(deletion),
+        insertion_interval=_edges(insertion),
+        deletion_gain=(float((deletion - base_deletion)[0]), *_edges(deletion - base_deletion)),
+        insertion_gain=(float((insertion - base_insertion)[0]), *_edges(insertion - base_insertion)),
+    )
+
+
+def _edges(shares: np.ndarray) -> tuple[float, float]:
+    low, high = np.percentile(shares[1:], EDGES)
+    return float(low), float(high)

@@ -1,0 +1,142 @@
+"""Integrated gradients along the straight line from average to actual field vectors.
+
+Letters: N rows, F fields, D embedding size.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layers.subset_embedding import SubsetEmbedding
+from fieldwise.layout import Batch
+from fieldwise.models.dat import DATNetwork
+from fieldwise.models.din import DINNetwork
+from fieldwise.models.fm import FMNetwork
+from fieldwise.ops.denormals import flushed_denormals
+
+__all__ = ["IntegratedGradients", "has_gradients", "integrated_gradients"]
+
+ROWS = 256
+STEPS = 64
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IntegratedGradients:
+    """What each field adds on the way from the average vectors of a background to a row's own.
+
+    Args:
+        contributions: [N, F] float64.
+        base: the logit of the average vectors.
+        gap: [N], the logit less `base` less the sum of the contributions: zero but for the finite number of steps.
+    """
+
+    contributions: np.ndarray
+    base: float
+    gap: np.ndarray
+
+
+def has_gradients(network: nn.Module) -> bool:
+    """Whether a row's logit depends on its values through its fields' vectors alone, which hooks can reach."""
+    whole = [m for m in network.modules() if isinstance(m, FieldEmbedding)]
+    # FM reads its tables in one op, DIN histories value by value; DAT and FinalMLP's gates have tables beside these.
+    beside = FMNetwork, DINNetwork, DATNetwork, SubsetEmbedding
+    partial = any(isinstance(m, beside) for m in network.modules())
+    return bool(whole) and not partial
+
+
+def integrated_gradients(
+    network: nn.Module, table: EncodedTable, background: EncodedTable, *, steps: int = STEPS
+) -> IntegratedGradients:
+    """Integrated gradients (Sundararajan et al., ICML 2017, Equation 1) of the logit by every field's vectors.
+
+    The path is that of all tables' vectors at once; its integral is taken by Gauss-Legendre quadrature. A field's
+    contribution is the sum over its vectors' entries.
+
+    Args:
+        network: of one label, for which `has_gradients`.
+        table: N rows.
+        background: whose average vectors the path starts from.
+        steps: points of the quadrature.
+    """
+    was_training = network.training
+    network.eval()
+    try:
+        with flushed_denormals():
+            average = _average(network, background)
+            with torch.no_grad(), _vectors(network, lambda x, call: average[call].expand_as(x)):
+                base = float(network(background.batch(slice(0, 1))[0]))  # whichever row: its vectors are replaced
+            parts = [
+                _of_batch(network, table.batch(slice(b, min(b + ROWS, len(table))))[0], average, steps)
+                for b in range(0, max(1, len(table)), ROWS)
+            ]
+    finally:
+        network.train(was_training)
+    contributions, logit = (np.concatenate(found) for found in zip(*parts, strict=True))
+    return IntegratedGradients(contributions=contributions, base=base, gap=logit - base - contributions.sum(1))
+
+
+def _of_batch(network: nn.Module, batch: Batch, average: list[Tensor], steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Contributions [N, F] and the logit [N]."""
+    with torch.no_grad():
+        logit = network(batch).double().numpy()
+    nodes, weights = np.polynomial.legendre.leggauss(steps)
+    total = np.zeros((batch.size, len(average[0])))
+    for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        for step, gradient in _at(network, batch, average, float(node)):
+            total += weight * (step * gradient).sum(2).double().numpy()
+    return total, logit
+
+
+def _at(network: nn.Module, batch: Batch, average: list[Tensor], at: float) -> list[tuple[Tensor, Tensor]]:
+    """For each call of an embedding the way from average to actual vectors, and the gradient at a point of it."""
+    points: list[Tensor] = []
+    ways: list[Tensor] = []
+
+    def move(x: Tensor, call: int) -> Tensor:
+        ways.append((x - average[call]).detach())
+        points.append((average[call] + at * ways[-1]).requires_grad_())
+        return points[-1]
+
+    with _vectors(network, move), torch.enable_grad():
+        gradients = torch.autograd.grad(network(batch).sum(), points, allow_unused=True)
+    return [(way, gradient) for way, gradient in zip(ways, gradients, strict=True) if gradient is not None]
+
+
+def _average(network: nn.Module, background: EncodedTable) -> list[Tensor]:
+    """The mean over a background's rows of what each call of an embedding gives [F, D], in the order of the calls."""
+    sums: list[Tensor] = []
+
+    def add(x: Tensor, call: int) -> Tensor:
+        if call == len(sums):
+            sums.append(torch.zeros(x.shape[1:]))
+        sums[call] += x.sum(0)
+        return x
+
+    with torch.no_grad():
+        for start in range(0, len(background), ROWS):
+            with _vectors(network, add):
+                network(background.batch(slice(start, min(start + ROWS, len(background))))[0])
+    return [total / len(background) for total in sums]
+
+
+@contextmanager
+def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Iterator[None]:
+    """What every call of an embedding gives is changed, where `change` gets it and the call's number."""
+    calls = iter(range(10**6))
+
+    def hook(_: nn.Module, __: Any, x: Tensor) -> Tensor:
+        return change(x, next(calls))
+
+    handles = [m.register_forward_hook(hook) for m in network.modules() if isinstance(m, FieldEmbedding)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,69 @@
+"""Rows that take some of their fields from other rows.
+
+Letters: N rows, M mixed rows, F fields, S single-valued fields, G bags, K background rows.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from torch import nn
+
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.models.scoring import SCORING_BATCH, score_batches
+
+__all__ = ["Mixer"]
+
+BLOCK = 16 * SCORING_BATCH  # mixed rows in memory at once
+
+
+class Mixer:
+    """Logits of rows some of whose fields come from background rows.
+
+    Args:
+        network: of one label.
+        table: N rows.
+        background: K rows of the same layout.
+    """
+
+    def __init__(self, network: nn.Module, table: EncodedTable, background: EncodedTable) -> None:
+        self.network, self.rows, self.layout = network, len(table), table.layout
+        self.ids = np.concatenate([table.ids, background.ids])
+        self.values = np.concatenate([table.values, background.values])
+        self.bag_ids = np.concatenate([table.bag_ids, background.bag_ids])
+        self.bag_offsets = np.concatenate([table.bag_offsets, table.bag_offsets[-1] + background.bag_offsets[1:]])
+        fields = table.layout.fields
+        self.singles = [i for i, f in enumerate(fields) if f.kind != "bag"]
+        self.numbers = [i for i, f in enumerate(fields) if f.kind == "value"]
+        self.bags = [i for i, f in enumerate(fields) if f.kind == "bag"]
+
+    @property
+    def num_fields(self) -> int:
+        """F."""
+        return self.layout.num_fields
+
+    def score(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> np.ndarray:
+        """Logits [M] float64.
+
+        Args:
+            rows: [M], rows of the table.
+            others: [M], rows of the background.
+            taken_MF: [M, F] bool, which fields are the background's.
+        """
+        return score_batches(self.network, self._batches(rows, others, taken_MF))
+
+    def _batches(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> Iterator[tuple]:  # type: ignore[type-arg]
+        for start in range(0, len(rows), BLOCK):
+            part = slice(start, start + BLOCK)
+            yield from self.mixed(rows[part], others[part], taken_MF[part]).batches(SCORING_BATCH)
+
+    def mixed(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> EncodedTable:
+        """The mixed rows, encoded."""
+        # Which row each field of each mixed row is read from.
+        source_MF = np.where(taken_MF, (self.rows + others)[:, None], rows[:, None])
+        ids = np.take_along_axis(self.ids, source_MF[:, self.singles], 0)
+        values = np.take_along_axis(self.values, source_MF[:, self.numbers], 0)
+        bags = (source_MF[:, self.bags] * len(self.bags) + np.arange(len(self.bags))).ravel()
+        starts, lengths = self.bag_offsets[bags], np.diff(self.bag_offsets)[bags]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return EncodedTable(self.layout, ids, values, self.bag_ids[positions], offsets, None)

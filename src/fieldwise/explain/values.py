@@ -1,0 +1,52 @@
+"""Fields' values as a person wrote them, never their ids."""
+
+import polars as pl
+
+from fieldwise.data.columns import as_list, as_number, as_text
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.fitted import UNKNOWN, Vocabulary
+from fieldwise.schema import Bag, Categorical, Sequence
+
+__all__ = ["ABSENT", "UNSEEN", "field_values"]
+
+ABSENT = "(absent)"
+UNSEEN = " (unseen in training)"
+LISTED = 8  # of a bag's values
+
+
+def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
+    """A text for each row and field [N, F], columns by the fields' names.
+
+    A value that no training row had is marked, an absent one named so; a long bag ends with how many more it has.
+
+    >>> from fieldwise import Categorical, Label, Schema
+    >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
+    >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b"]}), schema)
+    >>> field_values(encoder, pl.DataFrame({"app": ["b", "c", None]}))["app"].to_list()
+    ['b', 'c (unseen in training)', '(absent)']
+    """
+    columns = []
+    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+        column = frame.get_column(field.column)
+        if isinstance(field, (Bag, Sequence)):
+            known = set(fitted.values) if isinstance(fitted, Vocabulary) else None
+            texts = [_listed(cell, known) for cell in as_list(column, field.separator).to_list()]
+        elif isinstance(field, Categorical):
+            text = as_text(column)
+            texts = [ABSENT if value is None else str(value) for value in text.to_list()]
+            if isinstance(fitted, Vocabulary):
+                unseen = (fitted.ids(text) == UNKNOWN).tolist()
+                texts = [value + UNSEEN * new for value, new in zip(texts, unseen, strict=True)]
+        elif column.dtype.is_temporal() or column.dtype == pl.String:
+            texts = [ABSENT if value is None else str(value) for value in column.to_list()]
+        else:
+            numbers = as_number(column, f"column {field.column!r}").to_list()
+            texts = [ABSENT if value is None else f"{value:.12g}" for value in numbers]
+        columns.append(pl.Series(field.name, texts, dtype=pl.String))
+    return pl.DataFrame(columns)
+
+
+def _listed(cell: list[str], known: set[str] | None) -> str:
+    shown = [value if known is None or value in known else value + UNSEEN for value in cell[:LISTED]]
+    more = [f"and {len(cell) - LISTED} more"] if len(cell) > LISTED else []
+    return ", ".join([*shown, *more]) or ABSENT

@@ -1,0 +1,117 @@
+"""`fieldwise explain`: one row, a set, and what is refused."""
+
+import json
+
+import pytest
+from cli.test_bad_input import refused, with_cell
+
+from fieldwise.bundle import Bundle
+
+
+@pytest.fixture
+def table(tmp_path, log):
+    log.write_csv(tmp_path / "rows.csv")
+    return tmp_path / "rows.csv"
+
+
+def test_a_row_as_json(fieldwise, bundle, log, table):
+    code, out, err = fieldwise("explain", bundle, "--data", table, "--row", 3, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    score = Bundle.load(bundle).score(log)[3]
+    assert found["score"] == pytest.approx(score, rel=1e-6)
+    assert found["base"] + sum(f["contribution"] for f in found["fields"]) == pytest.approx(score, abs=1e-5)
+    values = {f["field"]: f["value"] for f in found["fields"]}
+    row = log.row(3, named=True)
+    tags = ", ".join(row["tags"].split("|"))
+    assert values == {"user": row["user"], "item": row["item"], "tags": tags, "price": str(row["price"])}
+    assert (found["row"], found["method"], len(found["pairs"])) == (3, "terms", 6)
+
+
+def test_a_row_to_read(fieldwise, bundle, table):
+    code, out, err = fieldwise("explain", bundle, "--data", table, "--row", 0, "--top", 2)
+    assert (code, err) == (0, "")
+    assert out.startswith("click: probability 0.")
+    assert "(exact terms)" in out
+    assert "pairs, the first 2 of 6" in out
+    assert out.count(" x ") == 4  # two pairs, by names and by values
+
+
+def test_a_set_of_rows(fieldwise, bundle, table):
+    code, out, err = fieldwise("explain", bundle, "--data", table, "--rows", 50, "--faithfulness")
+    assert code == 0
+    assert err == "50 of 400 rows drawn, seed 0 (--rows takes more)\n"
+    assert out.startswith("click: 50 rows, mean score ")
+    assert "user x item" in out
+    order = [line.split()[0] for line in out.split("faithfulness:")[1].splitlines()[2:] if line.strip()]
+    assert sorted(order) == ["occlusion", "random", "terms"]
+    assert order[-1] == "random"
+
+
+def test_a_set_as_json(fieldwise, bundle, table):
+    code, out, err = fieldwise("explain", bundle, "--data", table, "--json", "--faithfulness")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["rows"] == 400
+    strengths = [pair["strength"] for pair in found["pairs"]]
+    assert strengths == sorted(strengths, reverse=True)
+    assert len(strengths) == 6
+    assert {c["order"] for c in found["faithfulness"]} == {"terms", "occlusion", "random"}
+    assert all(len(c["deletion"]) == len(c["insertion"]) == 5 for c in found["faithfulness"])
+    assert "planted_pairs" not in found
+
+
+def test_other_models_have_their_own_parts(fieldwise, recipe, table):
+    text = recipe.read_text()
+    for model, settings, words in (
+        ("autoint", "layers = 1", ("attention, the 3 strongest between two fields",)),
+        (
+            "inttower",
+            "hidden = [4]\nuser_heads = 2\nitem_heads = 2\nhead_dim = 2\ncir_weight = 0.0",
+            ("levels", "gates"),
+        ),
+        ("deepfm", "hidden = [4]", ("integrated gradients",)),
+    ):
+        recipe.write_text(text.replace('name = "fm"', f'name = "{model}"\n{settings}'))
+        assert fieldwise("train", recipe, "--out", model, "--quiet", "--json")[0] == 0
+        for which in (("--row", 1), ("--rows", 20)):
+            code, out, _ = fieldwise("explain", model, "--data", table, *which, "--top", 3)
+            assert code == 0
+            assert all(word in out for word in words)
+
+
+def test_the_simulated_logs_pairs_are_counted(fieldwise, tmp_path):
+    assert fieldwise("data", "simulate", "--rows", 600, "--out", "log.csv")[0] == 0
+    short = "--set", "data.rows=2000", "--set", "training.epochs=1"
+    assert fieldwise("train", "simulated/fm", "--out", "b", "--quiet", "--json", *short)[0] == 0
+    code, out, _ = fieldwise("explain", "b", "--data", "log.csv", "--rows", 20, "--json")
+    assert code == 0
+    assert json.loads(out)["planted_pairs"]["of"] == 5
+    assert "planted pairs among the first 5: " in fieldwise("explain", "b", "--data", "log.csv", "--rows", 20)[1]
+
+
+def test_what_is_refused(fieldwise, bundle, log, table, tmp_path):
+    explain = "explain", bundle, "--data", table
+    refused(fieldwise(*explain, "--row", 400), "--row counts from 0", "has 400 rows: found 400")
+    refused(fieldwise(*explain, "--row", 1, "--faithfulness"), "leave --row out")
+    refused(fieldwise(*explain, "--method", "occlussion"), "did you mean 'occlusion'")
+    refused(fieldwise(*explain, "--method", "integrated_gradients"), "found FM: take 'terms'")
+    refused(fieldwise(*explain, "--label", "clik"), "did you mean 'click'")
+    refused(fieldwise(*explain, "--background", "absent.csv"), "absent.csv")
+    refused(fieldwise("explain", "nothing", "--data", table), "nothing is no bundle")
+    log.head(0).write_csv(tmp_path / "none.csv")
+    refused(fieldwise("explain", bundle, "--data", "none.csv"), "none.csv has none")
+    log.drop("price").write_csv(tmp_path / "less.csv")
+    refused(fieldwise("explain", bundle, "--data", "less.csv"), "'price'", "is missing")
+    with_cell(log, "price", 399, "cheap").write_csv(tmp_path / "bad.csv")
+    refused(fieldwise("explain", bundle, "--data", "bad.csv", "--row", 399), "'cheap'", "row 399")
+    refused(fieldwise("explain", bundle, "--data", "bad.csv"), "'cheap'", "row 399")
+
+
+def test_background_of_ones_own(fieldwise, bundle, log, table, tmp_path):
+    log.head(5).write_csv(tmp_path / "usual.csv")
+    explain = "explain", bundle, "--data", table, "--row", 1, "--method", "occlusion", "--json"
+    usual = json.loads(fieldwise(*explain, "--background", "usual.csv")[1])
+    own = Bundle.load(bundle).score(log.head(5)).mean()
+    assert usual["base"] == pytest.approx(own, rel=1e-5)
+    assert json.loads(fieldwise(*explain)[1])["base"] != usual["base"]
