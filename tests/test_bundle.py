@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 import fieldwise
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise import bundle as module
-from fieldwise.bundle import Bundle, check_folder
+from fieldwise.bundle import Bundle, check_folder, sample_rows
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, DataError, FieldwiseError
 from fieldwise.models import AFM, MODELS, ModelSettings
@@ -464,6 +464,22 @@ def test_two_labels_sample_scores_that_do_not_fit_are_refused(tmp_path, change, 
     with pytest.raises(BundleError, match=sentence) as caught:
         Bundle.load(tmp_path / "b")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(0, 0), (1, 1), (5, 5), (32, 32), (33, 32), (1000, 32)])
+def test_sample_rows_are_spread_over_the_table(rows, kept):
+    schema = Schema(fields=(Categorical("item"),), label=Label("click"), keys=("row",))
+    frame = pl.DataFrame(
+        {"row": range(rows), "item": ["x"] * rows, "other": [1] * rows}, schema_overrides={"item": pl.String}
+    )
+    found = sample_rows(schema, frame)
+    assert found.columns == ["row", "item"]
+    numbers = found["row"].to_list()
+    assert len(set(numbers)) == kept
+    assert numbers == sorted(numbers)
+    if rows:
+        assert (numbers[0], numbers[-1]) == (0, rows - 1)
+        assert max(np.diff(numbers), default=0) <= max(1, -(-rows // 31))
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, TWO], ids=["one label", "two labels"])

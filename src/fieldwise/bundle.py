@@ -248,9 +248,13 @@ def _check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None
 
 
 def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
-    """The first rows of a table with the columns that a bundle keeps: keys and fields."""
+    """Some rows of a table, evenly spread, with the columns that a bundle keeps: keys and fields.
+
+    They stand for what is usual in explanations too: the first rows of a sorted log would be one user's.
+    """
     keys = [k for k in schema.keys if k in frame.columns]
-    return frame.select(list(dict.fromkeys([*keys, *schema.columns]))).head(SAMPLE_ROWS)
+    some = np.unique(np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64))
+    return frame.select(list(dict.fromkeys([*keys, *schema.columns])))[some]
 
 
 def _versions() -> dict[str, str]:
