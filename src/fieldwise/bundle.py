@@ -76,6 +76,16 @@ class Bundle:
     samples: pl.DataFrame
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what decides its scores: schema, encoder, settings and weights. Samples and notes do not count."""
+        hasher = hashlib.sha256()
+        settings = json.dumps(model_to_dict(self.settings), sort_keys=True).encode()
+        for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
+            hasher.update(hashlib.sha256(content).digest())
+        hasher.update(hashlib.sha256(_tensor_bytes(self.network)).digest())
+        return hasher.hexdigest()
+
     def score(self, frame: pl.DataFrame) -> np.ndarray:
         """Logits (binary) or unclipped predictions (regression) of raw rows, float64.
 
@@ -136,6 +146,10 @@ class Bundle:
             return _prediction(score, self.schema.label)
         columns = zip(score.T, self.schema.labels, strict=True)
         return np.stack([_prediction(column, label) for column, label in columns], axis=1)
+
+    def main_prediction(self, score: np.ndarray) -> np.ndarray:
+        """Of the main label's scores [N]: probabilities, or numbers within its range."""
+        return _prediction(score, self.schema.label)
 
     def save(self, folder: Path) -> None:
         """Write the bundle; a bundle that is there already stays whole until the new one is complete.

@@ -229,6 +229,53 @@ def explain(
 
 
 @app.command()
+def index(
+    bundle: BundleFolder,
+    items: Annotated[Path, typer.Option(help="The catalogue, one row an item: CSV, TSV, Parquet or Arrow.")],
+    out: Annotated[Path, typer.Option(help="Folder of the index; one that is there is updated.")],
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column that names an item; the first item category's if left out.")
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or int8; as the index has it, or float32, where left out.")
+    ] = None,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="--items holds new and changed items alone; the others stay.")
+    ] = False,
+    remove: Annotated[Path | None, typer.Option(help="A table whose ids leave the index.")] = None,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    json: AsJson = False,
+    threads: Threads = None,
+) -> None:
+    """Store the item heads of an IntTower for a whole catalogue; an update computes new and changed items alone."""
+    from fieldwise.cli.serving import run_index
+
+    run_index(bundle, items, out, id_column, storage, changes, remove, separator, encoding, json, threads)
+
+
+@app.command("evaluate-cascade")
+def evaluate_cascade(
+    prerank: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The IntTower that made the index.")],
+    ranker: Annotated[Path, typer.Argument(metavar="RANKER", help="The bundle that ranks what is left.")],
+    index: Annotated[Path, typer.Option(help="Folder of the index.")],
+    data: Annotated[Path, typer.Option(help="Rows whose users and contexts are asked for.")],
+    k: Annotated[int, typer.Option(min=1, help="Items returned.")] = 20,
+    size: Annotated[int, typer.Option("--prerank", min=1, help="Items that the ranking bundle sees.")] = 200,
+    rows: Annotated[int, typer.Option(min=1, help="So many contexts at most, drawn.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the contexts drawn.")] = 0,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    json: AsJson = False,
+    threads: Threads = None,
+) -> None:
+    """Measure what pre-ranking loses against ranking every item, and what each stage costs."""
+    from fieldwise.cli.serving import run_evaluate_cascade
+
+    run_evaluate_cascade(prerank, ranker, index, data, k, size, rows, seed, separator, encoding, json, threads)
+
+
+@app.command()
 def describe(
     recipe: RecipeName,
     settings: Settings = None,

@@ -1,0 +1,87 @@
+"""`fieldwise index` and `fieldwise evaluate-cascade`."""
+
+import json
+
+import polars as pl
+import pytest
+from cli.conftest import RECIPE, make_log
+from cli.test_bad_input import refused
+
+from fieldwise.cli import run
+
+TOWER = 'name = "inttower"\nhidden = [6]\nuser_heads = 2\nitem_heads = 2\nhead_dim = 4\ncir_weight = 0.0\n'
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """An IntTower beside the log that it was trained on."""
+    folder = tmp_path_factory.mktemp("tower")
+    make_log().write_csv(folder / "log.csv")
+    text = RECIPE.format(log=folder / "log.csv").replace('name = "fm"\n', TOWER)
+    (folder / "tower.toml").write_text(text)
+    assert run(["train", str(folder / "tower.toml"), "--out", str(folder / "tower"), "--quiet", "--json"]) == 0
+    return folder / "tower"
+
+
+@pytest.fixture
+def items(tmp_path, log):
+    table = log.select("item", "tags", "price").unique("item", keep="first", maintain_order=True)
+    table.write_csv(tmp_path / "items.csv")
+    return table
+
+
+def test_build_update_change_and_remove(fieldwise, trained, items):
+    build = "index", trained, "--items", "items.csv", "--out", "ix"
+    code, out, err = fieldwise(*build, "--storage", "int8")
+    assert code == 0
+    assert err == "items are named by the column 'item' (--id names another)\n"
+    assert "7 items in ix, int8" in out
+    assert "7 new, 0 changed, 0 removed, 0 kept as they were" in out
+    found = json.loads(fieldwise(*build, "--json")[1])
+    assert (found["new"], found["kept"], found["storage"]) == (0, 7, "int8")
+    some = items.head(1).with_columns(price=pl.lit(9.9))
+    pl.concat([some, items.head(1).with_columns(item=pl.lit("i77"))]).write_csv("some.csv")
+    pl.DataFrame({"item": [items["item"][2]]}).write_csv("gone.csv")
+    change = "index", trained, "--items", "some.csv", "--out", "ix", "--changes", "--remove", "gone.csv", "--json"
+    found = json.loads(fieldwise(*change)[1])
+    assert [found[k] for k in ("items", "new", "changed", "removed", "kept")] == [7, 1, 1, 1, 5]
+
+
+def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
+    log.write_csv("rows.csv")
+    assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
+    measure = "evaluate-cascade", trained, bundle, "--index", "ix", "--data", "rows.csv", "--k", 3, "--prerank", 5
+    code, out, err = fieldwise(*measure, "--rows", 20, "--json")
+    assert code == 0
+    assert err == "20 of 400 rows drawn as contexts, seed 0 (--rows takes more)\n"
+    found = json.loads(out)
+    assert (found["contexts"], found["items"], found["k"]) == (20, 7, 3)
+    assert 0 <= found["recall"] <= 1
+    assert found["recall_by_prerank"]["7"] == 1
+    code, out, _ = fieldwise(*measure, "--rows", 20)
+    assert code == 0
+    for words in ("recall@3", "NDCG@3", "best item found", "own items", "ranking all items", "prerank"):
+        assert words in out
+
+
+def test_what_is_refused(fieldwise, trained, bundle, items, log):
+    build = "index", trained, "--items", "items.csv", "--out", "ix"
+    refused(fieldwise(*build, "--storage", "int4"), "did you mean 'int8'")
+    refused(fieldwise("index", bundle, "--items", "items.csv", "--out", "ix"), "found FM: train inttower")
+    refused(fieldwise(*build, "--id", "sku"), "must have the column 'sku' of ids")
+    refused(fieldwise(*build, "--changes"), "found none at ix")
+    assert fieldwise(*build)[0] == 0
+    pl.DataFrame({"item": ["nobody"]}).write_csv("gone.csv")
+    refused(fieldwise(*build, "--remove", "gone.csv"), "found 'nobody'")
+    items.drop("price").write_csv("less.csv")
+    refused(
+        fieldwise("index", trained, "--items", "less.csv", "--out", "ix", "--changes"),
+        "must have the columns of the index's: item, tags, price",
+    )
+    log.write_csv("rows.csv")
+    measure = "evaluate-cascade", trained, bundle, "--data", "rows.csv"
+    refused(fieldwise(*measure, "--index", "nothing"), "nothing is no index")
+    refused(fieldwise(*measure, "--index", "ix", "--k", 10, "--prerank", 5), "found k 10 and prerank 5")
+    refused(
+        fieldwise("evaluate-cascade", bundle, bundle, "--index", "ix", "--data", "rows.csv"), "belongs to the model"
+    )

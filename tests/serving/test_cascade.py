@@ -1,0 +1,181 @@
+"""The cascade against scoring whole rows with both bundles and sorting them by hand."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+from serving.conftest import SCHEMA
+
+from fieldwise import FM, AutoInt, Label
+from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.serving import Cascade, Query, build_index, evaluate_cascade
+
+CONTEXT = {"user": "u1", "history": "i1|i2", "device": "tv"}
+
+
+def whole_rows(items, context):
+    return items.with_columns(pl.lit(value).alias(name) for name, value in context.items())
+
+
+@pytest.fixture
+def cascade(tmp_path, tower, ranker, items):
+    return Cascade(tower, build_index(tower, items, tmp_path / "ix")[0], ranker)
+
+
+def by_hand(tower, ranker, items, context, k, prerank):
+    """Rows of the best k of the best k' of these items."""
+    rows = whole_rows(items, context)
+    first = np.argsort(-tower.score(rows), kind="stable")[:prerank]
+    second = ranker.score(rows[first])
+    return first[np.argsort(-second, kind="stable")[:k]]
+
+
+@pytest.mark.parametrize(("k", "prerank"), [(1, 1), (3, 10), (10, 30), (10, 500)])
+def test_two_stages_are_two_sorts(cascade, tower, ranker, items, k, prerank):
+    found = cascade.recommend(Query(context=CONTEXT, k=k, prerank=prerank))
+    expected = by_hand(tower, ranker, items, CONTEXT, k, prerank)
+    assert found.rows.tolist() == expected.tolist()
+    assert found.items["item"].to_list() == items["item"][expected].to_list()
+    rows = whole_rows(items, CONTEXT)[expected]
+    np.testing.assert_allclose(found.items["score"], ranker.predict(rows), rtol=1e-5)
+    np.testing.assert_allclose(found.items["prerank_score"], tower.score(rows), rtol=1e-4, atol=1e-5)
+    assert found.items.columns == [*items.columns, "prerank_score", "score"]
+    assert found.counts == {
+        "candidates": 30,
+        "filtered": 30,
+        "preranked": min(30, prerank),
+        "ranked": min(k, prerank, 30),
+    }
+    assert set(found.seconds) == {"encode", "filter", "prerank", "rank"}
+
+
+def test_without_a_ranker_the_towers_order_stands(tmp_path, tower, items):
+    alone = Cascade(tower, build_index(tower, items, tmp_path / "ix")[0])
+    found = alone.recommend(Query(context=CONTEXT, k=4))
+    expected = np.argsort(-tower.score(whole_rows(items, CONTEXT)), kind="stable")[:4]
+    assert found.rows.tolist() == expected.tolist()
+    assert "score" not in found.items.columns
+    with pytest.raises(ConfigError, match="this cascade has none"):
+        alone.rank_all(CONTEXT)
+    with pytest.raises(ConfigError, match="give a ranking bundle"):
+        evaluate_cascade(alone, pl.DataFrame([CONTEXT]))
+
+
+def allowed(items, **query):
+    keep = np.ones(len(items), bool)
+    if "candidates" in query:
+        keep &= items["item"].is_in(query["candidates"]).to_numpy()
+    keep &= ~items["item"].is_in(list(query.get("exclude", []))).to_numpy()
+    for column, values in query.get("where", {}).items():
+        cells = items[column].cast(pl.String).to_list()
+        keep &= np.array([bool(set(cell.split("|")) & set(values)) for cell in cells])
+    return keep
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"candidates": ["i3", "i9", "i12", "i4", "i28"]},
+        {"exclude": ["i1", "i2", "nobody"]},
+        {"where": {"genres": ["g1", "g3"]}},
+        {"where": {"title": ["Title 4", "Title 5"]}},
+        {"where": {"genres": ["g1"], "title": [f"Title {k}" for k in range(20)]}, "exclude": ["i3"]},
+        {"candidates": [f"i{k}" for k in range(15)], "exclude": ["i3"], "where": {"genres": ["g0"]}},
+    ],
+)
+def test_filters_act_before_pre_ranking(cascade, tower, ranker, items, query):
+    keep = np.flatnonzero(allowed(items, **query))
+    found = cascade.recommend(Query(context=CONTEXT, k=3, prerank=4, **query))
+    expected = keep[by_hand(tower, ranker, items[keep], CONTEXT, 3, 4)]
+    assert found.rows.tolist() == expected.tolist()
+    assert found.counts["filtered"] == len(keep)
+    assert found.counts["candidates"] == len(query.get("candidates", items))
+
+
+@pytest.mark.parametrize(
+    "query", [{"candidates": []}, {"where": {"title": []}}, {"candidates": ["i1"], "exclude": ["i1"]}]
+)
+def test_nothing_left_is_nothing_found(cascade, query):
+    found = cascade.recommend(Query(context=CONTEXT, **query))
+    assert found.items.height == 0
+    assert found.counts["ranked"] == 0
+    assert found.items.columns[-1] == "score"
+
+
+def test_a_candidate_named_twice_comes_once(cascade):
+    found = cascade.recommend(Query(context=CONTEXT, candidates=["i1", "i1", "i2"]))
+    assert sorted(found.items["item"]) == ["i1", "i2"]
+
+
+def test_unknown_and_absent_values_are_no_error(cascade, tower, ranker, items):
+    context = {"user": "stranger", "history": None, "device": "fridge"}
+    found = cascade.recommend(Query(context=context, k=3, prerank=9))
+    texts = {**context, "history": ""}
+    assert found.rows.tolist() == by_hand(tower, ranker, items, texts, 3, 9).tolist()
+
+
+def test_what_is_refused(cascade, ranker, build):
+    with pytest.raises(DataError, match="found no 'device': give it, or null"):
+        cascade.recommend(Query(context={"user": "u1", "history": ""}))
+    with pytest.raises(DataError, match="found 'i99'"):
+        cascade.recommend(Query(context=CONTEXT, candidates=["i1", "i99"]))
+    with pytest.raises(DataError, match="found 'genre': did you mean 'genres'"):
+        cascade.recommend(Query(context=CONTEXT, where={"genre": ["g1"]}))
+    for k, prerank in ((0, 10), (11, 10)):
+        with pytest.raises(ConfigError, match=f"found k {k} and prerank {prerank}"):
+            Query(context=CONTEXT, k=k, prerank=prerank)
+    with pytest.raises(BundleError, match="belongs to the model that made it"):
+        Cascade(build(seed=9), cascade.index, ranker)
+
+
+def test_rankers_of_other_fields_and_labels(tmp_path, tower, build, items):
+    index = build_index(tower, items, tmp_path / "ix")[0]
+    kept = tuple(f for f in SCHEMA.fields if f.name not in ("history", "price"))
+    small = build(FM(embedding_dim=3), schema=dataclasses.replace(SCHEMA, fields=kept))
+    several = build(
+        AutoInt(embedding_dim=4, attention_dim=4), schema=dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))
+    )
+    for ranker in (small, several):
+        found = Cascade(tower, index, ranker).recommend(Query(context=CONTEXT, k=5, prerank=30))
+        score = ranker.predict(whole_rows(items, CONTEXT))
+        score = score if score.ndim == 1 else score[:, 0]
+        assert found.rows.tolist() == np.argsort(-score, kind="stable")[:5].tolist()
+    bare = build_index(tower, items, tmp_path / "bare")[0]
+    object.__setattr__(bare, "items", items.drop("genres"))
+    with pytest.raises(DataError, match="'genres' is missing among item, title, price"):
+        Cascade(tower, bare, small)
+
+
+def test_the_report_is_what_counting_by_hand_gives(cascade, tower, ranker, items, contexts):
+    report = evaluate_cascade(cascade, contexts, k=5, prerank=8, sizes=[5, 8, 30, 99, 2])
+    recall, gain, first, hits, hits_all, reached = [], [], [], [], [], []
+    discounts = 1 / np.log2(np.arange(2, 7))
+    for context in contexts.iter_rows(named=True):
+        own = {name: context[name] for name in ("user", "history", "device")}
+        rows = whole_rows(items, own)
+        top = np.argsort(-ranker.score(rows), kind="stable")[:5]
+        found = by_hand(tower, ranker, items, own, 5, 8)
+        right = np.isin(found, top)
+        recall.append(right.mean())
+        gain.append((right * discounts).sum() / discounts.sum())
+        first.append(top[0] in found)
+        order = np.argsort(-tower.score(rows), kind="stable")
+        reached.append([np.isin(top, order[:size]).mean() for size in (5, 8, 30)])
+        item = items["item"].to_list().index(context["item"])
+        hits.append(item in found)
+        hits_all.append(item in top)
+    assert (report.contexts, report.items, report.k, report.prerank) == (12, 30, 5, 8)
+    assert report.recall == pytest.approx(np.mean(recall))
+    assert report.ndcg == pytest.approx(np.mean(gain))
+    assert report.best_found == pytest.approx(np.mean(first))
+    assert (report.hit_rate, report.hit_rate_all) == (np.mean(hits), np.mean(hits_all))
+    assert report.recall_by_prerank == pytest.approx(dict(zip((5, 8, 30), np.mean(reached, 0), strict=True)))
+    assert report.recall_by_prerank[30] == 1
+    assert list(report.milliseconds) == ["encode", "filter", "prerank", "rank", "all", "everything"]
+
+
+def test_a_report_without_items_or_rows(cascade, contexts):
+    assert evaluate_cascade(cascade, contexts.drop("item"), k=5).hit_rate is None
+    with pytest.raises(DataError, match="found no row"):
+        evaluate_cascade(cascade, contexts.head(0))
