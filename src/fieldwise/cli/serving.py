@@ -68,7 +68,8 @@ def run_index(
         return
     print(
         f"{len(index):,} items in {out}, {chosen}, {index.stored.num_bytes / 2**20:,.1f} MB of heads: "
-        f"{changes.new:,} new, {changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} kept as they were"
+        f"{changes.new:,} new, {changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} kept as they "
+        "were"
     )
 
 
