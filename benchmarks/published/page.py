@@ -69,9 +69,13 @@ def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool) 
         cells += ["", ""]
     else:
         gain = against["estimate"]
-        cells += [f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]", f"{gain['p']:.2g}"]
+        cells += [f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]", _p(gain["p"])]
     cells += [f"{line['parameters']:,}", f"{line['epochs']:.1f}", f"{line['seconds']:.0f}"]
     return "| " + " | ".join(cells) + " |"
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= 1e-4 else "<.0001"
 
 
 def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Iterator[str]:
@@ -101,7 +105,11 @@ def _provenance(table: Table, found: Mapping[str, Any]) -> str:
     board = found["board"]
     seeds = len(board["lines"][0]["seeds"])
     where = found["environment"]
-    bold = "Bold: at least as good as published. " if any(row.published for row in table.rows) else ""
+    bold = (
+        "Bold: a mean at least as good as published, whatever its interval. "
+        if any(row.published for row in table.rows)
+        else ""
+    )
     protocol = f", protocol `{table.protocol}`" if table.protocol else ""
     return (
         f"{bold}{board['rows']:,} test rows{protocol}, {seeds} seeds; {', '.join(where['dates'])}, commit "

@@ -319,7 +319,37 @@ def test_a_warning_is_a_sentence_and_no_line_of_code(fieldwise, recipe, monkeypa
     assert err.count("\n") == 1
 
 
+USAGE = {
+    "no number": (("compare", "x", "--seeds", "two"), "'--seeds'", "found 'two'", "`fieldwise compare --help`"),
+    "too small": (("compare", "x", "--seeds=0"), "greater than or equal to 1", "found '0'"),
+    "no recipe": (("train",), "Missing argument 'RECIPE'; `fieldwise train --help`"),
+    "unknown option": (("compare", "x", "--sedes", "3"), "No such option: --sedes", "--seeds"),
+    "unknown command": (("trian",), "No such command 'trian'; `fieldwise --help`"),
+    "no value": (("compare", "x", "--seeds"), "'--seeds' requires an argument; `fieldwise --help`"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_wrong_arguments_are_one_sentence(fieldwise, case):
+    arguments, *parts = USAGE[case]
+    code, out, err = fieldwise(*arguments)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("fieldwise: ")
+    assert all(part in err for part in parts)
+
+
 # describe
+
+
+def test_describe_names_the_protocol_and_its_leak(fieldwise, real_data):
+    ask = "describe", "movielens-1m-inttower/lr", "--data-dir", real_data, "--protocol"
+    _, out, err = fieldwise(*ask, "paper")
+    assert "protocol: paper\n" in out
+    assert "the figures are too good" in err
+    _, out, err = fieldwise(*ask, "clean", "--json")
+    assert json.loads(out)["protocol"] == "clean"
+    assert "too good" not in err
 
 
 def test_describe_counts_what_can_be_counted_by_hand(fieldwise, recipe):

@@ -51,6 +51,41 @@ def test_errors_are_one_sentence(fieldwise, recipe, options, sentence):
     assert len(err.splitlines()) == 1
 
 
+def test_settings_of_all_recipes_are_told(fieldwise, recipe):
+    ask = ("compare", recipe, "--seeds", 1, "--quiet", "--set", "training.epochs=1")
+    assert "All recipes with training.epochs=1." in fieldwise(*ask)[1]
+    found = json.loads(fieldwise(*ask, "--json")[1])
+    assert found["settings"] == ["training.epochs=1"]
+    (line,) = found["boards"][0]["lines"]
+    assert "p" not in line["metrics"]["auc"]
+
+
+def test_a_picture_that_cannot_be_written_costs_no_figures(fieldwise, recipe, monkeypatch):
+    from fieldwise.cli import compare
+    from fieldwise.errors import DataError
+
+    def refuse(*_):
+        raise DataError("cannot write board.png")
+
+    monkeypatch.setattr(compare, "plot_boards", refuse)
+    code, out, err = fieldwise("compare", recipe, "--seeds", 1, "--quiet", "--plot", "board.png")
+    assert code == 2
+    assert "80 test rows" in out
+    assert err == "fieldwise: cannot write board.png\n"
+
+
+def test_ctrl_c_says_what_is_kept(fieldwise, recipe, monkeypatch):
+    from fieldwise.cli import compare
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "recorded_runs", stop)
+    code, _, err = fieldwise("compare", recipe, "--store", "kept")
+    assert code == 130
+    assert "the runs that ended are kept in kept" in err
+
+
 def test_the_same_recipe_twice(fieldwise, recipe):
     code, _, err = fieldwise("compare", recipe, recipe)
     assert code == 2

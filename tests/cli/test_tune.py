@@ -1,6 +1,7 @@
 """`fieldwise tune`: what a person and a program see."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,25 @@ def test_a_search_for_people(fieldwise, tuned):
         path in out for path in ("training.learning_rate", "training.l2.embedding.weight", "model.embedding_dim")
     )
     assert "recipe: runs/tune/mine-" in out
+
+
+def test_a_search_that_goes_on_after_its_look_says_so(fieldwise, tuned):
+    ask = ("tune", tuned, "--final-seeds", 1, "--no-cache", "--quiet")
+    assert "alone, after the search." in fieldwise(*ask, "--trials", 1)[1]
+    for _ in range(2):
+        code, out, err = fieldwise(*ask, "--trials", 6)
+        assert (code, err) == (0, "")
+        went_on = "alone, after 1 trials; the search then went on to 6, and they are still its best." in out
+        assert went_on or "it has looked at them for 2 settings by now" in out
+    (record,) = Path("runs/tune").glob("*.test.json")
+    told = fieldwise("tune", tuned, "--final-seeds", 1, "--no-cache", "--trials", 2)[2]
+    assert "6 trials, more than the 2 asked for" in told
+    for damage in ("{", "[{}]", '{"a": 1}', "[]", "[1]"):
+        record.write_text(damage)
+        code, out, err = fieldwise(*ask, "--trials", 6)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"fieldwise: the record of looks at the test rows {record} is damaged (")
+        assert len(err.splitlines()) == 1
 
 
 def test_json_and_a_recipe_to_train(fieldwise, tuned):

@@ -7,6 +7,8 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 from fieldwise.errors import FieldwiseError
 
@@ -56,14 +58,22 @@ def run(arguments: Sequence[str]) -> int:
         if _memory_is_full(e):
             hint = "use a smaller batch_size, smaller layers or fewer rows (`fieldwise describe` estimates their needs)"
             return _fail(f"the memory is full: {hint}", USER_FAULT)
-        # The parser's own errors (unknown option, bad value) know how to show themselves; anything else is a bug.
-        show = getattr(e, "show", None)
-        if show is None:
+        # The parser's own errors (unknown option, bad value) have words; anything else is a bug.
+        if not hasattr(e, "format_message"):
             raise
-        show()
-        return int(getattr(e, "exit_code", USER_FAULT))
+        return _fail(_usage(e, arguments), int(getattr(e, "exit_code", USER_FAULT)))
     # The parser turns Ctrl-C within a command into this code.
     return _fail("interrupted", INTERRUPTED) if code == INTERRUPTED else code or 0
+
+
+def _usage(e: Any, arguments: Sequence[str]) -> str:
+    """A sentence of the parser's error: what it says, what was given, where to look."""
+    names = getattr(getattr(e, "param", None), "opts", [])
+    given = [after for name, after in pairwise(arguments) if name in names]
+    given += [text.partition("=")[2] for text in arguments if text.partition("=")[0] in names and "=" in text]
+    found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
+    command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
+    return f"{e.format_message().rstrip('.')}{found}; `{command} --help` lists what it takes"
 
 
 def _memory_is_full(e: Exception) -> bool:

@@ -48,28 +48,39 @@ def run_compare(
     check_choices([r.name for r in recipes], {r.schema.label.task for r in recipes}, base, metric)
     for recipe in recipes:
         folder = existing_data_dir(data_dir, recipe.data.name)
-    runs = recorded_runs(
-        recipes,
-        range(seeds),
-        store=Store(store),
-        data_dir=folder,
-        cache=cache_for(cache, quiet),
-        again=again,
-        note=(lambda _: None) if quiet else say,
-        progress=lambda title: progress_for(title, quiet=quiet),
-    )
+    try:
+        runs = recorded_runs(
+            recipes,
+            range(seeds),
+            store=Store(store),
+            data_dir=folder,
+            cache=cache_for(cache, quiet),
+            again=again,
+            note=(lambda _: None) if quiet else say,
+            progress=lambda title: progress_for(title, quiet=quiet),
+        )
+    except KeyboardInterrupt:
+        say(f"the runs that ended are kept in {store}: the same command goes on from there")
+        raise
     boards = leaderboards(runs, base=base, metric=metric)
-    if plot is not None:
-        plot_boards(boards, plot)
     if as_json:
-        json.dump({"boards": [board.to_plain() for board in boards]}, sys.stdout, indent=1)
+        plain = {"settings": list(settings), "boards": [board.to_plain() for board in boards]}
+        json.dump(plain, sys.stdout, indent=1)
         print()
-        return
+    else:
+        _show(boards, seeds, settings)
+    if plot is not None:
+        plot_boards(boards, plot)  # last: what was measured is not lost with a picture
+
+
+def _show(boards: Sequence[Board], seeds: int, settings: Sequence[str]) -> None:
     screen = Console(width=WIDTH, markup=False, highlight=False, soft_wrap=True)
     for board in boards:
         mean = f"mean of {seeds} seed{'s' * (seeds != 1)} [95 % interval]"
         screen.print(f"{board.title}: {board.rows:,} test rows, {mean}")
         screen.print(board_table(board))
+    if settings:
+        screen.print(f"All recipes with {', '.join(settings)}.")
     luck = "other test rows and seeds" if seeds > 1 else "other test rows; of one seed nothing is known of others"
     screen.print(f"Intervals and p: paired, for {luck}. DeLong's p: of AUC, for other test rows alone.")
     if len(boards) > 1:
@@ -115,6 +126,7 @@ def _against(line: Line, board: Board) -> list[str]:
 
 
 def _p(value: float) -> str:
+    """A probability, as far as a bootstrap can tell it."""
     return f"{value:.2g}" if value >= 1e-4 else "<.0001"
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import nn
 
 from fieldwise.cli.options import cache_for, existing_data_dir
-from fieldwise.cli.show import console
+from fieldwise.cli.show import console, say
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Prepared
 from fieldwise.models import parameter_count
@@ -39,6 +39,10 @@ def run_describe(
         return
     out = console()
     out.print(f"{recipe.name}: {recipe.description}".rstrip(": "))
+    if recipe.protocol:
+        out.print(f"protocol: {recipe.protocol}")
+    if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
+        say(caution)
     fields = Table("field", "role", "kind", "rows of the table", "unseen in test", box=None)
     for f in facts["fields"]:
         unseen = f["unseen_in_test"]
@@ -73,6 +77,7 @@ def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
     memory["sum"] = sum(memory.values())
     return {
         "recipe": recipe.name,
+        "protocol": recipe.protocol,
         "model": model_to_dict(recipe.model),
         "fields": [
             {

@@ -75,7 +75,13 @@ def _show(found: Tuned, recipe: Recipe) -> None:
         if values:
             spread = f" (seeds {min(values):.4f} to {max(values):.4f})" if len(values) > 1 else ""
             screen.print(f"test {metric} {np.mean(values):.4f}{spread}")
-    if len(found.test_looks) == 1:
+    after, ended_now = found.test_looks[0]["after_trials"], sum(found.trials.values())
+    if len(found.test_looks) == 1 and ended_now > after:
+        screen.print(
+            f"This study looked at the test rows for these settings alone, after {after} trials; the search then went "
+            f"on to {ended_now}, and they are still its best."
+        )
+    elif len(found.test_looks) == 1:
         screen.print("This study looked at the test rows for these settings alone, after the search.")
     else:
         screen.print(

@@ -92,8 +92,11 @@ class Board:
         return ", ".join(word for word in words if word) or "a task without a name"
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values for JSON; a p is given of differences alone."""
         plain: dict[str, Any] = to_plain(self)
+        for line in plain["lines"]:
+            for found in line["metrics"].values():
+                del found["p"]
         return plain
 
 

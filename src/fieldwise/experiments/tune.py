@@ -172,8 +172,10 @@ def tune(
         study.enqueue_trial(_own_values(recipe, space))  # what it has to beat comes first
     _end_dead_trials(study)
     begun = _counted(study)
+    _read_looks(file.with_suffix(".test.json"))  # before any work
     study.sampler = optuna.samplers.TPESampler(seed=hash((seed, begun)) % 2**32)  # others than those before
-    note(f"{recipe.name}: {_counted(study)} of {trials} trials; searching {', '.join(space)}")
+    done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} asked for"
+    note(f"{recipe.name}: {done}; searching {', '.join(space)}")
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         note(caution)
     prepared = prepare_recipe(recipe, data_dir, cache=cache)
@@ -237,12 +239,26 @@ def tune(
 
 def _looked(path: Path, study: "Study", values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The settings that were measured on the test rows so far, these among them; kept in a file."""
-    looks: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
+    looks = _read_looks(path)
     plain = to_plain(dict(values))
     if not looks or looks[-1]["values"] != plain:
         ended = sum(_states(study).values())
         looks.append({"trial": study.best_trial.number, "after_trials": ended, "values": plain})
         write_atomically(path, (json.dumps(looks, indent=1) + "\n").encode())
+    return looks
+
+
+def _read_looks(path: Path) -> list[dict[str, Any]]:
+    """The looks that are written down; to lose count of them silently would make a search look better than it is."""
+    if not path.exists():
+        return []
+    try:
+        looks = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as e:
+        raise DataError(f"the record of looks at the test rows {path} is damaged ({e}): restore it") from None
+    known = {"trial", "after_trials", "values"}
+    if not isinstance(looks, list) or not looks or not all(isinstance(x, dict) and known <= set(x) for x in looks):
+        raise DataError(f"the record of looks at the test rows {path} is damaged (no looks in it): restore it")
     return looks
 
 
