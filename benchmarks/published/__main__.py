@@ -80,6 +80,7 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     board = boards[0].to_plain()
     for line in board["lines"]:
         del line["runs"]  # folders of one machine
+        line["commits"] = environment(runs[line["recipe"]])["commits"]
     records = [record for records in runs.values() for record in records]
     draws = {}
     for row in table.rows:

@@ -46,16 +46,18 @@ def _section(table: Table, found: Mapping[str, Any]) -> str:
     for metric in table.metrics:
         head += [*([f"published {METRIC_NAMES[metric]}"] if some_published else []), f"our {METRIC_NAMES[metric]}"]
     head += [f"less {board['base'].rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds a run"]
+    by_row = all("commits" in line for line in lines.values())  # older results know commits of the table alone
+    head += ["commit"] if by_row else []
     out = [f"## {table.title}", "", " ".join(table.about.split()), ""]
     out += ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    out += [_row(row, lines[row.name], table, some_published) for row in rows]
+    out += [_row(row, lines[row.name], table, some_published, by_row) for row in rows]
     out += ["", _provenance(table, found), ""]
     if found.get("draws"):
         out += [*_draws(table, found["draws"]), ""]
     return "\n".join(out)
 
 
-def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool) -> str:
+def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool, by_row: bool) -> str:
     cells = [f"{row.model}{_recipe(row)}"]
     for metric in table.metrics:
         ours, published = line["metrics"][metric], row.published.get(metric)
@@ -71,6 +73,7 @@ def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool) 
         gain = against["estimate"]
         cells += [f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]", _p(gain["p"])]
     cells += [f"{line['parameters']:,}", f"{line['epochs']:.1f}", f"{line['seconds']:.0f}"]
+    cells += [", ".join(line["commits"])] if by_row else []
     return "| " + " | ".join(cells) + " |"
 
 

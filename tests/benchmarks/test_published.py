@@ -63,6 +63,17 @@ def test_the_page_sets_published_beside_ours(table, results):
     assert text.count("## A task") == 1
 
 
+def test_rows_have_their_commits_where_they_are_known(table, results):
+    for number, found in enumerate(results["tables"]["small"]["board"]["lines"]):
+        found["commits"] = [f"c{number}", "d"]
+    rows = [
+        row for row in page({"small": table}, results).splitlines() if row.startswith(("| model", "| One", "| Two"))
+    ]
+    assert [row.split(" | ")[-1] for row in rows] == ["commit |", "c1, d |", "c0, d |"]
+    del found["commits"]
+    assert "commit |" not in page({"small": table}, results)
+
+
 def test_the_page_tells_the_spread_of_draws(table, results):
     values = [[0.96, 0.98], [0.97, 0.97], [0.99, 0.97]]  # means .97, .97, .98
     results["tables"]["small"]["draws"] = {"a/one": {"auc": values}}
