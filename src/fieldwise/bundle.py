@@ -80,7 +80,8 @@ class Bundle:
     def digest(self) -> str:
         """SHA-256 of what decides its scores: schema, encoder, settings and weights. Samples and notes do not count."""
         hasher = hashlib.sha256()
-        settings = json.dumps(model_to_dict(self.settings), sort_keys=True).encode()
+        same_types = model_from_dict(model_to_dict(self.settings))  # as loading gives them: a weight of 0 is 0.0
+        settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
         hasher.update(hashlib.sha256(_tensor_bytes(self.network)).digest())

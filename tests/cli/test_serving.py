@@ -85,3 +85,19 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
     refused(
         fieldwise("evaluate-cascade", bundle, bundle, "--index", "ix", "--data", "rows.csv"), "belongs to the model"
     )
+
+
+def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
+    import socket
+
+    refused(fieldwise("serve"), "needs a bundle that scores")
+    refused(fieldwise("serve", "nothing"), "nothing is no bundle")
+    refused(fieldwise("serve", bundle, "--prerank", trained), "give --prerank and --index, or neither")
+    refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is no index")
+    refused(fieldwise("serve", bundle, "--users", "items.csv"), "must have the column 'user_id'")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        refused(fieldwise("serve", bundle, "--port", taken.getsockname()[1]), "cannot listen at 127.0.0.1:")
+    assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
+    refused(fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"), "belongs to the model")

@@ -14,7 +14,7 @@ import pytest
 import torch
 from serving.conftest import SCHEMA, catalogue, log
 
-from fieldwise import DSSM, Label
+from fieldwise import DSSM, Bundle, Label
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.serving import build_index, open_index
 from fieldwise.serving import index as module
@@ -93,10 +93,12 @@ def test_another_model_or_storage_computes_everything(tmp_path, tower, build, it
     assert dataclasses.astuple(build_index(other, items, folder, storage="int8")[1]) == (0, 30, 0, 0)
 
 
-def test_a_digest_is_of_what_scores(build):
+def test_a_digest_is_of_what_scores(tmp_path, build):
     one, two, other = build(), build(), build(seed=1)
     assert one.digest == two.digest != other.digest
     assert dataclasses.replace(one, samples=one.samples.head(1), about={"x": 1}).digest == one.digest
+    one.save(tmp_path / "b")
+    assert Bundle.load(tmp_path / "b").digest == one.digest
     renamed = dataclasses.replace(one, schema=dataclasses.replace(SCHEMA, label=Label("other")))
     assert renamed.digest != one.digest
 

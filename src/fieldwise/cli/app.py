@@ -276,6 +276,31 @@ def evaluate_cascade(
 
 
 @app.command()
+def serve(
+    bundle: Annotated[
+        Path | None, typer.Argument(metavar="[BUNDLE]", help="The bundle that scores, ranks and explains.")
+    ] = None,
+    prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None,
+    index: Annotated[Path | None, typer.Option(help="Folder of the index, to recommend from.")] = None,
+    users: Annotated[Path | None, typer.Option(help="A table of users with their fields, one row each.")] = None,
+    user_id: Annotated[str, typer.Option(help="The column of --users that names a user.")] = "user_id",
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="FIELDWISE_TOKEN", show_envvar=True, help="What requests must bear.")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(min=1, help="Rows of a prediction.")] = 1000,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20,
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that an answer may take.")] = 10.0,
+    threads: Threads = None,
+) -> None:
+    """Serve predictions, recommendations, explanations and similar items over HTTP. Ctrl-C or SIGTERM stops it."""
+    from fieldwise.cli.serve import run_serve
+
+    run_serve(bundle, prerank, index, users, user_id, host, port, token, max_rows, max_body, timeout, threads)
+
+
+@app.command()
 def describe(
     recipe: RecipeName,
     settings: Settings = None,

@@ -1,0 +1,62 @@
+"""`fieldwise serve`."""
+
+import socket
+from pathlib import Path
+
+from fieldwise.bundle import Bundle
+from fieldwise.cli.options import set_threads
+from fieldwise.cli.show import say
+from fieldwise.data.tables import as_table
+from fieldwise.errors import ConfigError, MissingExtraError
+from fieldwise.serving.cascade import Cascade
+from fieldwise.serving.index import open_index
+from fieldwise.serving.service import Service, UserTable
+
+__all__ = ["run_serve"]
+
+GRACE = 10  # seconds for answers that are under way when the server stops
+
+
+def run_serve(
+    bundle: Path | None,
+    prerank: Path | None,
+    index: Path | None,
+    users: Path | None,
+    user_id: str,
+    host: str,
+    port: int,
+    token: str | None,
+    max_rows: int,
+    max_body: int,
+    timeout: float,
+    threads: int | None,
+) -> None:
+    """Load, check, listen until stopped."""
+    try:
+        import uvicorn
+
+        from fieldwise.serving.http import ServerSettings, create_app
+    except ImportError as e:
+        raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
+    if (prerank is None) != (index is None):
+        raise ConfigError("an index is served with the IntTower that made it: give --prerank and --index, or neither")
+    set_threads(threads)
+    ranker = None if bundle is None else Bundle.load(bundle)
+    cascade = None
+    if prerank is not None and index is not None:
+        cascade = Cascade(Bundle.load(prerank), open_index(index), ranker)
+    table = None if users is None else UserTable(user_id, as_table(users))
+    service = Service(ranker, cascade, table)
+    app = create_app(service, ServerSettings(token=token, max_rows=max_rows, max_body=max_body, timeout=timeout))
+    listening = _listen(host, port)
+    say(f"serving at http://{host}:{listening.getsockname()[1]} (/docs describes it; Ctrl-C stops it)")
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE))
+    server.run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as e:
+        raise ConfigError(f"cannot listen at {host}:{port}: {e.strerror or e}; give another --host or --port") from None

@@ -1,0 +1,351 @@
+"""The HTTP application: FastAPI over a `Service`, with limits, tokens, metrics, and errors of one form.
+
+Every error is `{"error": {"message": ..., "field": ...}}`: what the rule is, what was found, and which part of the
+request is meant. Answers and errors alike are in the published OpenAPI document.
+"""
+
+import asyncio
+import hmac
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import fieldwise
+from fieldwise.errors import FieldwiseError
+from fieldwise.serving.rows import RequestError
+from fieldwise.serving.service import Service
+
+__all__ = ["ServerSettings", "create_app"]
+
+T = TypeVar("T")
+Scalar = str | int | float | bool | None
+Cell = Scalar | list[Scalar]
+OPEN = ("/healthz", "/readyz")  # without a token
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Limits of a server.
+
+    Args:
+        token: what `Authorization: Bearer` must hold; None lets everyone in.
+        max_body: bytes of a request.
+        max_rows: rows of a prediction, and ids in a list.
+        max_explained: rows of an explanation.
+        max_k: items of an answer.
+        timeout: seconds that an answer may take.
+    """
+
+    token: str | None = None
+    max_body: int = 1 << 20
+    max_rows: int = 1000
+    max_explained: int = 50
+    max_k: int = 1000
+    timeout: float = 10.0
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PredictRequest(_Body):
+    """Raw rows: every column of the model's fields, null where it is not known."""
+
+    rows: Annotated[list[dict[str, Cell]], Field(min_length=1)]
+
+
+class PredictResponse(BaseModel):
+    """For each row `score` (a logit, or a number) and `prediction` (a probability, or a number); of labels by name."""
+
+    predictions: list[dict[str, float]]
+
+
+class RecommendRequest(_Body):
+    """For a known user, or for raw user and context fields; given fields count before the user's own."""
+
+    user: str | None = None
+    context: dict[str, Cell] = {}
+    k: Annotated[int, Field(ge=1)] = 10
+    prerank: Annotated[int, Field(ge=1)] = 200
+    candidates: list[str] | None = None
+    exclude: list[str] = []
+    where: dict[str, list[str]] = {}
+
+
+class Item(BaseModel):
+    """An item with its columns; `score` is the ranking's probability, `prerank_score` IntTower's logit."""
+
+    id: str
+    fields: dict[str, Cell]
+    prerank_score: float | None = None
+    score: float | None = None
+    similarity: float | None = None
+
+
+class RecommendResponse(BaseModel):
+    """The best items first, how many were left after each stage, and what each stage took."""
+
+    items: list[Item]
+    counts: dict[str, int]
+    milliseconds: dict[str, float]
+
+
+class ExplainRequest(_Body):
+    """Either raw rows, or items of the index for a user or a context."""
+
+    rows: list[dict[str, Cell]] = []
+    user: str | None = None
+    context: dict[str, Cell] = {}
+    items: list[str] = []
+
+
+class ExplainResponse(BaseModel):
+    """For each row what `fieldwise explain --json` prints of it."""
+
+    explanations: list[dict[str, Any]]
+
+
+class SimilarResponse(BaseModel):
+    """The nearest items first."""
+
+    items: list[Item]
+
+
+class ErrorBody(BaseModel):
+    """What is wrong, and with which part of the request."""
+
+    message: str
+    field: str | None = None
+
+
+class ErrorResponse(BaseModel):
+    """The form of every error."""
+
+    error: ErrorBody
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse, "description": text}
+    for status, text in {
+        400: "The body cannot be read",
+        401: "No token, or a wrong one",
+        404: "Unknown user or item",
+        413: "The body is too large",
+        422: "The request cannot be answered as it is",
+        503: "The answer took too long",
+    }.items()
+}
+
+
+def create_app(service: Service, settings: ServerSettings | None = None) -> FastAPI:
+    """The application of a service.
+
+    Args:
+        service: what answers; its work runs in one thread, so that requests do not fight for the cores.
+        settings: limits and token.
+    """
+    limits = settings or ServerSettings()
+    worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise")
+    metrics = _Metrics()
+
+    @asynccontextmanager
+    async def until_stopped(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        worker.shutdown(wait=True)
+
+    app = FastAPI(title="fieldwise", version=fieldwise.__version__, responses=ERRORS, lifespan=until_stopped)
+
+    async def work(call: Callable[[], T]) -> T:
+        future = asyncio.get_running_loop().run_in_executor(worker, call)
+        try:
+            return await asyncio.wait_for(future, limits.timeout)
+        except TimeoutError:
+            raise RequestError(
+                f"an answer may take {limits.timeout:g} s, and this one took longer", "server", 503
+            ) from None
+
+    @app.post("/v1/predict")
+    async def predict(body: PredictRequest) -> PredictResponse:
+        """Score raw rows."""
+        _at_most(limits.max_rows, body.rows, "rows")
+        return PredictResponse(predictions=await work(lambda: service.predict(body.rows)))
+
+    @app.post("/v1/recommend")
+    async def recommend(body: RecommendRequest) -> RecommendResponse:
+        """The best items for a user in a context."""
+        _at_most_number(limits.max_k, body.k, "k")
+        for name, ids in (("candidates", body.candidates or []), ("exclude", body.exclude)):
+            _at_most(100 * limits.max_rows, ids, name)
+        found = await work(
+            lambda: service.recommend(
+                user=body.user,
+                context=body.context,
+                k=body.k,
+                prerank=min(body.prerank, 100 * limits.max_k),
+                candidates=body.candidates,
+                exclude=body.exclude,
+                where=body.where,
+            )
+        )
+        metrics.stages(found["milliseconds"])
+        return RecommendResponse(**found)
+
+    @app.post("/v1/explain")
+    async def explain(body: ExplainRequest) -> ExplainResponse:
+        """Why rows, or items for a user, have their scores."""
+        if bool(body.rows) == bool(body.items):
+            raise RequestError("an explanation is of rows or of items: give one of the two", "rows")
+        _at_most(limits.max_explained, body.rows or body.items, "rows" if body.rows else "items")
+        found = await work(
+            lambda: service.explain(rows=body.rows, user=body.user, context=body.context, items=body.items)
+        )
+        return ExplainResponse(explanations=found)
+
+    @app.get("/v1/items/{id}/similar")
+    async def similar(
+        id: Annotated[str, Path(max_length=1000)],  # noqa: A002 (the name in the path)
+        k: Annotated[int, Query(ge=1)] = 10,
+    ) -> SimilarResponse:
+        """The items nearest to an item."""
+        _at_most_number(limits.max_k, k, "k")
+        return SimilarResponse(items=[Item(**found) for found in await work(lambda: service.similar(id, k))])
+
+    @app.get("/healthz", include_in_schema=False)
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/readyz", include_in_schema=False)
+    async def ready() -> dict[str, Any]:
+        index = service.cascade.index if service.cascade else None
+        return {"status": "ready", "model": service.bundle.digest, "items": len(index) if index else 0}
+
+    @app.get("/metrics", include_in_schema=False)
+    async def exposition() -> Response:
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.exception_handler(RequestError)
+    async def refused(_: Request, e: RequestError) -> JSONResponse:
+        return _error(e.status, str(e), e.field)
+
+    @app.exception_handler(FieldwiseError)
+    async def wrong(_: Request, e: FieldwiseError) -> JSONResponse:
+        return _error(422, str(e), None)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, e: RequestValidationError) -> JSONResponse:
+        first = e.errors()[0]
+        parts = [part for part in first["loc"] if part not in ("body", "query", "path")]
+        cell = (len(parts) > 3 and parts[0] == "rows") or (len(parts) > 2 and parts[0] == "context")
+        kept = parts[:3] if parts[:1] == ["rows"] else parts[:2]  # behind a cell stand the types that it is not
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in kept).lstrip(".")
+        what = "must be text, a number, true, false, null or a list of these" if cell else first["msg"]
+        return _error(422, f"{place or 'the body'}: {what}", place or None)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(_: Request, e: HTTPException) -> JSONResponse:
+        return _error(e.status_code, str(e.detail), None, dict(e.headers or {}))
+
+    app.add_middleware(_Gate, limits=limits, metrics=metrics)
+    return app
+
+
+def _error(status: int, message: str, field: str | None, headers: dict[str, str] | None = None) -> JSONResponse:
+    body = ErrorResponse(error=ErrorBody(message=message, field=field))
+    return JSONResponse(body.model_dump(), status_code=status, headers=headers)
+
+
+def _at_most(most: int, values: list[Any], name: str) -> None:
+    if len(values) > most:
+        raise RequestError(f"{name} must be at most {most:,}, found {len(values):,}", name)
+
+
+def _at_most_number(most: int, value: int, name: str) -> None:
+    if value > most:
+        raise RequestError(f"{name} must be at most {most:,}, found {value:,}", name)
+
+
+class _Metrics:
+    """Prometheus' counters of one application."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("method", "path", "status")
+        self.requests = Counter("fieldwise_requests_total", "Requests answered.", labels, registry=self.registry)
+        self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=self.registry)
+        self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
+
+    def stages(self, milliseconds: dict[str, float]) -> None:
+        for stage, value in milliseconds.items():
+            self.stage.labels(stage).observe(value / 1000)
+
+
+class _Gate:
+    """Before everything else: the token, the size of the body as it comes in, and what is counted."""
+
+    def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: _Metrics) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._pass(scope, receive, counted)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path", "other")
+            self.metrics.requests.labels(scope["method"], path, str(status)).inc()
+            self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        if self.limits.token is not None and scope["path"] not in OPEN:
+            given = headers.get(b"authorization", b"")
+            if not hmac.compare_digest(given, f"Bearer {self.limits.token}".encode()):
+                refused = _error(401, "a request needs the header Authorization: Bearer TOKEN", "authorization")
+                refused.headers["WWW-Authenticate"] = "Bearer"
+                await refused(scope, receive, send)
+                return
+        body, more = b"", True
+        length = headers.get(b"content-length", b"0")
+        too_long = length.isdigit() and int(length) > self.limits.max_body
+        while more and not too_long:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more, too_long = message.get("more_body", False), len(body) > self.limits.max_body
+        if too_long:
+            await _error(413, f"a body may have {self.limits.max_body:,} bytes, and this one has more", "body")(
+                scope, receive, send
+            )
+            return
+        given_once = False
+
+        async def again() -> Message:
+            nonlocal given_once
+            if given_once:
+                return await receive()
+            given_once = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self.app(scope, again, send)

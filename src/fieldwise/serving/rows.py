@@ -1,0 +1,108 @@
+"""From the plain values of a request to a table: every cell checked, errors that name the place.
+
+A request's cells are JSON: text, numbers, true and false, null, and lists of these for bags and sequences.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from fieldwise.errors import DataError
+from fieldwise.schema import Bag, Field, Numeric
+from fieldwise.schema import Sequence as SequenceField
+
+__all__ = ["RequestError", "frame_of"]
+
+
+class RequestError(DataError):
+    """A request that cannot be answered; `field` says which part of it is wrong, `status` is HTTP's."""
+
+    def __init__(self, message: str, field: str, status: int = 422) -> None:
+        super().__init__(message)
+        self.field, self.status = field, status
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], fields: Iterable[Field], where: str = "rows") -> pl.DataFrame:
+    """A table of the columns that some fields read, with one type each whatever the values are.
+
+    Args:
+        rows: a mapping of columns to values each; other columns are ignored.
+        fields: whose columns are read.
+        where: what the request calls its rows, for errors: `where[3].price`.
+
+    Errors:
+        RequestError: a column that a row lacks, or a value that its field cannot have.
+
+    >>> from fieldwise import Bag, Numeric
+    >>> frame_of([{"tags": ["a", 1], "price": 2}], [Bag("tags"), Numeric("price")]).row(0)
+    (['a', '1'], 2.0)
+    """
+    columns: dict[str, pl.Series] = {}
+    for field in fields:
+        if field.column not in columns:
+            read, kind = _reader(field)
+            cells = [_cell(row, field, read, f"{where}[{number}]") for number, row in enumerate(rows)]
+            columns[field.column] = pl.Series(field.column, cells, dtype=kind)
+    return pl.DataFrame(columns)
+
+
+def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], where: str) -> Any:
+    place = f"{where}.{field.column}"
+    if field.column not in row:
+        raise RequestError(f"every field needs a value, or null where it is not known: {place} is missing", place)
+    value = row[field.column]
+    if value is None:
+        return None
+    try:
+        return read(value)
+    except (TypeError, ValueError) as e:
+        raise RequestError(f"{place} must be {e}, found {_short(value)}", place) from None
+
+
+def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
+    """How a field's cells are read, and the type of its column."""
+    if isinstance(field, Numeric):
+        return _number, pl.Float64()
+    if isinstance(field, (Bag, SequenceField)):
+        separator = field.separator
+        return lambda value: _texts(value, separator), pl.List(pl.String)
+    return _text, pl.String()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a finite number, text or null")
+        return str(int(value)) if value.is_integer() else str(value)
+    if isinstance(value, (int, str)):
+        return str(value)
+    raise TypeError("one value (text, a number, true or false) or null")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise TypeError("a number or null")
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError("a number or null") from None
+    if not math.isfinite(number):
+        raise ValueError("a finite number or null")
+    return number
+
+
+def _texts(value: Any, separator: str) -> list[str]:
+    if isinstance(value, str):
+        return value.split(separator)
+    if not isinstance(value, list):
+        raise TypeError("a list of values, a text or null")
+    return [_text(one) for one in value if one is not None]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,228 @@
+"""What a server answers, without HTTP: predictions, recommendations, explanations, similar items."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from fieldwise.bundle import Bundle
+from fieldwise.data.columns import as_text
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.explain.explanation import explain
+from fieldwise.ops.stored_items import StoredItems
+from fieldwise.schema import Field
+from fieldwise.serving.cascade import Cascade, Query
+from fieldwise.serving.rows import RequestError, frame_of
+
+__all__ = ["Service", "UserTable"]
+
+
+@dataclass(frozen=True, eq=False)
+class UserTable:
+    """Fields of known users, in memory.
+
+    Args:
+        column: which column names a user.
+        rows: one row a user.
+
+    Errors:
+        DataError: no such column, or a user twice.
+    """
+
+    column: str
+    rows: pl.DataFrame
+
+    def __post_init__(self) -> None:
+        if self.column not in self.rows.columns:
+            raise DataError(f"the users must have the column {self.column!r}, found {', '.join(self.rows.columns)}")
+        if len(self.places) != self.rows.height:
+            raise DataError(f"a user has one row, but some stand twice or have no name in column {self.column!r}")
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where each user stands."""
+        texts = as_text(self.rows.get_column(self.column)).drop_nulls().to_list()
+        return {name: row for row, name in enumerate(texts)}
+
+    def of(self, user: str) -> dict[str, Any]:
+        """A user's values by column.
+
+        Errors:
+            RequestError: an unknown user.
+        """
+        if user not in self.places:
+            raise RequestError(
+                f"a user must be known to the server, found {user[:60]!r}: give its fields as context", "user", 404
+            )
+        return self.rows.row(self.places[user], named=True)
+
+
+class Service:
+    """Bundles that answer requests of plain values.
+
+    Args:
+        ranker: scores and explains rows, and ranks.
+        cascade: recommends; its ranking bundle is `ranker`.
+        users: fields of known users.
+
+    Errors:
+        ConfigError: neither a ranker nor a cascade.
+    """
+
+    def __init__(
+        self, ranker: Bundle | None = None, cascade: Cascade | None = None, users: UserTable | None = None
+    ) -> None:
+        scores = ranker or (cascade.ranker if cascade else None) or (cascade.prerank if cascade else None)
+        if scores is None:
+            raise ConfigError(
+                "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
+            )
+        self.bundle, self.cascade, self.users = scores, cascade, users
+
+    def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+        """Score and prediction of each row, by label where there are several.
+
+        Errors:
+            RequestError: a row lacks a column or holds what it must not.
+        """
+        score = self.bundle.score(frame_of(rows, self.bundle.schema.fields))
+        prediction = self.bundle.prediction(score)
+        names = [label.name for label in self.bundle.schema.labels]
+        if len(names) == 1:
+            return [{"score": float(s), "prediction": float(p)} for s, p in zip(score, prediction, strict=True)]
+        parts = {f"{name}.score": score[:, column] for column, name in enumerate(names)}
+        parts |= {f"{name}.prediction": prediction[:, column] for column, name in enumerate(names)}
+        return [{name: float(values[row]) for name, values in parts.items()} for row in range(len(score))]
+
+    def recommend(
+        self,
+        *,
+        user: str | None,
+        context: Mapping[str, Any],
+        k: int,
+        prerank: int,
+        candidates: Sequence[str] | None,
+        exclude: Sequence[str],
+        where: Mapping[str, Sequence[str]],
+    ) -> dict[str, Any]:
+        """The best items with their columns and scores, and how many were left after each stage.
+
+        Errors:
+            RequestError: no index; an unknown user, candidate or item column; a context that lacks a column.
+        """
+        cascade = self._cascade()
+        if k > len(cascade.index):
+            raise RequestError(f"k must be at most the {len(cascade.index):,} items of the index, found {k}", "k")
+        query = Query(
+            context=self._context(user, context),
+            k=k,
+            prerank=max(k, prerank),
+            candidates=None if candidates is None else self._known(candidates),
+            exclude=exclude,
+            where=where,
+        )
+        for column in where:
+            if column not in cascade.index.items.columns:
+                known = ", ".join(cascade.index.items.columns)
+                raise RequestError(f"items are filtered by {known}, found {column[:60]!r}", f"where.{column}")
+        found = cascade.recommend(query)
+        return {
+            "items": [self._item(row) for row in found.items.iter_rows(named=True)],
+            "counts": dict(found.counts),
+            "milliseconds": {stage: 1000 * seconds for stage, seconds in found.seconds.items()},
+        }
+
+    def explain(
+        self, *, rows: Sequence[Mapping[str, Any]], user: str | None, context: Mapping[str, Any], items: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """Why rows, or some items for a user in a context, have their scores.
+
+        Errors:
+            RequestError: as in `predict` and `recommend`.
+        """
+        schema = self.bundle.schema
+        if items:
+            whole = {**self._context(user, context, tower=False)}
+            index = self._cascade().index
+            places = index.rows_of(self._known(items)).tolist()
+            rows = [{**whole, **index.items.row(place, named=True)} for place in places]
+        frame = frame_of(rows, schema.fields, "items" if items else "rows")
+        found = explain(self.bundle, frame)
+        return [found.row(number) for number in range(frame.height)]
+
+    def similar(self, item: str, k: int) -> list[dict[str, Any]]:
+        """The items whose heads are nearest to an item's, by the mean over its heads of the best cosine.
+
+        Errors:
+            RequestError: no index, or an unknown item.
+        """
+        index = self._cascade().index
+        if item not in index.places:
+            raise RequestError(f"an item must be one of the index's {len(index):,}, found {item[:60]!r}", "id", 404)
+        own = index.places[item]
+        heads = _floats(self._directions[own : own + 1])[0]
+        scores = self._directions.scores(heads).numpy() / len(heads)
+        scores[own] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: min(k, len(index) - 1)]
+        rows = index.items[best].iter_rows(named=True)
+        return [{**self._item(row), "similarity": float(scores[b])} for row, b in zip(rows, best, strict=True)]
+
+    def _cascade(self) -> Cascade:
+        if self.cascade is None:
+            raise RequestError("this server has no item index: start it with one", "server", 404)
+        return self.cascade
+
+    @cached_property
+    def _directions(self) -> StoredItems:
+        """Heads of length 1, in the index's storage."""
+        stored = self._cascade().index.stored
+        return StoredItems.of(torch.nn.functional.normalize(_floats(stored), dim=2), stored.storage)
+
+    def _known(self, ids: Sequence[str]) -> Sequence[str]:
+        places = self._cascade().index.places
+        for number, one in enumerate(ids):
+            if one not in places:
+                raise RequestError(
+                    f"an item must be one of the index's {len(places):,}, found {one[:60]!r}", f"items[{number}]"
+                )
+        return ids
+
+    def _context(self, user: str | None, context: Mapping[str, Any], *, tower: bool = True) -> dict[str, Any]:
+        """Values of user and context fields: those of the store, and over them those given; types checked."""
+        whole = dict(context)
+        if user is not None:
+            if self.users is None:
+                raise RequestError("this server has no users: give their fields as context", "user")
+            whole = {**self.users.of(user), **context}
+        needed: dict[str, Field] = {}
+        for bundle in (self.bundle, *([self._cascade().prerank] if tower else [])):
+            needed |= {f.column: f for f in bundle.schema.fields if f.role != "item"}
+        frame = frame_of([whole], needed.values(), "context")
+        return frame.row(0, named=True)
+
+    def _item(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        scores = {name: float(row[name]) for name in ("prerank_score", "score") if name in row}
+        columns = self._cascade().index.items.columns
+        return {
+            "id": str(row[self._cascade().index.id_column]),
+            **scores,
+            "fields": {c: _plain(row[c]) for c in columns},
+        }
+
+
+def _floats(stored: StoredItems) -> torch.Tensor:
+    heads = stored.heads.to(torch.float32)
+    return heads if stored.scale is None else heads * stored.scale.unsqueeze(2)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has: dates as text, numbers that are none as null."""
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

@@ -1,0 +1,367 @@
+"""The server's answers against the bundles themselves; every bad request gets an answer that names the part."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+import polars as pl
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from serving.conftest import SCHEMA, catalogue, log
+
+from fieldwise import Label
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.explain import explain
+from fieldwise.models import FM
+from fieldwise.serving import Cascade, Query, build_index
+from fieldwise.serving.http import ServerSettings, create_app
+from fieldwise.serving.service import Service, UserTable
+
+CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
+USERS = pl.DataFrame({"user": ["u1", "u2"], "history": ["i1|i2", None]})
+
+
+@pytest.fixture(scope="module")
+def cascade(tmp_path_factory, tower, ranker):
+    return Cascade(tower, build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0], ranker)
+
+
+def client(service, **settings):
+    """Ask an application in this process: `post(path, body)` and `get(path)`."""
+    app = create_app(service, ServerSettings(**settings))
+
+    def ask(method, path, **content):
+        async def run():
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as asking:
+                return await asking.request(method, path, **content)
+
+        return asyncio.run(run())
+
+    return SimpleNamespace(
+        app=app,
+        ask=ask,
+        post=lambda path, body, **more: ask("POST", path, json=body, **more),
+        get=lambda path, **more: ask("GET", path, **more),
+    )
+
+
+@pytest.fixture(scope="module")
+def server(ranker, cascade):
+    return client(Service(ranker, cascade, UserTable("user", USERS)))
+
+
+def rows_of(frame):
+    return [{**row, "genres": row["genres"].split("|")} for row in frame.to_dicts()]
+
+
+def refused(answer, status, *parts, field=None):
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "field"}
+    for part in parts:
+        assert part in error["message"]
+    if field is not None:
+        assert error["field"] == field
+
+
+# predict
+
+
+def test_predictions_are_the_bundles(server, ranker):
+    rows = log(9, seed=4)
+    answer = server.post("/v1/predict", {"rows": rows_of(rows)})
+    assert answer.status_code == 200
+    found = answer.json()["predictions"]
+    np.testing.assert_allclose([one["score"] for one in found], ranker.score(rows), rtol=1e-6)
+    np.testing.assert_allclose([one["prediction"] for one in found], ranker.predict(rows), rtol=1e-6)
+
+
+def test_unseen_and_absent_values_are_answered(server, ranker):
+    row = {"user": "nobody", "history": None, "device": None, "item": 77, "genres": [], "price": None, "more": "x"}
+    frame = pl.DataFrame({k: [v] for k, v in row.items()}, schema_overrides={"history": pl.String, "device": pl.String})
+    found = server.post("/v1/predict", {"rows": [row]}).json()["predictions"]
+    frame = frame.with_columns(genres=pl.lit(""), price=pl.lit(None, pl.Float64))
+    assert found[0]["score"] == pytest.approx(ranker.score(frame)[0], rel=1e-5)
+
+
+def test_several_labels_by_name(build):
+    import dataclasses
+
+    schema = dataclasses.replace(SCHEMA, more_labels=(Label("stars", task="regression"),))
+    bundle = build(FM(embedding_dim=3), schema=schema)
+    rows = log(3, seed=4)
+    found = client(Service(bundle)).post("/v1/predict", {"rows": rows_of(rows)}).json()["predictions"]
+    for number, (score, prediction) in enumerate(zip(bundle.score(rows), bundle.predict(rows), strict=True)):
+        for column, name in enumerate(("click", "stars")):
+            assert found[number][f"{name}.score"] == pytest.approx(score[column], rel=1e-6)
+            assert found[number][f"{name}.prediction"] == pytest.approx(prediction[column], rel=1e-6)
+
+
+# recommend
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"exclude": ["i3", "x"]}, {"where": {"genres": ["g1"]}}, {"candidates": ["i4", "i5"]}]
+)
+def test_recommendations_are_the_cascades(server, cascade, more):
+    answer = server.post("/v1/recommend", {"context": CONTEXT, "k": 4, "prerank": 9, **more})
+    assert answer.status_code == 200, answer.text
+    found = cascade.recommend(Query(context={**CONTEXT, "history": "i1|i2"}, k=4, prerank=9, **more))
+    items = answer.json()["items"]
+    assert [item["id"] for item in items] == found.items["item"].to_list()
+    np.testing.assert_allclose([item["score"] for item in items], found.items["score"], rtol=1e-6)
+    assert all(item["fields"]["title"] == f"Title {item['id'][1:]}" for item in items)
+    assert answer.json()["counts"] == found.counts
+    assert set(answer.json()["milliseconds"]) == {"encode", "filter", "prerank", "rank"}
+
+
+def test_a_known_user_brings_its_fields_and_given_ones_count_first(server):
+    by_user = server.post("/v1/recommend", {"user": "u1", "context": {"device": "tv"}}).json()["items"]
+    by_hand = server.post("/v1/recommend", {"context": CONTEXT}).json()["items"]
+    assert by_user == by_hand
+    other = server.post("/v1/recommend", {"user": "u1", "context": {"device": "tv", "history": ["i7"]}}).json()["items"]
+    assert other != by_hand
+    assert other == server.post("/v1/recommend", {"context": {**CONTEXT, "history": ["i7"]}}).json()["items"]
+
+
+def test_without_an_index_or_users(ranker):
+    bare = client(Service(ranker))
+    refused(bare.post("/v1/recommend", {"context": CONTEXT}), 404, "has no item index")
+    refused(bare.get("/v1/items/i1/similar"), 404, "has no item index")
+    refused(bare.post("/v1/explain", {"context": CONTEXT, "items": ["i1"]}), 404, "no item index")
+    assert bare.get("/readyz").json()["items"] == 0
+    with pytest.raises(ConfigError, match="needs a bundle that scores"):
+        Service()
+
+
+def test_without_users(ranker, cascade):
+    refused(client(Service(ranker, cascade)).post("/v1/recommend", {"user": "u1"}), 422, "has no users", field="user")
+
+
+def test_a_tower_alone_recommends_and_scores(tower, cascade):
+    alone = client(Service(cascade=Cascade(tower, cascade.index)))
+    found = alone.post("/v1/recommend", {"context": CONTEXT, "k": 3}).json()["items"]
+    scores = tower.score(catalogue().with_columns(user=pl.lit("u1"), history=pl.lit("i1|i2"), device=pl.lit("tv")))
+    assert [int(item["id"][1:]) for item in found] == np.argsort(-scores, kind="stable")[:3].tolist()
+    assert all(item["score"] is None for item in found)
+
+
+def test_users_are_named_once():
+    with pytest.raises(DataError, match="must have the column 'id'"):
+        UserTable("id", USERS)
+    with pytest.raises(DataError, match="some stand twice or have no name"):
+        UserTable("user", pl.concat([USERS, USERS]))
+
+
+# explain, similar
+
+
+def test_explanations_are_those_of_the_command(server, ranker):
+    rows = log(3, seed=4)
+    found = server.post("/v1/explain", {"rows": rows_of(rows)}).json()["explanations"]
+    expected = explain(ranker, rows)
+    for number, one in enumerate(found):
+        row = expected.row(number)
+        assert one["score"] == pytest.approx(row["score"], rel=1e-6)
+        assert [f["field"] for f in one["fields"]] == [f["field"] for f in row["fields"]]
+        assert len(one["pairs"]) == 15
+
+
+def test_recommended_items_are_explained(server):
+    items = server.post("/v1/recommend", {"context": CONTEXT, "k": 2}).json()["items"]
+    ask = {"context": CONTEXT, "items": [item["id"] for item in items]}
+    found = server.post("/v1/explain", ask).json()["explanations"]
+    for one, item in zip(found, items, strict=True):
+        assert one["prediction"] == pytest.approx(item["score"], rel=1e-5)
+        values = {f["field"]: f["value"] for f in one["fields"]}
+        assert (values["item"], values["user"], values["device"]) == (item["id"], "u1", "tv")
+
+
+def test_similar_items_have_the_nearest_heads(server, cascade):
+    heads = cascade.index.stored.heads.numpy()
+    unit = heads / np.linalg.norm(heads, axis=2, keepdims=True)
+    own = unit[4]
+    similarity = np.array([np.mean([max(float(h @ g) for g in other) for h in own]) for other in unit])
+    similarity[4] = -1
+    best = np.argsort(-similarity, kind="stable")[:5]
+    found = server.get("/v1/items/i4/similar?k=5").json()["items"]
+    assert [item["id"] for item in found] == [f"i{b}" for b in best]
+    np.testing.assert_allclose([item["similarity"] for item in found], similarity[best], rtol=1e-5)
+    assert len(server.get("/v1/items/i4/similar?k=100").json()["items"]) == 29
+
+
+# what is refused
+
+ROW = {"user": "u", "history": [], "device": "tv", "item": "i1", "genres": ["g1"], "price": 1.0}
+PREDICT = {
+    "no rows": ({"rows": []}, "rows"),
+    "no body": ({}, "rows"),
+    "a list": ([], None),
+    "null": (None, None),
+    "rows of text": ({"rows": "x"}, "rows"),
+    "a row of text": ({"rows": ["x"]}, "rows[0]"),
+    "an unknown key": ({"rows": [ROW], "row": 1}, "row"),
+    "a missing field": ({"rows": [ROW, {k: v for k, v in ROW.items() if k != "price"}]}, "rows[1].price"),
+    "a list for one value": ({"rows": [{**ROW, "user": ["u"]}]}, "rows[0].user"),
+    "an object": ({"rows": [{**ROW, "user": {"a": 1}}]}, "rows[0].user"),
+    "text for a number": ({"rows": [{**ROW, "price": "cheap"}]}, "rows[0].price"),
+    "a list of lists": ({"rows": [{**ROW, "genres": [["g"]]}]}, "rows[0].genres"),
+    "a number beyond floats": ({"rows": [{**ROW, "price": 1e39}]}, None),
+    "too many rows": ({"rows": [ROW] * 1001}, "rows"),
+}
+
+
+@pytest.mark.parametrize("case", PREDICT)
+def test_rows_that_cannot_be_scored(server, case):
+    body, field = PREDICT[case]
+    refused(server.post("/v1/predict", body), 422, field=field)
+
+
+RECOMMEND = {
+    "no context": ({}, 422, "context[0].user"),
+    "a field missing": ({"context": {"user": "u1", "device": "tv"}}, 422, "context[0].history"),
+    "an unknown user": ({"user": "u9", "context": {"device": "tv"}}, 404, "user"),
+    "k of 0": ({"context": CONTEXT, "k": 0}, 422, "k"),
+    "k above the catalogue": ({"context": CONTEXT, "k": 31}, 422, "k"),
+    "k above the limit": ({"context": CONTEXT, "k": 5000}, 422, "k"),
+    "k of text": ({"context": CONTEXT, "k": "many"}, 422, "k"),
+    "an unknown candidate": ({"context": CONTEXT, "candidates": ["i1", "i99"]}, 422, "items[1]"),
+    "an unknown column": ({"context": CONTEXT, "where": {"genre": ["g1"]}}, 422, "where.genre"),
+    "a filter of text": ({"context": CONTEXT, "where": {"genres": "g1"}}, 422, "where.genres"),
+    "a context of text": ({"context": "x"}, 422, "context"),
+    "an object in a context": ({"context": {**CONTEXT, "user": {}}}, 422, "context.user"),
+}
+
+
+@pytest.mark.parametrize("case", RECOMMEND)
+def test_recommendations_that_cannot_be_made(server, case):
+    body, status, field = RECOMMEND[case]
+    refused(server.post("/v1/recommend", body), status, field=field)
+
+
+def test_other_requests_that_cannot_be_answered(server):
+    for body in ({}, {"rows": [ROW], "items": ["i1"]}):
+        refused(server.post("/v1/explain", body), 422, "rows or of items")
+    refused(server.post("/v1/explain", {"rows": [ROW] * 51}), 422, "at most 50, found 51", field="rows")
+    refused(server.get("/v1/items/none/similar"), 404, "found 'none'", field="id")
+    refused(server.get("/v1/items/i1/similar?k=0"), 422, field="k")
+    refused(server.get("/v1/nothing"), 404)
+    refused(server.get("/v1/predict"), 405)
+    for content in (b"{", b"\xff", b"", b'{"rows": [{"price": NaN}]}'):
+        answer = server.ask("POST", "/v1/predict", content=content, headers={"content-type": "application/json"})
+        refused(answer, 400 if content == b"\xff" else 422)
+
+
+def test_bodies_that_are_too_large_are_not_read_to_their_end(ranker):
+    small = client(Service(ranker), max_body=100)
+    refused(small.post("/v1/predict", {"rows": [ROW] * 9}), 413, "100 bytes")
+    sent = []
+
+    async def body():
+        for _ in range(1000):
+            sent.append(1)
+            yield b"x" * 50
+
+    refused(small.ask("POST", "/v1/predict", content=body()), 413)
+    assert len(sent) < 10
+
+
+def test_a_token_is_asked_for(ranker):
+    closed = client(Service(ranker), token="secret")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+        answer = closed.post("/v1/predict", {"rows": [ROW]}, headers=headers)
+        refused(answer, 401, "Authorization: Bearer TOKEN")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert closed.get("/metrics").status_code == 401
+    assert closed.post("/v1/predict", {"rows": [ROW]}, headers={"Authorization": "Bearer secret"}).status_code == 200
+    assert closed.get("/healthz").json() == {"status": "ok"}
+    assert closed.get("/readyz").status_code == 200
+
+
+def test_an_answer_that_takes_too_long_is_given_up(ranker):
+    slow = Service(ranker)
+    slow.predict = lambda _: time.sleep(0.3)
+    refused(client(slow, timeout=0.05).post("/v1/predict", {"rows": [ROW]}), 503, "may take 0.05 s")
+
+
+def test_an_error_of_ours_is_a_500_without_a_traceback(ranker):
+    broken = Service(ranker)
+    broken.predict = lambda _: 1 / 0
+    answer = client(broken).post("/v1/predict", {"rows": [ROW]})
+    assert answer.status_code == 500
+    assert "Traceback" not in answer.text
+
+
+def test_what_is_counted(ranker):
+    counted = client(Service(ranker))
+    counted.post("/v1/predict", {"rows": [ROW]})
+    counted.post("/v1/predict", {"rows": []})
+    counted.get("/v1/items/a/similar")
+    counted.get("/secret/path")
+    text = counted.get("/metrics").text
+    for labels, count in (
+        ('method="POST",path="/v1/predict",status="200"', 1),
+        ('method="POST",path="/v1/predict",status="422"', 1),
+        ('method="GET",path="/v1/items/{id}/similar",status="404"', 1),
+        ('method="GET",path="other",status="404"', 1),
+    ):
+        assert f"fieldwise_requests_total{{{labels}}} {count}.0" in text
+    assert 'fieldwise_seconds_count{path="/v1/predict"} 2.0' in text
+
+
+def test_the_published_document_has_every_answer(server):
+    document = server.get("/openapi.json").json()
+    assert set(document["paths"]) == {"/v1/predict", "/v1/recommend", "/v1/explain", "/v1/items/{id}/similar"}
+    for path in document["paths"].values():
+        for operation in path.values():
+            assert {"200", "401", "404", "413", "422", "503"} <= set(operation["responses"])
+    assert server.get("/docs").status_code == 200
+
+
+# the command
+
+
+def test_the_command_serves_and_stops(tmp_path, tower, ranker):
+    tower.save(tmp_path / "tower")
+    ranker.save(tmp_path / "ranker")
+    build_index(tower, catalogue(), tmp_path / "ix")
+    USERS.write_csv(tmp_path / "users.csv")
+    arguments = ["ranker", "--prerank", "tower", "--index", "ix", "--users", "users.csv", "--user-id", "user"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "fieldwise", "serve", *arguments, "--port", "0"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "FIELDWISE_TOKEN": "t"},
+    )
+    assert started.stderr is not None
+    try:
+        first = started.stderr.readline()
+        place = re.search(r"http://\S+", first)
+        assert place is not None, first
+        headers = {"Authorization": "Bearer t"}
+        ask = {"user": "u1", "context": {"device": "tv"}, "k": 2}
+        for _ in range(100):
+            try:
+                answer = httpx.post(f"{place[0]}/v1/recommend", json=ask, headers=headers, timeout=20)
+                break
+            except httpx.ConnectError:
+                time.sleep(0.1)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["items"]) == 2
+        assert httpx.get(f"{place[0]}/v1/items/i1/similar").status_code == 401
+    finally:
+        started.send_signal(signal.SIGTERM)
+        rest = started.communicate(timeout=30)[1]
+    assert started.returncode in (0, -signal.SIGTERM)
+    assert "Traceback" not in rest
