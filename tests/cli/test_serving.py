@@ -45,6 +45,9 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     change = "index", trained, "--items", "some.csv", "--out", "ix", "--changes", "--remove", "gone.csv", "--json"
     found = json.loads(fieldwise(*change)[1])
     assert [found[k] for k in ("items", "new", "changed", "removed", "kept")] == [7, 1, 1, 1, 5]
+    pl.DataFrame({"item": ["i77"]}).write_csv("gone.csv")
+    found = json.loads(fieldwise("index", trained, "--out", "ix", "--remove", "gone.csv", "--json")[1])
+    assert [found[k] for k in ("items", "removed", "kept")] == [6, 1, 6]
 
 
 def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
@@ -78,6 +81,13 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
         fieldwise("index", trained, "--items", "less.csv", "--out", "ix", "--changes"),
         "must have the columns of the index's: item, tags, price",
     )
+    refused(fieldwise("index", trained, "--out", "ix"), "give --items")
+    items.with_columns(price=pl.lit(1)).write_parquet("whole.parquet")
+    assert fieldwise("index", trained, "--items", "whole.parquet", "--out", "whole")[0] == 0
+    for price, shown in ((9.9, "9.9"), ("many", "'many'")):
+        items.head(2).with_columns(price=pl.lit(price)).write_parquet("some.parquet")
+        change = "index", trained, "--items", "some.parquet", "--out", "whole", "--changes"
+        refused(fieldwise(*change), "column 'price' is Int32 there", f"found {shown} in row 0")
     log.write_csv("rows.csv")
     measure = "evaluate-cascade", trained, bundle, "--data", "rows.csv"
     refused(fieldwise(*measure, "--index", "nothing"), "nothing is no index")

@@ -61,7 +61,7 @@ def test_afm_pairs_are_attention_times_interaction_by_name_and_value(make, rows)
     assert len(row["pairs"]) == 15
     assert sum(p["attention"] for p in row["pairs"]) == pytest.approx(1, abs=1e-5)
     values = {f["field"]: f["value"] for f in row["fields"]}
-    assert values["user"] == "new (unseen in training)"
+    assert values["user"] == "new (not in the vocabulary)"
     for pair in row["pairs"]:
         assert pair["contribution"] == pytest.approx(pair["attention"] * pair["interaction"], rel=1e-4, abs=1e-6)
         assert pair["values"] == [values[name] for name in pair["fields"]]
@@ -156,15 +156,16 @@ def test_values_are_as_a_person_wrote_them(make):
             "user": ["u1", None, "nobody"],
             "history": ["i1|i99", "", "|".join(["i1"] * 11)],
             "item": ["i1", "i2", ""],
-            "genres": [["g0", "g1"], [], None],
+            "genres": [["g0", "g1"], [], ["g0"] * 11],
             "price": [1.5, None, float("nan")],
             "hour": ["7", None, " 23"],
         }
     )
     found = field_values(bundle.encoder, frame)
-    assert found.row(0) == ("u1", "i1, i99 (unseen in training)", "i1", "g0, g1", "1.5", "7")
+    assert found.row(0) == ("u1", "i1, i99 (not in the vocabulary)", "i1", "g0, g1", "1.5", "7")
     assert found.row(1) == ("(absent)", "(absent)", "i2", "(absent)", "(absent)", "(absent)")
     # A history keeps its latest values; a long cell is cut for reading.
-    assert found.row(2)[0] == "nobody (unseen in training)"
-    assert found.row(2)[1].endswith("and 3 more")
-    assert found.row(2)[2:] == ("(absent)", "(absent)", "(absent)", " 23")
+    assert found.row(2)[0] == "nobody (not in the vocabulary)"
+    assert found.row(2)[1] == "i1, i1, i1"
+    assert found.row(2)[3].endswith("g0, and 3 more")
+    assert (found.row(2)[2], *found.row(2)[4:]) == ("(absent)", "(absent)", " 23")

@@ -1,6 +1,7 @@
 """Curves of models that add up, where every point can be computed by hand; orders that must win and lose."""
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -84,6 +85,14 @@ def test_every_way_that_a_model_has_is_judged(make, rows, settings, names):
         np.testing.assert_allclose(orders["attention"].sum(1), 2 if isinstance(settings, AFM) else 1, rtol=1e-5)
     if "gates" in orders:
         np.testing.assert_allclose(orders["gates"].sum(1), 2, rtol=1e-5)  # 1 a tower
+
+
+def test_rows_that_nothing_moves_leave_an_interval(make, rows):
+    bundle = make(LR())
+    same = pl.concat([bundle.samples.head(1).select(rows.columns)] * 6)
+    mixed = pl.concat([same, rows.head(1)], how="vertical_relaxed")
+    for found in faithfulness(Subject.of(bundle, mixed, background=bundle.samples.head(1))):
+        assert np.isfinite([*found.deletion_interval, *found.insertion_gain]).all()
 
 
 def test_too_little_to_judge(make, rows):

@@ -1,15 +1,20 @@
 """Integrated gradients against integrals that can be done by hand, and their sum against the score."""
 
+import dataclasses
+import threading
+
 import numpy as np
 import pytest
 import torch
+from explain.conftest import SCHEMA
 from torch import nn
 
+from fieldwise import Label
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.explain.gradients import has_gradients, integrated_gradients
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Layout
-from fieldwise.models import DAT, LR, MODELS, DeepFM, FinalMLP, IntTower
+from fieldwise.models import DAT, LR, MODELS, AutoInt, DeepFM, FinalMLP, IntTower
 
 WITHOUT = {"fm", "din", "dat", "finalmlp"}
 
@@ -105,6 +110,38 @@ def test_many_rows_are_those_of_few_and_weights_and_mode_stay(make, rows, monkey
     np.testing.assert_allclose(parts.contributions, whole.contributions, rtol=1e-4, atol=1e-5)
     assert all(p.grad is None for p in bundle.network.parameters())
     assert not any(m._forward_hooks for m in bundle.network.modules())
+
+
+def test_who_scores_meanwhile_is_not_disturbed(make, rows):
+    bundle = make(DeepFM(embedding_dim=3, hidden=(4,)))
+    table, background = bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
+    expected = bundle.score(rows)
+    stop, wrong = threading.Event(), []
+
+    def score():
+        while not stop.is_set():
+            if not np.array_equal(bundle.score(rows), expected):
+                wrong.append(1)
+
+    scoring = threading.Thread(target=score)
+    scoring.start()
+    try:
+        found = [integrated_gradients(bundle.network, table, background).contributions for _ in range(5)]
+    finally:
+        stop.set()
+        scoring.join()
+    assert not wrong
+    assert all(np.array_equal(one, found[0]) for one in found)
+
+
+def test_a_table_that_labels_share_is_followed(make, rows):
+    schema = dataclasses.replace(SCHEMA, more_labels=(Label("stars", task="regression"),))
+    bundle = make(AutoInt(embedding_dim=4, layers=1, attention_dim=4), schema=schema)
+    table, background = bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
+    for head, score in zip(bundle.network.heads, bundle.score(rows).T, strict=True):
+        assert has_gradients(head)
+        found = integrated_gradients(head, table, background, steps=512)
+        np.testing.assert_allclose(found.base + found.contributions.sum(1), score, atol=0.02 * np.abs(score).max())
 
 
 def test_no_rows(make, rows):

@@ -73,5 +73,5 @@ def test_fms_pairs_give_together_the_product_of_their_distances(make, rows):
     found = pair_interactions(mixer, bundle.score(rows), others, some)
     distance = own[some][:, None] - theirs[others]  # [3, 4, F, D]
     pairs = [(i, j) for i in range(6) for j in range(i + 1, 6)]
-    expected = np.stack([(distance[:, :, i] * distance[:, :, j]).sum(2).mean(1) for i, j in pairs], 1)
+    expected = np.stack([(distance[:, :, i] * distance[:, :, j]).sum(2) for i, j in pairs], 2)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)

@@ -71,7 +71,7 @@ def test_the_one_pair_that_matters_stands_first():
     pairs = strongest_pairs(Subject.of(bundle, frame), draws=8)
     assert pairs[0]["fields"] == ["a", "b"]
     # (a - a')(b - b') over all eight background rows: 4 or -4 for the quarter that differ in both, else 0.
-    assert pairs[0]["strength"] == pytest.approx(1, abs=1e-6)
+    assert pairs[0]["strength"] == pytest.approx(2, abs=1e-6)
     assert [pair["strength"] for pair in pairs[1:]] == pytest.approx([0, 0], abs=1e-6)
 
 

@@ -5,11 +5,15 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from serving.conftest import SCHEMA
 
-from fieldwise import FM, AutoInt, Label
+from fieldwise import FM, AutoInt, Categorical, Label
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.serving import Cascade, Query, build_index, evaluate_cascade
+from fieldwise.serving.cascade import best_rows
 
 CONTEXT = {"user": "u1", "history": "i1|i2", "device": "tv"}
 
@@ -103,6 +107,44 @@ def test_nothing_left_is_nothing_found(cascade, query):
     assert found.items.columns[-1] == "score"
 
 
+def test_values_of_filters_are_of_any_type(tmp_path, tower, ranker, items):
+    more = items.with_columns(
+        item=pl.Series(range(30)), year=pl.Series([2000.0 + k % 3 for k in range(30)]), stock=pl.lit(True)
+    )
+    cascade = Cascade(tower, build_index(tower, more, tmp_path / "n")[0], ranker)
+
+    def count(**query):
+        return cascade.recommend(Query(context=CONTEXT, k=1, **query)).counts["filtered"]
+
+    assert count(exclude=[float(k) for k in range(30)]) == 0
+    assert count(exclude=np.arange(29)) == 1
+    assert count(exclude=pl.Series(["3", "4"])) == 28
+    assert count(candidates=[1, "2", 3.0]) == 3
+    assert count(where={"year": [2001.0]}) == count(where={"year": ["2001"]}) == 10
+    assert count(where={"stock": [True]}) == 30
+    for wrong in ({"exclude": "i1"}, {"where": {"genres": "g1"}}, {"candidates": {"a": 1}}):
+        with pytest.raises(ConfigError, match="must be a list of values"):
+            count(**wrong)
+    with pytest.raises(ConfigError, match="must hold texts, numbers or booleans"):
+        count(exclude=[["i1"]])
+
+
+def test_equal_scores_are_taken_in_the_items_order(tmp_path, build, contexts):
+    cold = pl.DataFrame({"item": [f"x{k}" for k in range(300)], "title": "t", "genres": "", "price": [0.5] * 300})
+    tower, ranker = build(), build(AutoInt(embedding_dim=4, attention_dim=4), seed=3)
+    cascade = Cascade(tower, build_index(tower, cold, tmp_path / "ix")[0], ranker)
+    assert cascade.recommend(Query(context=CONTEXT, k=5, prerank=7)).rows.tolist() == [0, 1, 2, 3, 4]
+    report = evaluate_cascade(cascade, contexts.drop("item"), k=5, prerank=300)
+    assert (report.recall, report.ndcg, report.recall_by_prerank[300]) == (1, 1, 1)
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, -1.0, float("nan")]), max_size=12), st.integers(1, 14))
+def test_the_best_rows_are_those_of_a_stable_sort(scores, k):
+    found = best_rows(torch.tensor(scores, dtype=torch.float32), k).tolist()
+    least = [-np.inf if np.isnan(s) else s for s in scores]
+    assert found == sorted(range(len(scores)), key=lambda row: (-least[row], row))[:k]
+
+
 def test_a_candidate_named_twice_comes_once(cascade):
     found = cascade.recommend(Query(context=CONTEXT, candidates=["i1", "i1", "i2"]))
     assert sorted(found.items["item"]) == ["i1", "i2"]
@@ -125,6 +167,14 @@ def test_what_is_refused(cascade, ranker, build):
     for k, prerank in ((0, 10), (11, 10)):
         with pytest.raises(ConfigError, match=f"found k {k} and prerank {prerank}"):
             Query(context=CONTEXT, k=k, prerank=prerank)
+    bare = build(
+        FM(embedding_dim=3), schema=dataclasses.replace(SCHEMA, fields=(Categorical("user"), Categorical("item")))
+    )
+    with pytest.raises(ConfigError, match="without fields of role item: give its fields their roles"):
+        Cascade(cascade.prerank, cascade.index, bare)
+    taken = dataclasses.replace(cascade.index, items=cascade.index.items.with_columns(score=pl.lit(1)))
+    with pytest.raises(DataError, match="with a column 'score' of their own"):
+        Cascade(cascade.prerank, taken, ranker)
     with pytest.raises(BundleError, match="belongs to the model that made it"):
         Cascade(build(seed=9), cascade.index, ranker)
 
@@ -169,7 +219,13 @@ def test_the_report_is_what_counting_by_hand_gives(cascade, tower, ranker, items
     assert report.recall == pytest.approx(np.mean(recall))
     assert report.ndcg == pytest.approx(np.mean(gain))
     assert report.best_found == pytest.approx(np.mean(first))
-    assert (report.hit_rate, report.hit_rate_all) == (np.mean(hits), np.mean(hits_all))
+    assert (report.targets, report.hit_rate, report.hit_rate_all) == (12, np.mean(hits), np.mean(hits_all))
+    # Only rows that were liked have a target, and only if the index knows the item.
+    labelled = contexts.with_columns(
+        click=pl.Series([1, 0] * 6), item=pl.Series(["none", *contexts["item"].to_list()[1:]])
+    )
+    liked = evaluate_cascade(cascade, labelled, k=5, prerank=8)
+    assert (liked.targets, liked.hit_rate) == (5, np.mean(hits[2::2]))
     assert report.recall_by_prerank == pytest.approx(dict(zip((5, 8, 30), np.mean(reached, 0), strict=True)))
     assert report.recall_by_prerank[30] == 1
     assert list(report.milliseconds) == ["encode", "filter", "prerank", "rank", "all", "everything"]

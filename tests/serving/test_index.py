@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 import torch
 from serving.conftest import SCHEMA, catalogue, log
 
-from fieldwise import DSSM, Bundle, Label
+from fieldwise import DSSM, Bundle, Label, Numeric
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.serving import build_index, open_index
 from fieldwise.serving import index as module
@@ -78,7 +77,7 @@ def test_an_update_computes_new_and_changed_items_alone(tmp_path, tower, items, 
         torch.testing.assert_close(index.stored.tensors()[name], tensor, rtol=1e-5, atol=1e-5)
     assert index.ids[:2] == ["i29", "i28"]
     parts = {p.name for p in folder.iterdir()}
-    assert len(parts) == 2 + len(index.stored.tensors()), "old files are gone"
+    assert len(parts) == 3 + len(index.stored.tensors()), "manifest, lock, items and heads; old files are gone"
 
 
 def test_another_model_or_storage_computes_everything(tmp_path, tower, build, items):
@@ -194,6 +193,65 @@ def test_damage_of_every_kind_is_refused(tmp_path, tower, items):
             open_index(folder)
 
 
+def test_a_damaged_index_is_built_anew_and_told_of_but_a_newer_one_is_kept(tmp_path, tower, items):
+    folder = tmp_path / "ix"
+    build_index(tower, items, folder)
+    next(folder.glob("heads.*")).write_bytes(b"")
+    heard = []
+    _, changes = build_index(tower, items, folder, note=heard.append)
+    assert dataclasses.astuple(changes) == (30, 0, 0, 0)
+    assert len(heard) == 1
+    assert "is damaged" in heard[0]
+    assert len(open_index(folder)) == 30
+    (folder / "index.json").write_text("{")
+    build_index(tower, items, folder)
+    rewrite(folder, format=2)
+    with pytest.raises(BundleError, match="install a newer fieldwise"):
+        build_index(tower, items, folder)
+
+
+def test_a_column_of_both_sides_is_refused(tmp_path, build, items):
+    both = Numeric("seen_price", column="price", role="user")
+    bundle = build(schema=dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, both)))
+    with pytest.raises(
+        ConfigError, match=r"found 'price' read by 'price' \(role item\) and 'seen_price' \(role user\)"
+    ):
+        build_index(bundle, items, tmp_path / "ix")
+
+
+def test_heads_that_are_not_finite_name_their_item(tmp_path, build, items):
+    bundle = build()
+    with torch.no_grad():
+        item = next(f for f in bundle.encoder.layout.fields if f.name == "item")
+        known = bundle.encoder.transform(
+            items.head(1).with_columns(user=pl.lit("u"), history=pl.lit(""), device=pl.lit("tv"))
+        )
+        bundle.network.embedding.weight[known.ids[0, 1]] = float("nan")
+        assert item.offset <= known.ids[0, 1] < item.offset + item.rows
+    with pytest.raises(DataError, match="found others for item 'i0'"):
+        build_index(bundle, items, tmp_path / "ix")
+
+
+@pytest.mark.parametrize("change", ["genres", "price", "item order", "nothing"])
+def test_which_encoded_rows_are_the_same(tower, items, change):
+    rng = np.random.default_rng(0)
+    later = items
+    if change == "genres":  # as long as before, but others
+        swapped = pl.when(pl.col("item") == "i3").then(pl.lit("g3|g9|g8")).otherwise(pl.col("genres"))
+        later = items.with_columns(genres=swapped)
+    elif change == "price":
+        later = items.with_columns(price=pl.when(pl.col("item") == "i3").then(None).otherwise(pl.col("price")))
+    order = rng.permutation(30) if change == "item order" else np.arange(30)
+    old, new = module._encoded(tower, items), module._encoded(tower, later[order])
+    places = order.copy()
+    places[7] = -1
+    expected = np.ones(30, bool)
+    expected[7] = False
+    if change in ("genres", "price"):
+        expected[3] = False
+    np.testing.assert_array_equal(module._same_rows(old, places, new), expected)
+
+
 def test_a_full_disk_leaves_the_old_index(tmp_path, tower, items, monkeypatch):
     folder = tmp_path / "ix"
     build_index(tower, items, folder)
@@ -210,42 +268,79 @@ def test_a_full_disk_leaves_the_old_index(tmp_path, tower, items, monkeypatch):
     assert len(open_index(folder)) == 30
 
 
-KILLED = """
+WRITER = """
 import sys
+from pathlib import Path
 import polars as pl
 from fieldwise import Bundle
 from fieldwise.serving import build_index
-bundle, items = Bundle.load(Path(sys.argv[1])), pl.read_parquet(sys.argv[2])
+bundle, items, times = Bundle.load(Path(sys.argv[1])), pl.read_parquet(sys.argv[2]), int(sys.argv[4])
 print("begun", flush=True)
-for number in range(10_000):
+for number in range(times):
     shown = items.with_columns(price=pl.col("price") * 0 + number % 7, title=pl.lit(str(number)))
     build_index(bundle, shown, Path(sys.argv[3]))
 """
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_index(tmp_path, tower):
-    items = catalogue(3000)
+@pytest.fixture
+def writer(tmp_path, tower):
+    """Processes that write the same index again and again: `writer(times)` gives one that has begun."""
     tower.save(tmp_path / "b")
-    items.write_parquet(tmp_path / "items.parquet")
-    build_index(tower, items, tmp_path / "ix")
+    catalogue(3000).write_parquet(tmp_path / "items.parquet")
     arguments = [str(tmp_path / name) for name in ("b", "items.parquet", "ix")]
-    for pause in (0.0, 0.03, 0.08, 0.15):
-        child = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], stdout=subprocess.PIPE, env={**os.environ})
-        assert child.stdout is not None
-        child.stdout.readline()
+    children = []
+
+    def start(times):
+        command = [sys.executable, "-c", WRITER, *arguments, str(times)]
+        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        assert children[-1].stdout.readline() == "begun\n"
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def whole(tower, index):
+    """Rows and heads are of one update: the same number stands in both, and scores are the network's."""
+    assert len(index) == 3000
+    title = index.items["title"][0]
+    if not title.startswith("Title"):
+        assert set(index.items["price"]) == {int(title) % 7}
+    context = log(1)
+    expected = joint(tower, index.items, context.select("user", "history", "device").row(0, named=True))
+    np.testing.assert_allclose(stored(tower, index, context), expected, rtol=1e-4, atol=1e-4)
+    return title
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_index(tmp_path, tower, writer):
+    folder = tmp_path / "ix"
+    build_index(tower, catalogue(3000), folder)
+    titles = set()
+    for pause in (0.02, 0.1, 0.2, 0.35, 0.5):
+        child = writer(10_000)
         time.sleep(pause)
         child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-        index = open_index(tmp_path / "ix")
-        assert len(index) == 3000
-        # Rows and heads are of one update: the same number stands in both.
-        title = index.items["title"][0]
-        if not title.startswith("Title"):
-            assert set(index.items["price"]) == {int(title) % 7}
-        context = log(1)
-        got = stored(tower, index, context)
-        expected = joint(tower, index.items, context.select("user", "history", "device").row(0, named=True))
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-    build_index(tower, items, tmp_path / "ix")
-    assert len(list((tmp_path / "ix").iterdir())) == 3, "what killed updates left is cleared by the next one"
+        assert child.wait() == -signal.SIGKILL
+        titles.add(whole(tower, open_index(folder)))
+    assert len(titles) > 1, "no update came through before its process was killed"
+    build_index(tower, catalogue(3000), folder)
+    names = {p.name for p in folder.iterdir()}
+    assert len(names) == 4, f"what killed updates left is cleared by the next one: {names}"
+
+
+def test_readers_and_two_writers_at_once(tmp_path, tower, writer):
+    folder = tmp_path / "ix"
+    build_index(tower, catalogue(3000), folder)
+    children = [writer(12), writer(12)]
+    generations = set()
+    while any(child.poll() is None for child in children):
+        index = open_index(folder)
+        generations.add(index.generation)
+        whole(tower, index)
+    for child in children:
+        assert child.communicate()[1] == ""
+        assert child.returncode == 0
+    assert len(generations) > 1
+    assert whole(tower, open_index(folder)) == "11"

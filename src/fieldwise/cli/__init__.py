@@ -61,7 +61,11 @@ def run(arguments: Sequence[str]) -> int:
         # The parser's own errors (unknown option, bad value) have words; anything else is a bug.
         if not hasattr(e, "format_message"):
             raise
-        return _fail(_usage(e, arguments), int(getattr(e, "exit_code", USER_FAULT)))
+        code = int(getattr(e, "exit_code", USER_FAULT))
+        if not e.format_message():  # the help, asked for without a word
+            e.show()  # type: ignore[attr-defined]
+            return code
+        return _fail(_usage(e, arguments), code)
     # The parser turns Ctrl-C within a command into this code.
     return _fail("interrupted", INTERRUPTED) if code == INTERRUPTED else code or 0
 

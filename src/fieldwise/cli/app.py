@@ -231,8 +231,10 @@ def explain(
 @app.command()
 def index(
     bundle: BundleFolder,
-    items: Annotated[Path, typer.Option(help="The catalogue, one row an item: CSV, TSV, Parquet or Arrow.")],
     out: Annotated[Path, typer.Option(help="Folder of the index; one that is there is updated.")],
+    items: Annotated[
+        Path | None, typer.Option(help="The catalogue, one row an item: CSV, TSV, Parquet or Arrow.")
+    ] = None,
     id_column: Annotated[
         str | None, typer.Option("--id", help="Column that names an item; the first item category's if left out.")
     ] = None,

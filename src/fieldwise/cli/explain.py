@@ -53,6 +53,11 @@ def run_explain(
     bundle = Bundle.load(folder)
     frame = as_table(data, separator=separator, encoding=encoding)
     usual = None if background is None else as_table(background, separator=separator, encoding=encoding)
+    if usual is not None:
+        try:
+            bundle.encoder.transform(usual)
+        except DataError as e:
+            raise DataError(f"--background {background}: {e}") from None
     chosen = _chosen(frame, data, row, rows, seed)
     try:
         subject = Subject.of(bundle, chosen, background=usual, label=label)

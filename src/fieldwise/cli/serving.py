@@ -8,6 +8,7 @@ from typing import cast, get_args
 
 import numpy as np
 import polars as pl
+from polars.exceptions import PolarsError
 from rich.table import Table
 
 from fieldwise.bundle import Bundle
@@ -20,14 +21,14 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.ops.stored_items import Storage
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.evaluate import CascadeReport, evaluate_cascade
-from fieldwise.serving.index import MANIFEST, build_index, item_column, open_index
+from fieldwise.serving.index import build_index, item_column, old_index, open_index
 
 __all__ = ["run_evaluate_cascade", "run_index"]
 
 
 def run_index(
     folder: Path,
-    items: Path,
+    items: Path | None,
     out: Path,
     id_column: str | None,
     storage: str | None,
@@ -43,18 +44,21 @@ def run_index(
         raise ConfigError(f"--storage must be known, found {storage!r}: {nearest(storage, get_args(Storage))}")
     set_threads(threads)
     bundle = Bundle.load(folder)
-    old = open_index(out) if (out / MANIFEST).exists() else None
+    if items is None and (remove is None or changes_alone):
+        raise ConfigError("an index is of items: give --items (it may stay away with --remove alone)")
+    old = old_index(out)
     column = id_column or (old.id_column if old else item_column(bundle.schema))
     if id_column is None and old is None:
         say(f"items are named by the column {column!r} (--id names another)")
-    given = as_table(items, separator=separator, encoding=encoding)
+    given = None if items is None else as_table(items, separator=separator, encoding=encoding)
     if changes_alone or remove is not None:
         if old is None:
             raise ConfigError(f"--changes and --remove need an index to change, found none at {out}: leave them out")
         gone = None if remove is None else as_table(remove, separator=separator, encoding=encoding)
         given = _merged(old.items, given if changes_alone else None, gone, given, column)
+    assert given is not None, "items, or what is left of the old ones"
     chosen = cast(Storage, storage or (old.stored.storage if old else "float32"))
-    index, changes = build_index(bundle, given, out, id_column=column, storage=chosen)
+    index, changes = build_index(bundle, given, out, id_column=column, storage=chosen, note=say)
     plain = {
         "index": str(out),
         "items": len(index),
@@ -74,10 +78,10 @@ def run_index(
 
 
 def _merged(
-    old: pl.DataFrame, changed: pl.DataFrame | None, gone: pl.DataFrame | None, given: pl.DataFrame, column: str
+    old: pl.DataFrame, changed: pl.DataFrame | None, gone: pl.DataFrame | None, given: pl.DataFrame | None, column: str
 ) -> pl.DataFrame:
     """The catalogue after some changes: `changed` rows replace or follow the old ones, those of `gone` leave."""
-    base = old if changed is not None else given
+    base = old if changed is not None or given is None else given
     for table, name in ((changed, "--items"), (gone, "--remove")):
         if table is not None and column not in table.columns:
             raise DataError(
@@ -91,7 +95,9 @@ def _merged(
             )
         new = as_text(changed.get_column(column)).implode()
         base = base.filter(~as_text(base.get_column(column)).is_in(new))
-        base = pl.concat([base, changed.select(base.columns).cast(dict(base.schema))])  # type: ignore[arg-type]
+        base = pl.concat(
+            [base, pl.DataFrame([_as(changed.get_column(c), base.get_column(c).dtype) for c in base.columns])]
+        )
     if gone is None:
         return base
     ids = as_text(gone.get_column(column))
@@ -99,6 +105,23 @@ def _merged(
     if len(unknown):
         raise DataError(f"--remove must name items of the index, found {unknown[0]!r} and no such item")
     return base.filter(~as_text(base.get_column(column)).is_in(ids.implode()))
+
+
+def _as(column: pl.Series, kind: pl.DataType) -> pl.Series:
+    """A column in the type that the index has, if no value is changed by it."""
+    try:
+        cast = column.cast(kind)
+        same = cast.cast(column.dtype).eq_missing(column)
+    except PolarsError:
+        cast = column.cast(kind, strict=False)
+        same = cast.is_null() == column.is_null()
+    if not same.all():
+        row = int((~same).arg_max() or 0)
+        raise DataError(
+            f"changed items must have the types of the index's: column {column.name!r} is {kind} there, found "
+            f"{column[row]!r} in row {row} (counting from 0); build the index from the whole catalogue instead"
+        )
+    return cast
 
 
 def run_evaluate_cascade(
@@ -141,7 +164,7 @@ def _print(report: CascadeReport) -> None:
     table.add_row(f"NDCG@{report.k}", f"{report.ndcg:.4f}")
     table.add_row("best item found", f"{report.best_found:.4f}")
     if report.hit_rate is not None:
-        table.add_row(f"hit rate@{report.k} of the rows' own items", f"{report.hit_rate:.4f}")
+        table.add_row(f"hit rate@{report.k} of the own items of {report.targets:,} rows", f"{report.hit_rate:.4f}")
         table.add_row("the same, ranking all items", f"{report.hit_rate_all:.4f}")
     out.print(table)
     table = Table("pre-ranked", f"of the best {report.k} among them", title="\nrecall of pre-ranking", box=None)

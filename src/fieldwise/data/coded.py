@@ -77,6 +77,8 @@ def _code_near_integers(column: pl.Series, low: int, high: int) -> Coded:
 
 def _code_by_value(column: pl.Series) -> Coded:
     """Each different value becomes text once; values of one text (0.0 and -0.0, say) share its code."""
+    if column.dtype.is_float():
+        column = column.fill_nan(None)  # absent, and no join finds it
     value = column.unique().rename("value")
     inner = code_texts(as_text(value))
     index = pl.DataFrame([value, pl.Series("code", inner.codes)])

@@ -55,7 +55,8 @@ def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
 
     `contributions` of the model's usual method, `attention` (AFM: the sum over a field's pairs; AutoInt: the mean of
     what all fields take from it, over layers and heads) or `gates` (IntTower), `integrated_gradients` and `occlusion`
-    where they are not the usual method.
+    where they are not the usual method. Gates of either tower sum to 1 by themselves, so that the fields of the smaller
+    tower come first by tendency.
     """
     usual = subject.usual_method
     methods = [usual, *(["integrated_gradients"] if has_gradients(subject.network) else []), "occlusion"]
@@ -86,7 +87,8 @@ def faithfulness(
     """Deletion and insertion curves (Petsiuk et al., BMVC 2018) of every order of fields, and of a random one.
 
     A field is taken away by giving it the value that a background row has, and the change of the logit is counted
-    whichever its sign; all orders meet the same background rows.
+    whichever its sign; all orders meet the same background rows. Occlusion is measured in the same way and against the
+    same background, so that it is ahead by construction: read it as what an order can reach.
 
     Args:
         subject: N rows, at least 2, of at least 2 fields.
@@ -139,8 +141,9 @@ def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.
 def _areas(curve: np.ndarray, all_gone: np.ndarray, resamples: np.ndarray) -> np.ndarray:
     """The share that lies under a curve [F + 1, N]: of all rows first, then of every resample."""
     inner = curve[1:-1].mean(0)
-    shares = [inner.sum() / all_gone.sum(), *(inner[rows].sum() / all_gone[rows].sum() for rows in resamples)]
-    return np.array(shares)
+    with np.errstate(invalid="ignore"):  # a resample of rows that nothing moves has no share, and is left out
+        resampled = inner[resamples].sum(1) / all_gone[resamples].sum(1)
+    return np.array([inner.sum() / all_gone.sum(), *resampled])
 
 
 def _curves(name: str, moved: tuple[np.ndarray, np.ndarray], areas: Mapping[str, list[np.ndarray]]) -> Curves:
@@ -160,5 +163,5 @@ def _curves(name: str, moved: tuple[np.ndarray, np.ndarray], areas: Mapping[str,
 
 
 def _edges(shares: np.ndarray) -> tuple[float, float]:
-    low, high = np.percentile(shares[1:], EDGES)
+    low, high = np.nanpercentile(shares[1:], EDGES)
     return float(low), float(high)

@@ -3,6 +3,7 @@
 Letters: N rows, F fields, D embedding size.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class IntegratedGradients:
 
 def has_gradients(network: nn.Module) -> bool:
     """Whether a row's logit depends on its values through its fields' vectors alone, which hooks can reach."""
-    whole = [m for m in network.modules() if isinstance(m, FieldEmbedding)]
+    whole = _embeddings(network)
     # FM reads its tables in one op, DIN histories value by value; DAT and FinalMLP's gates have tables beside these.
     beside = FMNetwork, DINNetwork, DATNetwork, SubsetEmbedding
     partial = any(isinstance(m, beside) for m in network.modules())
@@ -65,19 +66,17 @@ def integrated_gradients(
         background: whose average vectors the path starts from.
         steps: points of the quadrature.
     """
-    was_training = network.training
-    network.eval()
-    try:
-        with flushed_denormals():
-            average = _average(network, background)
-            with torch.no_grad(), _vectors(network, lambda x, call: average[call].expand_as(x)):
-                base = float(network(background.batch(slice(0, 1))[0]))  # whichever row: its vectors are replaced
-            parts = [
-                _of_batch(network, table.batch(slice(b, min(b + ROWS, len(table))))[0], average, steps)
-                for b in range(0, max(1, len(table)), ROWS)
-            ]
-    finally:
-        network.train(was_training)
+    # A copy that shares the weights: hooks on the network itself would reach whoever scores with it meanwhile.
+    kept = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    network = copy.deepcopy(network, kept).eval()
+    with flushed_denormals():
+        average = _average(network, background)
+        with torch.no_grad(), _vectors(network, lambda x, call: average[call].expand_as(x)):
+            base = float(network(background.batch(slice(0, 1))[0]))  # whichever row: its vectors are replaced
+        parts = [
+            _of_batch(network, table.batch(slice(b, min(b + ROWS, len(table))))[0], average, steps)
+            for b in range(0, max(1, len(table)), ROWS)
+        ]
     contributions, logit = (np.concatenate(found) for found in zip(*parts, strict=True))
     return IntegratedGradients(contributions=contributions, base=base, gap=logit - base - contributions.sum(1))
 
@@ -126,6 +125,13 @@ def _average(network: nn.Module, background: EncodedTable) -> list[Tensor]:
     return [total / len(background) for total in sums]
 
 
+def _embeddings(network: nn.Module) -> list[FieldEmbedding]:
+    """All of a network's tables, also one that it shares with the heads of other labels and has not registered."""
+    own = [m for m in network.modules() if isinstance(m, FieldEmbedding)]
+    shared = vars(network).get("embedding")
+    return [shared, *own] if isinstance(shared, FieldEmbedding) else own
+
+
 @contextmanager
 def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Iterator[None]:
     """What every call of an embedding gives is changed, where `change` gets it and the call's number."""
@@ -134,7 +140,7 @@ def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Ite
     def hook(_: nn.Module, __: Any, x: Tensor) -> Tensor:
         return change(x, next(calls))
 
-    handles = [m.register_forward_hook(hook) for m in network.modules() if isinstance(m, FieldEmbedding)]
+    handles = [m.register_forward_hook(hook) for m in _embeddings(network)]
     try:
         yield
     finally:

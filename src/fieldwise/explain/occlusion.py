@@ -19,16 +19,16 @@ def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray
         others: [N, K], each row's background rows.
     """
     rows, fields = np.arange(len(logit)), np.eye(mixer.num_fields, dtype=bool)
-    without = np.stack([_mean_without(mixer, rows, others, taken) for taken in fields], axis=1)
+    without = np.stack([_without(mixer, rows, others, taken).mean(1) for taken in fields], axis=1)
     lost: np.ndarray = logit[:, None] - without
     return lost
 
 
 def pair_interactions(mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """What two fields give together beyond what each gives alone [M, P], in the order of `pair_indices`.
+    """What two fields give together beyond what each gives alone [M, K, P], in the order of `pair_indices`.
 
-    `f(x) - f(x without i) - f(x without j) + f(x without both)`, its mean over background rows: an FM's or an AFM's
-    first-order terms cancel, and whatever of a pair's product belongs to one of its fields alone does on average.
+    `f(x) - f(x without i) - f(x without j) + f(x without both)` for every background row: what belongs to one of the
+    fields alone, such as first-order terms, cancels.
 
     Args:
         mixer: of the N rows.
@@ -37,18 +37,17 @@ def pair_interactions(mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows:
         rows: [M], which they are.
     """
     fields = np.eye(mixer.num_fields, dtype=bool)
-    alone = [_mean_without(mixer, rows, others, taken) for taken in fields]
+    alone = [_without(mixer, rows, others, taken) for taken in fields]
     left, right = np.triu_indices(mixer.num_fields, 1)
     pairs = [
-        logit[rows] - alone[i] - alone[j] + _mean_without(mixer, rows, others, fields[i] | fields[j])
+        logit[rows, None] - alone[i] - alone[j] + _without(mixer, rows, others, fields[i] | fields[j])
         for i, j in zip(left, right, strict=True)
     ]
-    return np.stack(pairs, axis=1) if pairs else np.zeros((len(rows), 0))
+    return np.stack(pairs, axis=2) if pairs else np.zeros((*others.shape, 0))
 
 
-def _mean_without(mixer: Mixer, rows: np.ndarray, others: np.ndarray, taken: np.ndarray) -> np.ndarray:
-    """The mean logit [M] over each row's background rows, whose values the taken fields have."""
+def _without(mixer: Mixer, rows: np.ndarray, others: np.ndarray, taken: np.ndarray) -> np.ndarray:
+    """The logits [M, K] with each row's background rows, whose values the taken fields have."""
     draws = others.shape[1]
     found = mixer.score(np.repeat(rows, draws), others.ravel(), np.broadcast_to(taken, (others.size, len(taken))))
-    mean: np.ndarray = found.reshape(-1, draws).mean(1)
-    return mean
+    return found.reshape(-1, draws)

@@ -16,7 +16,8 @@ from fieldwise.models.afm import AFMNetwork
 __all__ = ["planted_pairs_found", "strongest_pairs", "summary"]
 
 DRAWS = 4
-PAIR_ROWS = 256  # whose pairs are taken apart: every pair of every row is scored anew
+PAIR_ROWS = 32, 256  # whose pairs are taken apart, at least and at most
+PAIR_SCORES = 200_000  # every pair of every such row is scored anew: so often, unless that is fewer rows than the least
 
 
 def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
@@ -83,22 +84,26 @@ def _spread(x: np.ndarray) -> dict[str, Any]:
 
 
 def strongest_pairs(
-    subject: Subject, *, rows: int = PAIR_ROWS, draws: int = DRAWS, seed: int = 0
+    subject: Subject, *, rows: int | None = None, draws: int = DRAWS, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """All pairs of fields by the root mean square of what they give together (`pair_interactions`), strongest first.
+    """All pairs of fields by the root mean square of what they give together, strongest first.
+
+    The mean is over rows and background rows of `pair_interactions`.
 
     Beside the `strength` stand, for FM and AFM, mean and deviation of the pair's term, and for AFM those of its
     attention, over all rows.
 
     Args:
         subject: N rows; strengths are measured on at most `rows` of them, spread evenly.
-        rows: see there.
+        rows: see there; 256 where left out, and fewer with many fields, but at least 32.
         draws: background rows that each of these meets.
         seed: of the background rows.
     """
     if not subject.pairs:
         return []
-    some = np.unique(np.linspace(0, len(subject.table) - 1, min(rows, len(subject.table))).astype(int))
+    least, most = PAIR_ROWS
+    wanted = min(most, max(least, PAIR_SCORES // (draws * len(subject.pairs)))) if rows is None else rows
+    some = np.unique(np.linspace(0, len(subject.table) - 1, min(wanted, len(subject.table))).astype(int))
     others = subject.others(draws, seed)[some]
     together = pair_interactions(subject.mixer, subject.logit, others, some)
     parts = {"term": subject.terms.added.get("pairs")}
@@ -108,7 +113,7 @@ def strongest_pairs(
     for p, (i, j) in enumerate(subject.pairs):
         pair = {
             "fields": [subject.fields[i], subject.fields[j]],
-            "strength": float(np.sqrt(np.square(together[:, p]).mean())),
+            "strength": float(np.sqrt(np.square(together[:, :, p]).mean())),
         }
         for name, part in parts.items():
             if part is not None:

@@ -61,13 +61,15 @@ def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
     if take_apart is None:
         return Terms(added={}, shown={})
     was_training = network.training
-    network.eval()
+    if was_training:
+        network.eval()
     try:
         with torch.no_grad(), flushed_denormals():
             batches = range(0, max(1, len(table)), ROWS)
             found = [take_apart(network, table.batch(slice(b, min(b + ROWS, len(table))))[0]) for b in batches]
     finally:
-        network.train(was_training)
+        if was_training:
+            network.train()
     added, shown = ({name: _joined([part[i][name] for part in found]) for name in found[0][i]} for i in (0, 1))
     return Terms(added={name: term.astype(np.float64) for name, term in added.items()}, shown=shown)
 

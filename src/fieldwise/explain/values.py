@@ -10,27 +10,31 @@ from fieldwise.schema import Bag, Categorical, Sequence
 __all__ = ["ABSENT", "UNSEEN", "field_values"]
 
 ABSENT = "(absent)"
-UNSEEN = " (unseen in training)"
+UNSEEN = " (not in the vocabulary)"
 LISTED = 8  # of a bag's values
 
 
 def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
     """A text for each row and field [N, F], columns by the fields' names.
 
-    A value that no training row had is marked, an absent one named so; a long bag ends with how many more it has.
+    A value that no training row had, or too few of them, is marked, an absent one named so. Of a history its latest
+    values are shown, as far as the model reads them; a long cell ends with how many more it has.
 
     >>> from fieldwise import Categorical, Label, Schema
     >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
     >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b"]}), schema)
     >>> field_values(encoder, pl.DataFrame({"app": ["b", "c", None]}))["app"].to_list()
-    ['b', 'c (unseen in training)', '(absent)']
+    ['b', 'c (not in the vocabulary)', '(absent)']
     """
     columns = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         column = frame.get_column(field.column)
         if isinstance(field, (Bag, Sequence)):
             known = set(fitted.values) if isinstance(fitted, Vocabulary) else None
-            texts = [_listed(cell, known) for cell in as_list(column, field.separator).to_list()]
+            cells = as_list(column, field.separator)
+            if isinstance(field, Sequence):
+                cells = cells.list.tail(field.max_length)
+            texts = [_listed(cell, known) for cell in cells.to_list()]
         elif isinstance(field, Categorical):
             text = as_text(column)
             texts = [ABSENT if value is None else str(value) for value in text.to_list()]

@@ -22,11 +22,13 @@ def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | No
     The network is in evaluation mode meanwhile, and left in its former mode.
     """
     was_training = network.training
-    network.eval()
+    if was_training:  # else nothing is written, and several threads may score at once
+        network.eval()
     try:
         # Not inference_mode: tensors that a table makes and keeps in there could never be trained on.
         with torch.no_grad(), flushed_denormals():
             parts = [network(batch).double().numpy() for batch, _ in batches]
     finally:
-        network.train(was_training)
+        if was_training:
+            network.train()
     return np.concatenate(parts) if parts else np.zeros(0)

@@ -6,7 +6,7 @@ Letters: N items, R of them candidates.
 """
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,9 +26,10 @@ from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.request import context_row, split_columns
 from fieldwise.schema import Bag, Sequence
-from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.index import ItemIndex, check_columns_apart
+from fieldwise.serving.rows import text_of
 
-__all__ = ["PRERANK_SCORE", "SCORE", "Cascade", "Found", "Query"]
+__all__ = ["PRERANK_SCORE", "SCORE", "Cascade", "Found", "Query", "best_rows"]
 
 SCORE = "score"
 PRERANK_SCORE = "prerank_score"
@@ -45,20 +46,39 @@ class Query:
         candidates: ids of the items to choose from; all where left out.
         exclude: ids of items that must not come, such as those seen or blocked; unknown ones are ignored.
         where: column of the items and the values that it may have; of a column of lists, any of its values.
+
+    Ids and values may be texts, numbers or booleans: 3, 3.0 and "3" are one, as everywhere in tables.
+
+    Errors:
+        ConfigError: k or prerank out of range; a text, or something that is no value, for a list of values.
     """
 
     context: Mapping[str, Any]
     k: int = 10
     prerank: int = 200
-    candidates: Collection[str] | None = None
-    exclude: Collection[str] = ()
-    where: Mapping[str, Collection[str]] = field(default_factory=dict)
+    candidates: Iterable[Any] | None = None
+    exclude: Iterable[Any] = ()
+    where: Mapping[str, Iterable[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.prerank < self.k:
             raise ConfigError(
                 f"k must be at least 1 and prerank at least k, found k {self.k} and prerank {self.prerank}"
             )
+        given = None if self.candidates is None else tuple(dict.fromkeys(_texts(self.candidates, "candidates")))
+        object.__setattr__(self, "candidates", given)
+        object.__setattr__(self, "exclude", _texts(self.exclude, "exclude"))
+        where = {column: _texts(values, f"where[{column!r}]") for column, values in self.where.items()}
+        object.__setattr__(self, "where", where)
+
+
+def _texts(values: Iterable[Any], name: str) -> tuple[str, ...]:
+    if isinstance(values, (str, bytes, Mapping)):
+        raise ConfigError(f"{name} must be a list of values, found {values!r}: put it into a list")
+    try:
+        return tuple(text_of(value.item() if isinstance(value, np.generic) else value) for value in values)
+    except (TypeError, ValueError) as e:
+        raise ConfigError(f"{name} must hold texts, numbers or booleans, each {e}") from None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,6 +99,22 @@ class Found:
     seconds: Mapping[str, float]
 
 
+def best_rows(score_R: Tensor, k: int) -> Tensor:
+    """The places of the k greatest scores, best first; of equal ones the first; NaN counts as least.
+
+    >>> best_rows(torch.tensor([1.0, 3.0, 1.0, 3.0, float("nan")]), 3)
+    tensor([1, 3, 0])
+    """
+    score_R = torch.nan_to_num(score_R, nan=-torch.inf)
+    if k < len(score_R):
+        least = torch.topk(score_R, k, sorted=False).values.min()
+        above, equal = (score_R > least).nonzero().flatten(), (score_R == least).nonzero().flatten()
+        places = torch.cat([above, equal[: k - len(above)]]).sort().values
+    else:
+        places = torch.arange(len(score_R))
+    return places[torch.sort(score_R[places], descending=True, stable=True).indices]
+
+
 class Cascade:
     """Recommends from an index, with a ranking bundle or by IntTower alone.
 
@@ -96,10 +132,15 @@ class Cascade:
 
     def __init__(self, prerank: Bundle, index: ItemIndex, ranker: Bundle | None = None) -> None:
         index.check_model(prerank)
+        taken = [name for name in (PRERANK_SCORE, SCORE) if name in index.items.columns]
+        if taken:
+            raise DataError(
+                f"found items come with a column {taken[0]!r} of their own: rename that of the index's items"
+            )
         assert isinstance(prerank.network, IntTowerNetwork), "the index was made by it"
         self.prerank, self.network, self.index, self.ranker = prerank, prerank.network, index, ranker
-        self._towers = _Request.of(prerank, index)
-        self._ranking = None if ranker is None else _Request.of(ranker, index)
+        self._towers = _Request.of(prerank, index, index.items.head(1))  # a row to make whole rows with: not read
+        self._ranking = None if ranker is None else _Request.of(ranker, index, index.items)
 
     def recommend(self, query: Query) -> Found:
         """The best items for a query.
@@ -112,7 +153,7 @@ class Cascade:
         one = self._towers.context(query.context)
         other = None if self._ranking is None else self._ranking.context(query.context)
         clock.lap("encode")
-        rows = None if query.candidates is None else self.index.rows_of(list(dict.fromkeys(query.candidates)))
+        rows = None if query.candidates is None else self.index.rows_of(list(query.candidates)).sort().values
         allowed = self._allowed(query)
         candidates = len(self.index) if rows is None else len(rows)
         if allowed is not None:
@@ -121,10 +162,10 @@ class Cascade:
         clock.lap("filter")
         with torch.no_grad(), flushed_denormals():
             score_R = self._prerank(one, rows)
-            kept = torch.topk(score_R, min(query.prerank, len(score_R)))
-        places = kept.indices if rows is None else rows[kept.indices]
+        kept = best_rows(score_R, query.prerank)
+        places = kept if rows is None else rows[kept]
         clock.lap("prerank")
-        columns = {PRERANK_SCORE: kept.values.double().numpy()}
+        columns = {PRERANK_SCORE: score_R[kept].double().numpy()}
         if self._ranking is not None and other is not None:
             ranked = self._ranking.score(other, places)
             best = np.argsort(-ranked, kind="stable")[: query.k]
@@ -163,14 +204,13 @@ class Cascade:
         if query.exclude:
             allowed = np.ones(len(self.index), bool)
             places = self.index.places
-            allowed[[places[str(one)] for one in query.exclude if str(one) in places]] = False
+            allowed[[places[one] for one in query.exclude if one in places]] = False
         for column, values in query.where.items():
-            passes = self._has_value(column, values)
+            passes = self._has_value(column, tuple(values))
             allowed = passes if allowed is None else allowed & passes
         return allowed
 
-    def _has_value(self, column: str, values: Collection[str]) -> np.ndarray:
-        wanted = [str(value) for value in values]
+    def _has_value(self, column: str, wanted: tuple[str, ...]) -> np.ndarray:
         texts = self._texts(column)
         if texts.dtype == pl.List(pl.String):
             passes = texts.list.set_intersection(wanted).list.len() > 0
@@ -209,9 +249,16 @@ class _Request:
     columns: tuple[str, ...]
 
     @classmethod
-    def of(cls, bundle: Bundle, index: ItemIndex) -> "_Request":
+    def of(cls, bundle: Bundle, index: ItemIndex, items: pl.DataFrame) -> "_Request":
         schema = bundle.schema
+        check_columns_apart(schema)
         own = {f.column for f in schema.with_role("item")}
+        if not own or len(own) == len(schema.columns):
+            side = "user or context" if own else "item"
+            raise ConfigError(
+                f"a cascade's bundles read items and contexts, found a schema without fields of role {side}: give its "
+                "fields their roles"
+            )
         missing = [column for column in sorted(own) if column not in index.items.columns]
         if missing:
             raise DataError(
@@ -220,7 +267,7 @@ class _Request:
             )
         columns = tuple(column for column in schema.columns if column not in own)
         split = split_columns(bundle.encoder, bundle.encoder.layout, columns, own)
-        return cls(bundle, split, bundle.encoder.transform_part(index.items, split.candidates.layout), columns)
+        return cls(bundle, split, bundle.encoder.transform_part(items, split.candidates.layout), columns)
 
     def context(self, values: Mapping[str, Any]) -> EncodedTable:
         """The context's one row, encoded."""

@@ -5,9 +5,9 @@
     scale.HASH.npy          [N, K] float32, of int8
     items.HASH.arrow        the catalogue's rows, in the same order, with all their columns
 
-Files carry the start of their own SHA-256 in their names: an update writes new ones beside the old, renames the
-manifest, and only then removes what is no longer named. A crash, or a kill, at any moment leaves the old index or the
-new one.
+One writer at a time (a lock on the folder); readers need none. Files carry the start of their own SHA-256 in their
+names: an update writes new ones beside the old, renames the manifest, and only then removes what is no longer named. A
+crash, or a kill, at any moment leaves the old index or the new one.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,10 +43,11 @@ from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema import Categorical, Schema
 
-__all__ = ["Changes", "ItemIndex", "build_index", "item_column", "open_index"]
+__all__ = ["Changes", "ItemIndex", "build_index", "check_columns_apart", "item_column", "old_index", "open_index"]
 
 FORMAT = 1
 MANIFEST = "index.json"
+LOCK = ".lock"
 PARTS = ("heads", "scale", "items")
 PART_NAME = re.compile(rf"({'|'.join(PARTS)})\.[0-9a-f]{{12}}\.(npy|arrow)")
 CHUNK = 1 << 22
@@ -71,12 +72,14 @@ class ItemIndex:
         id_column: which column of `items` names an item.
         items: the catalogue's rows.
         stored: their heads.
+        generation: the checksum of its manifest: another one after every update.
     """
 
     model: str
     id_column: str
     items: pl.DataFrame
     stored: StoredItems
+    generation: str = ""
 
     def __len__(self) -> int:
         return len(self.stored)
@@ -138,11 +141,13 @@ def build_index(
     *,
     id_column: str | None = None,
     storage: Storage = "float32",
+    note: Callable[[str], None] = lambda _: None,
 ) -> tuple[ItemIndex, Changes]:
     """Write the index of a catalogue to a folder; over an index of the same bundle it is an update.
 
     An update computes the heads of new and changed items alone, those whose encoded fields differ, and copies the
-    others. The index that was there stays whole, and can be read, until the new one takes its place.
+    others. The index that was there stays whole, and can be read, until the new one takes its place. Another update
+    of the same folder waits for this one.
 
     Args:
         bundle: an IntTower.
@@ -150,18 +155,36 @@ def build_index(
         folder: its own folder, new or with an index.
         id_column: `item_column` where left out.
         storage: `float32`, `bfloat16` (half the size) or `int8` (a quarter).
+        note: hears where a damaged index was there, which is built anew.
 
     Errors:
-        ConfigError: not an IntTower, an unknown storage, no column of ids.
-        DataError: no items, an id absent or twice, a missing column, a full disk.
-        BundleError: the folder holds something else, or a damaged index.
+        ConfigError: not an IntTower, an unknown storage, no column of ids, a column that both towers read.
+        DataError: no items, an id absent or twice, a missing column, heads that are not finite, a full disk.
+        BundleError: the folder holds something else, or an index of a newer version.
     """
     network = _network(bundle)
     column = item_column(bundle.schema, id_column)
     texts = _checked_ids(items, column)
     table = _encoded(bundle, items)
-    old = open_index(folder) if (folder / MANIFEST).exists() else None
     _check_folder(folder)
+    with _writing(folder) as writer:
+        changes = _write(writer, bundle, network, items, column, texts, table, storage, note)
+    return open_index(folder, verify=False), changes
+
+
+def _write(
+    writer: "_Writer",
+    bundle: Bundle,
+    network: IntTowerNetwork,
+    items: pl.DataFrame,
+    column: str,
+    texts: list[str],
+    table: EncodedTable,
+    storage: Storage,
+    note: Callable[[str], None],
+) -> Changes:
+    folder = writer.folder
+    old = old_index(folder, note)
     reusable = old is not None and old.model == bundle.digest and old.stored.storage == storage
     source = np.full(len(texts), -1)  # the row in the old index that an item's heads are copied from
     changes = Changes(new=len(texts), changed=0, removed=0, kept=0)
@@ -169,54 +192,79 @@ def build_index(
         places = np.array([old.places.get(text, -1) for text in texts])
         same = np.zeros(len(texts), bool)
         if reusable:
-            before = _signatures(_encoded(bundle, old.items))
-            now = _signatures(table)
-            same = np.array([p >= 0 and before[p] == now[row] for row, p in enumerate(places)])
+            same = _same_rows(_encoded(bundle, old.items), places, table)
             source = np.where(same, places, -1)
         known = int((places >= 0).sum())
         kept = int(same.sum())
         changes = Changes(new=len(texts) - known, changed=known - kept, removed=len(old) - known, kept=kept)
-    with _writing(folder) as writer:
-        writer.heads(_blocks(network, table, storage, old, source), len(texts))
-        writer.add("items", ".arrow", _arrow(items))
-        manifest = {
-            "format": FORMAT,
-            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "fieldwise": fieldwise.__version__,
-            "model": bundle.digest,
-            "id_column": column,
-            "storage": storage,
-            "items": len(texts),
-            "files": writer.files,
-        }
-        manifest["sha256"] = _digest(manifest)
-        write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-    _remove_strangers(folder, {str(f["name"]) for f in manifest["files"].values()})  # type: ignore[attr-defined]
-    return open_index(folder), changes
+    writer.heads(_blocks(network, table, storage, old, source, texts), len(texts))
+    writer.add("items", ".arrow", _arrow(items))
+    manifest = {
+        "format": FORMAT,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "fieldwise": fieldwise.__version__,
+        "model": bundle.digest,
+        "id_column": column,
+        "storage": storage,
+        "items": len(texts),
+        "files": writer.files,
+    }
+    manifest["sha256"] = _digest(manifest)
+    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    _remove_strangers(folder, {str(f["name"]) for f in writer.files.values()})
+    return changes
 
 
-def open_index(folder: Path) -> ItemIndex:
+def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> ItemIndex | None:
+    """The index that is there; a damaged one counts as none, and is told of."""
+    if not (folder / MANIFEST).exists():
+        return None
+    try:
+        return open_index(folder)
+    except _NewerError:
+        raise
+    except BundleError as e:
+        note(f"{e}: nothing of it is used")
+        return None
+
+
+class _NewerError(BundleError):
+    """An index of a newer version, which must not be written over."""
+
+
+def open_index(folder: Path, *, verify: bool = True) -> ItemIndex:
     """Map an index into memory, after every file was checked against its checksum.
+
+    Args:
+        folder: where `build_index` put it.
+        verify: read all of it for the checksums; without, only sizes are checked.
 
     Errors:
         BundleError: no index there, a damaged one, or one of a newer version.
     """
-    manifest = _read_manifest(folder)
-    try:
-        paths = {part: _checked(folder, part, entry) for part, entry in manifest["files"].items()}
-        heads = torch.from_numpy(np.load(paths["heads"], mmap_mode="c", allow_pickle=False))
-        if manifest["storage"] == "bfloat16":
-            heads = heads.view(torch.bfloat16)
-        tensors = {"heads": heads}
-        if "scale" in paths:
-            tensors["scale"] = torch.from_numpy(np.load(paths["scale"], mmap_mode="c", allow_pickle=False))
-        items = pl.read_ipc(io.BytesIO(paths["items"].read_bytes()))
-        index = ItemIndex(str(manifest["model"]), str(manifest["id_column"]), items, StoredItems.from_tensors(tensors))
-        fits = len(index) == items.height == manifest["items"] == len(index.places)
-        if not fits or index.stored.storage != manifest["storage"]:
-            raise ValueError("its files do not belong together")
-    except (LookupError, TypeError, ValueError, OSError, ConfigError, DataError, PolarsError) as e:
-        raise BundleError(f"the index {folder} is damaged: {str(e).splitlines()[0]}; build it again") from None
+    while True:
+        manifest = _read_manifest(folder)
+        try:
+            return _opened(folder, manifest, verify)
+        except (LookupError, TypeError, ValueError, OSError, ConfigError, DataError, PolarsError) as e:
+            if _read_manifest(folder)["sha256"] != manifest["sha256"]:
+                continue  # an update took its place meanwhile, and removed its files
+            raise BundleError(f"the index {folder} is damaged: {str(e).splitlines()[0]}; build it again") from None
+
+
+def _opened(folder: Path, manifest: Mapping[str, Any], verify: bool) -> ItemIndex:
+    paths = {part: _checked(folder, part, entry, verify) for part, entry in manifest["files"].items()}
+    heads = torch.from_numpy(np.load(paths["heads"], mmap_mode="c", allow_pickle=False))
+    if manifest["storage"] == "bfloat16":
+        heads = heads.view(torch.bfloat16)
+    tensors = {"heads": heads}
+    if "scale" in paths:
+        tensors["scale"] = torch.from_numpy(np.load(paths["scale"], mmap_mode="c", allow_pickle=False))
+    items = pl.read_ipc(io.BytesIO(paths["items"].read_bytes()))
+    stored = StoredItems.from_tensors(tensors)
+    index = ItemIndex(str(manifest["model"]), str(manifest["id_column"]), items, stored, str(manifest["sha256"]))
+    if not len(index) == items.height == manifest["items"] or stored.storage != manifest["storage"]:
+        raise ValueError("its files do not belong together")
     return index
 
 
@@ -224,7 +272,23 @@ def _network(bundle: Bundle) -> IntTowerNetwork:
     if not isinstance(bundle.network, IntTowerNetwork):
         name = type(bundle.settings).__name__
         raise ConfigError(f"an index holds the item heads of an IntTower of one label, found {name}: train inttower")
+    check_columns_apart(bundle.schema)
     return bundle.network
+
+
+def check_columns_apart(schema: Schema) -> None:
+    """Refuse a column that fields of both sides read: a request has it either for the context or for the items.
+
+    Errors:
+        ConfigError: it names the column and its fields.
+    """
+    items = {f.column: f.name for f in schema.with_role("item")}
+    for field in schema.fields:
+        if field.role != "item" and field.column in items:
+            raise ConfigError(
+                f"a column is the items' or the context's, found {field.column!r} read by {items[field.column]!r} "
+                f"(role item) and {field.name!r} (role {field.role}): give one of them a column of its own"
+            )
 
 
 def _checked_ids(items: pl.DataFrame, column: str) -> list[str]:
@@ -256,30 +320,58 @@ def _encoded(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
     return bundle.encoder.transform(items.select(sorted(own)).with_columns(**absent))
 
 
-def _signatures(table: EncodedTable) -> list[bytes]:
-    """What each row's encoded fields are, as bytes."""
-    bags = len(table.layout.positions(kind="bag"))
-    found = []
-    for row in range(len(table)):
-        own = table.ids[row].tobytes() + table.values[row].tobytes()
-        offsets = table.bag_offsets[row * bags : (row + 1) * bags + 1]
-        lengths = np.diff(offsets).tobytes()
-        found.append(own + lengths + table.bag_ids[offsets[0] : offsets[-1]].tobytes())
+def _same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.ndarray:
+    """Which rows of `new` are encoded as the rows of `old` at `places` (-1: none)."""
+    rows = np.flatnonzero(places >= 0)
+    at = places[rows]
+    same = (old.ids[at] == new.ids[rows]).all(1) & (old.values[at] == new.values[rows]).all(1)
+    bags = len(new.layout.positions(kind="bag"))
+    if bags:
+        before, now = (np.diff(table.bag_offsets).reshape(-1, bags) for table in (old, new))
+        same &= (before[at] == now[rows]).all(1)
+        left, right = at[same], rows[same]
+        differs = (
+            old.bag_ids[_spans(old.bag_offsets[::bags], left)] != new.bag_ids[_spans(new.bag_offsets[::bags], right)]
+        )
+        row_of = np.repeat(np.arange(len(right)), now[right].sum(1))
+        same[same] = np.bincount(row_of[differs], minlength=len(right)) == 0
+    found = np.zeros(len(new), bool)
+    found[rows] = same
     return found
 
 
+def _spans(starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The positions from starts[row] to starts[row + 1], row after row."""
+    first, lengths = starts[rows], starts[rows + 1] - starts[rows]
+    before = np.cumsum(lengths) - lengths
+    positions: np.ndarray = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
+    return positions
+
+
 def _blocks(
-    network: IntTowerNetwork, table: EncodedTable, storage: Storage, old: ItemIndex | None, source: np.ndarray
+    network: IntTowerNetwork,
+    table: EncodedTable,
+    storage: Storage,
+    old: ItemIndex | None,
+    source: np.ndarray,
+    texts: Sequence[str],
 ) -> Iterator[StoredItems]:
     """The heads of all items, block by block: copied where `source` names a row, else computed."""
     with torch.no_grad(), flushed_denormals():
         for start in range(0, len(table), SCORING_BATCH):
             block = source[start : start + SCORING_BATCH]
             fresh = torch.from_numpy(np.flatnonzero(block < 0))
-            made = StoredItems.of(network.item(table.batch(fresh + start)[0]), storage) if len(fresh) else None
-            if made is not None and len(fresh) == len(block):
-                yield made
-                continue
+            made = None
+            if len(fresh):
+                heads = network.item(table.batch(fresh + start)[0])
+                broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
+                if len(broken):
+                    item = texts[start + int(fresh[int(broken[0])])]
+                    raise DataError(f"item heads must be finite, found others for item {item!r}: mend its row")
+                made = StoredItems.of(heads, storage)
+                if len(fresh) == len(block):
+                    yield made
+                    continue
             assert old is not None
             copied = torch.from_numpy(np.flatnonzero(block >= 0))
             rows = torch.from_numpy(block[block >= 0])
@@ -339,7 +431,8 @@ def _writing(folder: Path) -> Iterator[_Writer]:
     writer = _Writer(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        yield writer
+        with _locked(folder):
+            yield writer
     except OSError as e:
         raise DataError(
             f"cannot write the index {folder}: {e.strerror or e}; free space or choose another folder"
@@ -347,6 +440,19 @@ def _writing(folder: Path) -> Iterator[_Writer]:
     finally:
         for path in writer.partial:
             path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time; the lock ends with its process."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    with open(folder / LOCK, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _check_folder(folder: Path) -> None:
@@ -398,7 +504,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
         raise BundleError(f"the index {folder} is damaged: {MANIFEST} has no format number; build it again")
     if manifest["format"] > FORMAT:
-        raise BundleError(
+        raise _NewerError(
             f"the index {folder} has format {manifest['format']}, but this fieldwise {fieldwise.__version__} reads up "
             f"to format {FORMAT}: install a newer fieldwise"
         )
@@ -407,13 +513,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _checked(folder: Path, part: str, entry: Mapping[str, Any]) -> Path:
+def _checked(folder: Path, part: str, entry: Mapping[str, Any], verify: bool) -> Path:
     name = str(entry["name"])
     if part not in PARTS or not PART_NAME.fullmatch(name):
         raise ValueError(f"{MANIFEST} names {name!r}, which is no file of an index")
     path = folder / name
     if not path.is_file():
         raise ValueError(f"{name} is missing")
-    if path.stat().st_size != entry["bytes"] or _file_digest(path) != entry["sha256"]:
+    if path.stat().st_size != entry["bytes"] or (verify and _file_digest(path) != entry["sha256"]):
         raise ValueError(f"{name} has not its checksum")
     return path

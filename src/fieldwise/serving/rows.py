@@ -13,7 +13,7 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
 
-__all__ = ["RequestError", "frame_of"]
+__all__ = ["RequestError", "frame_of", "text_of"]
 
 
 class RequestError(DataError):
@@ -68,10 +68,15 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     if isinstance(field, (Bag, SequenceField)):
         separator = field.separator
         return lambda value: _texts(value, separator), pl.List(pl.String)
-    return _text, pl.String()
+    return text_of, pl.String()
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A category's value as text, as tables have it: 3, 3.0 and "3" are one.
+
+    Errors:
+        TypeError, ValueError: what it must be, to end a sentence with.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -100,7 +105,7 @@ def _texts(value: Any, separator: str) -> list[str]:
         return value.split(separator)
     if not isinstance(value, list):
         raise TypeError("a list of values, a text or null")
-    return [_text(one) for one in value if one is not None]
+    return [text_of(one) for one in value if one is not None]
 
 
 def _short(value: Any) -> str:
