@@ -1,6 +1,7 @@
 """The server's answers against the bundles themselves; every bad request gets an answer that names the part."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -8,11 +9,14 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import httpx
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
@@ -262,6 +266,21 @@ def test_other_requests_that_cannot_be_answered(server):
         refused(answer, 400 if content == b"\xff" else 422)
 
 
+def test_halves_of_characters_are_named(server):
+    headers = {"content-type": "application/json"}
+    context = '"context": {"user": "u1", "history": [], "device": "tv"}'
+    for path, body in (
+        ("/v1/predict", '{"rows": [{"user": "\\ud800"}]}'),
+        ("/v1/recommend", '{"user": "\\ud800"}'),
+        ("/v1/recommend", f'{{{context}, "exclude": ["\\ud800"]}}'),
+        ("/v1/recommend", f'{{{context}, "where": {{"genres": ["\\ud800"]}}}}'),
+        ("/v1/recommend", f'{{{context}, "where": {{"\\ud800": ["a"]}}}}'),
+        ("/v1/recommend", '{"\\ud800": 1}'),
+    ):
+        answer = server.ask("POST", path, content=body.encode(), headers=headers)
+        refused(answer, 404 if '"user": "' in body and path == "/v1/recommend" and "context" not in body else 422)
+
+
 def test_bodies_that_are_too_large_are_not_read_to_their_end(ranker):
     small = client(Service(ranker), max_body=100)
     refused(small.post("/v1/predict", {"rows": [ROW] * 9}), 413, "100 bytes")
@@ -326,6 +345,51 @@ def test_the_published_document_has_every_answer(server):
         for operation in path.values():
             assert {"200", "401", "404", "413", "422", "503"} <= set(operation["responses"])
     assert server.get("/docs").status_code == 200
+
+
+# anything at all
+
+TEXTS = st.text(st.characters(codec=None), max_size=6) | st.sampled_from(["u1", "i1", "g1", "\ud800"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
+CELLS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
+ROWS = st.fixed_dictionaries(dict.fromkeys(ROW, CELLS)) | st.fixed_dictionaries({}, optional=dict.fromkeys(ROW, CELLS))
+BODIES = {
+    "/v1/predict": st.fixed_dictionaries({"rows": st.lists(ROWS, max_size=3) | CELLS}),
+    "/v1/recommend": st.fixed_dictionaries(
+        {},
+        optional={
+            "user": CELLS,
+            "context": ROWS | CELLS,
+            "k": CELLS,
+            "prerank": CELLS,
+            "candidates": CELLS,
+            "exclude": CELLS,
+            "where": st.dictionaries(st.sampled_from(["genres", "title", "price", "none"]), CELLS, max_size=2) | CELLS,
+        },
+    ),
+    "/v1/explain": st.fixed_dictionaries(
+        {}, optional={"rows": st.lists(ROWS, max_size=3), "items": CELLS, "user": CELLS, "context": ROWS}
+    ),
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+@given(data=st.data())
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+def test_no_body_is_a_fault_of_ours(server, path, data):
+    body = data.draw(BODIES[path] | CELLS)
+    headers = {"content-type": "application/json"}
+    answer = server.ask("POST", path, content=json.dumps(body).encode(), headers=headers)
+    assert answer.status_code in (200, 404, 422), answer.text
+    if answer.status_code != 200:
+        refused(answer, answer.status_code)
+
+
+@given(item=st.text(min_size=1, max_size=20), k=st.text(max_size=6))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+def test_no_path_is_a_fault_of_ours(server, item, k):
+    answer = server.get(f"/v1/items/{quote(item, safe='')}/similar", params={"k": k})
+    assert answer.status_code in (200, 404, 422), answer.text
 
 
 # the command

@@ -52,6 +52,8 @@ BAD = [
     ("user", ["a"], "one value"),
     ("user", {"a": 1}, "one value"),
     ("user", math.nan, "a finite number"),
+    ("user", "\ud800", "whole characters"),
+    ("tags", "a|\udfff", "whole characters"),
     ("price", "cheap", "a number or null"),
     ("price", "", "a number or null"),
     ("price", True, "a number or null"),

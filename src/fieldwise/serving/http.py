@@ -261,6 +261,9 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
 
 
 def _error(status: int, message: str, field: str | None, headers: dict[str, str] | None = None) -> JSONResponse:
+    # What a request holds may be no text that can be sent back.
+    message = message.encode(errors="replace").decode()
+    field = None if field is None else field.encode(errors="replace").decode()
     body = ErrorResponse(error=ErrorBody(message=message, field=field))
     return JSONResponse(body.model_dump(), status_code=status, headers=headers)
 

@@ -83,6 +83,8 @@ def text_of(value: Any) -> str:
         if not math.isfinite(value):
             raise ValueError("a finite number, text or null")
         return str(int(value)) if value.is_integer() else str(value)
+    if isinstance(value, str) and not _is_unicode(value):
+        raise ValueError("text of whole characters (a half of a surrogate pair is none)")
     if isinstance(value, (int, str)):
         return str(value)
     raise TypeError("one value (text, a number, true or false) or null")
@@ -102,10 +104,18 @@ def _number(value: Any) -> float:
 
 def _texts(value: Any, separator: str) -> list[str]:
     if isinstance(value, str):
-        return value.split(separator)
+        return text_of(value).split(separator)
     if not isinstance(value, list):
         raise TypeError("a list of values, a text or null")
     return [text_of(one) for one in value if one is not None]
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _short(value: Any) -> str:
