@@ -232,8 +232,8 @@ def test_rows_that_cannot_be_scored(server, case):
 
 
 RECOMMEND = {
-    "no context": ({}, 422, "context[0].user"),
-    "a field missing": ({"context": {"user": "u1", "device": "tv"}}, 422, "context[0].history"),
+    "no context": ({}, 422, "context.user"),
+    "a field missing": ({"context": {"user": "u1", "device": "tv"}}, 422, "context.history"),
     "an unknown user": ({"user": "u9", "context": {"device": "tv"}}, 404, "user"),
     "k of 0": ({"context": CONTEXT, "k": 0}, 422, "k"),
     "k above the catalogue": ({"context": CONTEXT, "k": 31}, 422, "k"),

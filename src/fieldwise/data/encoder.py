@@ -163,6 +163,10 @@ class Encoder:
         cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
         return self._table(cells, frame.height, y)
 
+    def table_of(self, cells: list[Cells], rows: int, part: Layout) -> EncodedTable:
+        """The table of some fields' encoded columns: of those of `part`, in its order."""
+        return self._table(cells, rows, None, part)
+
     def _table(self, cells: list[Cells], rows: int, y: np.ndarray | None, part: Layout | None = None) -> EncodedTable:
         layout = self.layout if part is None else part
         offsets = [at.offset for at in layout.fields]
@@ -238,7 +242,7 @@ class Encoder:
         names = {f.name for f in part.fields}
         pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
         cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)
-        return self._table(cells, frame.height, None, part)
+        return self.table_of(cells, frame.height, part)
 
 
 @dataclass(frozen=True, kw_only=True)

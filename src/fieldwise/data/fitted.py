@@ -4,7 +4,7 @@ Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values
 0 missing, 1.. the buckets; bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the field's vector.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -56,9 +56,13 @@ class Vocabulary:
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing, an unseen text unknown."""
         if len(text) <= max(FEW_TEXTS, len(self.values) // 8):
-            return np.fromiter(map(self._places.get, text.to_list(), repeat(UNKNOWN)), np.int32, len(text))
+            return self.ids_of(text.to_list())
         known = (text.cast(self._enum, strict=False).to_physical().cast(pl.Int32) + 2).fill_null(UNKNOWN)
         return (known.zip_with(text.is_not_null(), _MISSING) if text.null_count() else known).to_numpy()
+
+    def ids_of(self, texts: Iterable[str | None]) -> np.ndarray:
+        """`ids` of a few texts."""
+        return np.fromiter(map(self._places.get, texts, repeat(UNKNOWN)), np.int32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +164,7 @@ def learn_field(f: Field, column: pl.Series) -> tuple[Fitted, Callable[[], Cells
             present = number.drop_nulls()
             _check_present(f, column, len(present))
             scaled = _fit_numeric(f, present.to_numpy())
-            return scaled, lambda: number_cells(f, scaled, number)
+            return scaled, lambda: number_cells(f, scaled, _with_nan(number))
         case Categorical():
             cells = coded(column)
             counts = cells.counts()
@@ -183,16 +187,20 @@ def single_cells(f: Field, fitted: Fitted, column: pl.Series, first_row: int = 0
     """
     if isinstance(fitted, (Scaling, Bins)):
         what = f"column {f.column!r} (field {f.name!r})"
-        return number_cells(f, fitted, as_number(column, what, first_row=first_row))
+        return number_cells(f, fitted, _with_nan(as_number(column, what, first_row=first_row)))
     if column.dtype == pl.String:
         return Cells(fitted.ids(as_text(column)))
     cells = coded(column)
     return Cells(cells.look_up(fitted.ids(cells.texts), MISSING))
 
 
-def number_cells(f: Field, fitted: Scaling | Bins, number: pl.Series) -> Cells:
-    """Encode numbers, null where missing (see `as_number`)."""
-    given = number.fill_null(float("nan")).to_numpy()
+def _with_nan(number: pl.Series) -> np.ndarray:
+    """What `as_number` gives, with NaN for null."""
+    return number.fill_null(float("nan")).to_numpy()
+
+
+def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
+    """Encode numbers, NaN where missing."""
     if isinstance(fitted, Bins):
         return Cells(fitted.ids(given))
     absent = np.isnan(given)

@@ -19,6 +19,7 @@ from torch import Tensor
 from fieldwise.bundle import Bundle
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_list, as_text
+from fieldwise.data.encode_row import encode_row
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.models.candidates import Split, joined, score_candidates
@@ -271,14 +272,15 @@ class _Request:
 
     def context(self, values: Mapping[str, Any]) -> EncodedTable:
         """The context's one row, encoded."""
-        row = context_row(values, self.columns)
-        missing = [column for column in self.columns if column not in row.columns]
+        missing = [column for column in self.columns if column not in values]
         if missing:
             raise DataError(
                 f"a context must hold every user and context column of the model, found no {missing[0]!r}: give it, or "
                 "null where it is not known"
             )
-        return self.bundle.encoder.transform_part(row, self.split.context.layout)
+        encoder, part = self.bundle.encoder, self.split.context.layout
+        found = encode_row(encoder, part, values)
+        return encoder.transform_part(context_row(values, self.columns), part) if found is None else found
 
     def score(self, context: EncodedTable, rows: Tensor) -> np.ndarray:
         """Scores of some items [R] by the main label, float64."""

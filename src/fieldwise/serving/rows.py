@@ -13,7 +13,7 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
 
-__all__ = ["RequestError", "frame_of", "text_of"]
+__all__ = ["RequestError", "frame_of", "text_of", "values_of"]
 
 
 class RequestError(DataError):
@@ -46,6 +46,23 @@ def frame_of(rows: Sequence[Mapping[str, Any]], fields: Iterable[Field], where: 
             cells = [_cell(row, field, read, f"{where}[{number}]") for number, row in enumerate(rows)]
             columns[field.column] = pl.Series(field.column, cells, dtype=kind)
     return pl.DataFrame(columns)
+
+
+def values_of(row: Mapping[str, Any], fields: Iterable[Field], where: str) -> dict[str, Any]:
+    """The cells of one row that some fields read, checked and in one type each, by column.
+
+    Errors:
+        RequestError: as in `frame_of`.
+
+    >>> from fieldwise import Categorical, Numeric
+    >>> values_of({"user": 7, "price": "2", "more": 1}, [Categorical("user"), Numeric("price")], "context")
+    {'user': '7', 'price': 2.0}
+    """
+    found: dict[str, Any] = {}
+    for field in fields:
+        if field.column not in found:
+            found[field.column] = _cell(row, field, _reader(field)[0], where)
+    return found
 
 
 def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], where: str) -> Any:

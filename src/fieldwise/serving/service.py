@@ -16,7 +16,7 @@ from fieldwise.explain.explanation import explain
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
 from fieldwise.serving.cascade import Cascade, Query
-from fieldwise.serving.rows import RequestError, frame_of
+from fieldwise.serving.rows import RequestError, frame_of, values_of
 
 __all__ = ["Service", "UserTable"]
 
@@ -201,8 +201,7 @@ class Service:
         needed: dict[str, Field] = {}
         for bundle in (self.bundle, *([self._cascade().prerank] if tower else [])):
             needed |= {f.column: f for f in bundle.schema.fields if f.role != "item"}
-        frame = frame_of([whole], needed.values(), "context")
-        return frame.row(0, named=True)
+        return values_of(whole, needed.values(), "context")
 
     def _item(self, row: Mapping[str, Any]) -> dict[str, Any]:
         scores = {name: float(row[name]) for name in ("prerank_score", "score") if name in row}

@@ -1,0 +1,125 @@
+"""One row without a table is what a table of that row gives."""
+
+import datetime
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.data.encode_row import encode_row
+from fieldwise.data.encoder import Encoder
+from fieldwise.errors import DataError
+
+SCHEMA = Schema(
+    fields=(
+        Categorical("user"),
+        Sequence("history", max_length=2, shares="item"),
+        Categorical("item"),
+        Categorical("zip", hash_buckets=5),
+        Bag("tags"),
+        Numeric("price"),
+        Numeric("cost", missing="vector", transform="log"),
+        Numeric("hour", encoding="quantile", bins=3),
+    ),
+    label=Label("y"),
+)
+TRAIN = pl.DataFrame(
+    {
+        "user": ["1", "2", "a", "true", ""],
+        "history": ["i1;i2", "", "i1", "i2", None],
+        "item": ["i1", "i2", "i1", "i3", "i1"],
+        "zip": ["1", "2", "3", "4", "5"],
+        "tags": ["t1|t2", "t2", "", "t3", "t1"],
+        "price": [1.0, 2.0, None, 4.0, 5.0],
+        "cost": [1.0, 2.0, None, 4.0, 5.0],
+        "hour": [1, 5, 9, 13, 20],
+    }
+)
+ENCODER = Encoder.fit(TRAIN, SCHEMA)
+SPACES = ["", " ", " i1 ", "\u00a0", "\x1f", "\u2003x"]
+WORDS = st.sampled_from(["1", "2", "a", "i1", "i2", "t1", "t1|t2", "i1;i2", "1.5", "x", *SPACES])
+SCALARS = st.none() | WORDS | st.booleans() | st.integers() | st.floats() | st.sampled_from([1.0, 2.5, 2.0**53, 1e39])
+NUMBERS = st.none() | st.integers() | st.floats() | WORDS | st.booleans()
+LISTS = st.none() | WORDS | st.lists(st.none() | WORDS, max_size=4) | st.lists(st.integers(0, 3), max_size=2)
+ROWS = st.fixed_dictionaries(
+    dict.fromkeys(("user", "item", "zip"), SCALARS)
+    | dict.fromkeys(("history", "tags"), LISTS)
+    | dict.fromkeys(("price", "cost", "hour"), NUMBERS)
+)
+
+
+def by_table(row):
+    return ENCODER.transform_part(pl.DataFrame({name: [value] for name, value in row.items()}), ENCODER.layout)
+
+
+@given(ROWS)
+def test_a_row_is_what_its_table_is(row):
+    found = encode_row(ENCODER, ENCODER.layout, row)
+    if found is None:
+        return
+    expected = by_table(row)
+    for name in ("ids", "values", "bag_ids", "bag_offsets"):
+        ours, theirs = getattr(found, name), getattr(expected, name)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+PLAIN = {
+    "user": "a",
+    "history": ["i1", "i2", "i9"],
+    "item": 3,
+    "zip": "77",
+    "tags": "t1| t2 |",
+    "price": 2,
+    "cost": None,
+    "hour": 7.5,
+}
+
+
+@pytest.mark.parametrize("change", [{}, {"user": None}, {"user": True}, {"user": 2.0}, {"history": []}, {"tags": None}])
+def test_plain_rows_need_no_table(change):
+    row = PLAIN | change
+    found = encode_row(ENCODER, ENCODER.layout, row)
+    assert found is not None
+    np.testing.assert_array_equal(found.bag_ids, by_table(row).bag_ids)
+    np.testing.assert_array_equal(found.ids, by_table(row).ids)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"user": datetime.date(2026, 1, 1)},
+        {"user": 2.5},
+        {"user": math.nan},
+        {"user": 2**70},
+        {"price": "2.5"},
+        {"price": True},
+        {"price": math.inf},
+        {"tags": [1, 2]},
+        {"tags": ["\u00a0t1"]},
+        {"history": ("i1",)},
+    ],
+)
+def test_others_are_left_to_a_table(change):
+    assert encode_row(ENCODER, ENCODER.layout, PLAIN | change) is None
+
+
+def test_some_of_the_fields():
+    from fieldwise.models.candidates import Split
+
+    split = Split.at(ENCODER.layout, [0, 4, 5])
+    row = {name: PLAIN[name] for name in ("user", "tags", "price")}
+    found = encode_row(ENCODER, split.context.layout, row)
+    expected = ENCODER.transform_part(pl.DataFrame({k: [v] for k, v in row.items()}), split.context.layout)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.values, expected.values)
+    np.testing.assert_array_equal(found.bag_ids, expected.bag_ids)
+
+
+def test_an_infinity_is_refused_by_the_table():
+    with pytest.raises(DataError, match="finite"):
+        by_table(PLAIN | {"price": math.inf})
