@@ -92,6 +92,7 @@ OPTIONS = {
         "--json",
         "--threads",
     },
+    ("export",): {"--out", "--to"},
     ("serve",): {
         "--prerank",
         "--index",

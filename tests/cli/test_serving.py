@@ -111,3 +111,11 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
         refused(fieldwise("serve", bundle, "--port", taken.getsockname()[1]), "cannot listen at 127.0.0.1:")
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
     refused(fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"), "belongs to the model")
+
+
+def test_export(fieldwise, bundle):
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
+    code, out, err = fieldwise("export", bundle, "--out", "exported")
+    assert (code, err) == (0, "")
+    assert out.startswith("exported/model.onnx: the same logits of the sample rows to ")
+    refused(fieldwise("export", bundle, "--out", "exported", "--to", "tflite"), "found 'tflite'")

@@ -303,6 +303,18 @@ def serve(
 
 
 @app.command()
+def export(
+    bundle: BundleFolder,
+    out: Annotated[Path, typer.Option(help="Folder for the network, sample rows and an example that runs it.")],
+    to: Annotated[str, typer.Option(help="onnx, or aoti: a library compiled for this kind of processor.")] = "onnx",
+) -> None:
+    """Write a bundle's network for ONNX Runtime or for PyTorch without fieldwise, run it there, and compare."""
+    from fieldwise.cli.bundles import run_export
+
+    run_export(bundle, out, to)
+
+
+@app.command()
 def describe(
     recipe: RecipeName,
     settings: Settings = None,

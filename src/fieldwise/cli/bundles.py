@@ -1,4 +1,4 @@
-"""`fieldwise evaluate` and `fieldwise predict`: what a saved bundle does."""
+"""`fieldwise evaluate`, `fieldwise predict` and `fieldwise export`: what a saved bundle does."""
 
 import json as json_module
 import sys
@@ -19,7 +19,7 @@ from fieldwise.recipe import Recipe
 from fieldwise.score_file import score_file
 from fieldwise.training.objective import Objective
 
-__all__ = ["run_evaluate", "run_predict"]
+__all__ = ["run_evaluate", "run_export", "run_predict"]
 
 
 def run_evaluate(
@@ -74,6 +74,16 @@ def run_predict(
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
         say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
+
+
+def run_export(folder: Path, out: Path, target: str) -> None:
+    """Write a bundle's network for another runtime."""
+    from fieldwise.export import FILES, export_bundle
+
+    difference = export_bundle(Bundle.load(folder), out, target)  # type: ignore[arg-type]
+    print(
+        f"{out / FILES[target]}: the same logits of the sample rows to {difference:.1e}; run {out / 'example.py'} there"
+    )
 
 
 def _test_rows(bundle: Bundle, folder: Path, data_dir: Path | None, cache: bool) -> pl.DataFrame:
