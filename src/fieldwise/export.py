@@ -101,7 +101,7 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
                 f"{difference:.1e}: please report this bundle's settings"
             )
         arrays = {"logit": expected.astype(np.float32), **_arrays(table.batch(slice(None))[0])}
-        np.savez(new / "samples.npz", allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        np.savez(new / "samples.npz", allow_pickle=False, **arrays)
         (new / "schema.toml").write_text(bundle.schema.to_toml(), "utf-8")
         (new / "encoder.json").write_text(bundle.encoder.to_json(), "utf-8")
         (new / "example.py").write_text(EXAMPLE[target], "utf-8")
