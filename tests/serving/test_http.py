@@ -239,7 +239,7 @@ RECOMMEND = {
     "k above the catalogue": ({"context": CONTEXT, "k": 31}, 422, "k"),
     "k above the limit": ({"context": CONTEXT, "k": 5000}, 422, "k"),
     "k of text": ({"context": CONTEXT, "k": "many"}, 422, "k"),
-    "an unknown candidate": ({"context": CONTEXT, "candidates": ["i1", "i99"]}, 422, "items[1]"),
+    "an unknown candidate": ({"context": CONTEXT, "candidates": ["i1", "i99"]}, 422, "candidates[1]"),
     "an unknown column": ({"context": CONTEXT, "where": {"genre": ["g1"]}}, 422, "where.genre"),
     "a filter of text": ({"context": CONTEXT, "where": {"genres": "g1"}}, 422, "where.genres"),
     "a context of text": ({"context": "x"}, 422, "context"),

@@ -121,7 +121,7 @@ class Service:
             context=self._context(user, context),
             k=k,
             prerank=max(k, prerank),
-            candidates=None if candidates is None else self._known(candidates),
+            candidates=None if candidates is None else self._known(candidates, "candidates"),
             exclude=exclude,
             where=where,
         )
@@ -148,7 +148,7 @@ class Service:
         if items:
             whole = {**self._context(user, context, tower=False)}
             index = self._cascade().index
-            places = index.rows_of(self._known(items)).tolist()
+            places = index.rows_of(self._known(items, "items")).tolist()
             rows = [{**whole, **index.items.row(place, named=True)} for place in places]
         frame = frame_of(rows, schema.fields, "items" if items else "rows")
         found = explain(self.bundle, frame)
@@ -182,12 +182,12 @@ class Service:
         stored = self._cascade().index.stored
         return StoredItems.of(torch.nn.functional.normalize(_floats(stored), dim=2), stored.storage)
 
-    def _known(self, ids: Sequence[str]) -> Sequence[str]:
+    def _known(self, ids: Sequence[str], name: str) -> Sequence[str]:
         places = self._cascade().index.places
         for number, one in enumerate(ids):
             if one not in places:
                 raise RequestError(
-                    f"an item must be one of the index's {len(places):,}, found {one[:60]!r}", f"items[{number}]"
+                    f"an item must be one of the index's {len(places):,}, found {one[:60]!r}", f"{name}[{number}]"
                 )
         return ids
 
