@@ -74,6 +74,7 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
     refused(fieldwise(*build, "--id", "sku"), "must have the column 'sku' of ids")
     refused(fieldwise(*build, "--changes"), "found none at ix")
     assert fieldwise(*build)[0] == 0
+    refused(fieldwise(*build, "--id", "tags"), "names its items by 'item', found --id tags")
     pl.DataFrame({"item": ["nobody"]}).write_csv("gone.csv")
     refused(fieldwise(*build, "--remove", "gone.csv"), "found 'nobody'")
     items.drop("price").write_csv("less.csv")

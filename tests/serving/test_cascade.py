@@ -42,9 +42,9 @@ def test_two_stages_are_two_sorts(cascade, tower, ranker, items, k, prerank):
     assert found.rows.tolist() == expected.tolist()
     assert found.items["item"].to_list() == items["item"][expected].to_list()
     rows = whole_rows(items, CONTEXT)[expected]
-    np.testing.assert_allclose(found.items["score"], ranker.predict(rows), rtol=1e-5)
+    np.testing.assert_allclose(found.items["prediction"], ranker.predict(rows), rtol=1e-5)
     np.testing.assert_allclose(found.items["prerank_score"], tower.score(rows), rtol=1e-4, atol=1e-5)
-    assert found.items.columns == [*items.columns, "prerank_score", "score"]
+    assert found.items.columns == [*items.columns, "prerank_score", "prediction"]
     assert found.counts == {
         "candidates": 30,
         "filtered": 30,
@@ -59,7 +59,7 @@ def test_without_a_ranker_the_towers_order_stands(tmp_path, tower, items):
     found = alone.recommend(Query(context=CONTEXT, k=4))
     expected = np.argsort(-tower.score(whole_rows(items, CONTEXT)), kind="stable")[:4]
     assert found.rows.tolist() == expected.tolist()
-    assert "score" not in found.items.columns
+    assert "prediction" not in found.items.columns
     with pytest.raises(ConfigError, match="this cascade has none"):
         alone.rank_all(CONTEXT)
     with pytest.raises(ConfigError, match="give a ranking bundle"):
@@ -104,7 +104,7 @@ def test_nothing_left_is_nothing_found(cascade, query):
     found = cascade.recommend(Query(context=CONTEXT, **query))
     assert found.items.height == 0
     assert found.counts["ranked"] == 0
-    assert found.items.columns[-1] == "score"
+    assert found.items.columns[-1] == "prediction"
 
 
 def test_values_of_filters_are_of_any_type(tmp_path, tower, ranker, items):
@@ -172,8 +172,8 @@ def test_what_is_refused(cascade, ranker, build):
     )
     with pytest.raises(ConfigError, match="without fields of role item: give its fields their roles"):
         Cascade(cascade.prerank, cascade.index, bare)
-    taken = dataclasses.replace(cascade.index, items=cascade.index.items.with_columns(score=pl.lit(1)))
-    with pytest.raises(DataError, match="with a column 'score' of their own"):
+    taken = dataclasses.replace(cascade.index, items=cascade.index.items.with_columns(prediction=pl.lit(1)))
+    with pytest.raises(DataError, match="with a column 'prediction' of their own"):
         Cascade(cascade.prerank, taken, ranker)
     with pytest.raises(BundleError, match="belongs to the model that made it"):
         Cascade(build(seed=9), cascade.index, ranker)

@@ -54,6 +54,8 @@ def run_explain(
     frame = as_table(data, separator=separator, encoding=encoding)
     usual = None if background is None else as_table(background, separator=separator, encoding=encoding)
     if usual is not None:
+        if not usual.height:
+            raise DataError(f"--background {background} has no rows: give some to compare with")
         try:
             bundle.encoder.transform(usual)
         except DataError as e:
@@ -65,11 +67,16 @@ def run_explain(
         bundle.encoder.transform(frame)  # a bad cell is named by its row in the file
         raise
     found = explain_subject(subject, cast(Method, method) if method else subject.usual_method, seed=seed)
+    about = {
+        "bundle": str(folder),
+        "data": str(data),
+        "background": "its sample rows" if usual is None else str(background),
+    }
     if row is not None:
-        plain = {"bundle": str(folder), "data": str(data), "row": row, **found.row(0)}
+        plain = {**about, "row": row, **found.row(0)}
         _show(plain, as_json, lambda: _print_row(plain, found, top))
         return
-    plain = {"bundle": str(folder), "data": str(data), **summary(found, seed=seed)}
+    plain = {**about, **summary(found, seed=seed)}
     planted = _planted(bundle, plain["pairs"])
     if planted is not None:
         plain["planted_pairs"] = {"found": planted[0], "of": planted[1]}

@@ -48,6 +48,10 @@ def run_index(
         raise ConfigError("an index is of items: give --items (it may stay away with --remove alone)")
     old = old_index(out)
     column = id_column or (old.id_column if old else item_column(bundle.schema))
+    if old is not None and column != old.id_column:
+        raise ConfigError(
+            f"the index {out} names its items by {old.id_column!r}, found --id {column}: take another --out"
+        )
     if id_column is None and old is None:
         say(f"items are named by the column {column!r} (--id names another)")
     given = None if items is None else as_table(items, separator=separator, encoding=encoding)
@@ -103,7 +107,7 @@ def _merged(
     ids = as_text(gone.get_column(column))
     unknown = ids.filter(~ids.is_in(as_text(base.get_column(column)).implode()))
     if len(unknown):
-        raise DataError(f"--remove must name items of the index, found {unknown[0]!r} and no such item")
+        raise DataError(f"--remove must name items of the index, found {unknown[0]!r}, which it does not hold")
     return base.filter(~as_text(base.get_column(column)).is_in(ids.implode()))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from polars.exceptions import PolarsError
 from torch import Tensor
 
 from fieldwise.bundle import Bundle
@@ -30,9 +31,9 @@ from fieldwise.schema import Bag, Sequence
 from fieldwise.serving.index import ItemIndex, check_columns_apart
 from fieldwise.serving.rows import text_of
 
-__all__ = ["PRERANK_SCORE", "SCORE", "Cascade", "Found", "Query", "best_rows"]
+__all__ = ["PREDICTION", "PRERANK_SCORE", "Cascade", "Found", "Query", "best_rows"]
 
-SCORE = "score"
+PREDICTION = "prediction"
 PRERANK_SCORE = "prerank_score"
 
 
@@ -87,8 +88,8 @@ class Found:
     """The items found, best first.
 
     Args:
-        items: their rows with all columns, then `prerank_score` (a logit) and, where there is a ranking bundle, `score`
-            (a probability, or a number), which the order goes by; else it goes by the former.
+        items: their rows with all columns, then `prerank_score` (a logit) and, where there is a ranking bundle,
+            `prediction` (a probability, or a number), which the order goes by; else it goes by the former.
         rows: where they stand in the index.
         counts: items left after each stage: `candidates`, `filtered`, `preranked`, `ranked`.
         seconds: what each stage took: `encode`, `filter`, `prerank`, `rank`.
@@ -133,7 +134,7 @@ class Cascade:
 
     def __init__(self, prerank: Bundle, index: ItemIndex, ranker: Bundle | None = None) -> None:
         index.check_model(prerank)
-        taken = [name for name in (PRERANK_SCORE, SCORE) if name in index.items.columns]
+        taken = [name for name in (PRERANK_SCORE, PREDICTION) if name in index.items.columns]
         if taken:
             raise DataError(
                 f"found items come with a column {taken[0]!r} of their own: rename that of the index's items"
@@ -170,7 +171,7 @@ class Cascade:
         if self._ranking is not None and other is not None:
             ranked = self._ranking.score(other, places)
             best = np.argsort(-ranked, kind="stable")[: query.k]
-            columns = {PRERANK_SCORE: columns[PRERANK_SCORE][best], SCORE: self._ranking.prediction(ranked[best])}
+            columns = {PRERANK_SCORE: columns[PRERANK_SCORE][best], PREDICTION: self._ranking.prediction(ranked[best])}
             chosen = places.numpy()[best]
         else:
             chosen = places.numpy()[: query.k]
@@ -212,7 +213,7 @@ class Cascade:
         return allowed
 
     def _has_value(self, column: str, wanted: tuple[str, ...]) -> np.ndarray:
-        texts = self._texts(column)
+        texts = self.texts(column)
         if texts.dtype == pl.List(pl.String):
             passes = texts.list.set_intersection(wanted).list.len() > 0
         else:
@@ -220,8 +221,12 @@ class Cascade:
         found: np.ndarray = passes.fill_null(False).to_numpy()
         return found
 
-    def _texts(self, column: str) -> pl.Series:
-        """An item column as texts, or lists of texts: made when it is first asked for."""
+    def texts(self, column: str) -> pl.Series:
+        """An item column as texts, or lists of texts, as filters compare them: made when it is first asked for.
+
+        Errors:
+            DataError: no such column, or one of a type that has no texts.
+        """
         if column not in self._columns:
             if column not in self.index.items.columns:
                 raise DataError(
@@ -232,7 +237,13 @@ class Cascade:
             bags = [f for f in self.prerank.schema.fields if isinstance(f, (Bag, Sequence)) and f.column == column]
             separator = bags[0].separator if bags else None
             lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
-            self._columns[column] = as_list(cells, separator or "|") if lists else as_text(cells)
+            try:
+                self._columns[column] = as_list(cells, separator or "|") if lists else as_text(cells)
+            except (DataError, PolarsError):
+                raise DataError(
+                    f"items are filtered by texts, numbers, times or lists of these, found column {column!r} of type "
+                    f"{cells.dtype}: filter by another"
+                ) from None
         return self._columns[column]
 
     @cached_property

@@ -7,7 +7,7 @@ request is meant. Answers and errors alike are in the published OpenAPI document
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fieldwise
 from fieldwise.errors import FieldwiseError
-from fieldwise.serving.rows import RequestError
+from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.service import Service
 
 __all__ = ["ServerSettings", "create_app"]
@@ -31,6 +31,7 @@ __all__ = ["ServerSettings", "create_app"]
 T = TypeVar("T")
 Scalar = str | int | float | bool | None
 Cell = Scalar | list[Scalar]
+Id = str | int | float | bool  # 3, 3.0 and "3" name the same
 OPEN = ("/healthz", "/readyz")  # without a token
 
 
@@ -74,22 +75,22 @@ class PredictResponse(BaseModel):
 class RecommendRequest(_Body):
     """For a known user, or for raw user and context fields; given fields count before the user's own."""
 
-    user: str | None = None
+    user: Id | None = None
     context: dict[str, Cell] = {}
     k: Annotated[int, Field(ge=1)] = 10
     prerank: Annotated[int, Field(ge=1)] = 200
-    candidates: list[str] | None = None
-    exclude: list[str] = []
-    where: dict[str, list[str]] = {}
+    candidates: list[Id] | None = None
+    exclude: list[Id] = []
+    where: dict[str, list[Id]] = {}
 
 
 class Item(BaseModel):
-    """An item with its columns; `score` is the ranking's probability, `prerank_score` IntTower's logit."""
+    """An item with its columns; `prediction` is the ranking's (a probability), `prerank_score` IntTower's logit."""
 
     id: str
     fields: dict[str, Cell]
     prerank_score: float | None = None
-    score: float | None = None
+    prediction: float | None = None
     similarity: float | None = None
 
 
@@ -105,9 +106,9 @@ class ExplainRequest(_Body):
     """Either raw rows, or items of the index for a user or a context."""
 
     rows: list[dict[str, Cell]] = []
-    user: str | None = None
+    user: Id | None = None
     context: dict[str, Cell] = {}
-    items: list[str] = []
+    items: list[Id] = []
 
 
 class ExplainResponse(BaseModel):
@@ -189,13 +190,13 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
             _at_most(100 * limits.max_rows, ids, name)
         found = await work(
             lambda: service.recommend(
-                user=body.user,
+                user=_name(body.user),
                 context=body.context,
                 k=body.k,
                 prerank=min(body.prerank, 100 * limits.max_k),
-                candidates=body.candidates,
-                exclude=body.exclude,
-                where=body.where,
+                candidates=None if body.candidates is None else _names(body.candidates, "candidates"),
+                exclude=_names(body.exclude, "exclude"),
+                where={column: _names(values, f"where.{column}") for column, values in body.where.items()},
             )
         )
         metrics.stages(found["milliseconds"])
@@ -208,7 +209,9 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
             raise RequestError("an explanation is of rows or of items: give one of the two", "rows")
         _at_most(limits.max_explained, body.rows or body.items, "rows" if body.rows else "items")
         found = await work(
-            lambda: service.explain(rows=body.rows, user=body.user, context=body.context, items=body.items)
+            lambda: service.explain(
+                rows=body.rows, user=_name(body.user), context=body.context, items=_names(body.items, "items")
+            )
         )
         return ExplainResponse(explanations=found)
 
@@ -245,6 +248,8 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, e: RequestValidationError) -> JSONResponse:
         first = e.errors()[0]
+        if first["type"] == "json_invalid":
+            return _error(422, f"a body must be JSON, found other text at character {first['loc'][-1]}", None)
         parts = [part for part in first["loc"] if part not in ("body", "query", "path")]
         cell = (len(parts) > 3 and parts[0] == "rows") or (len(parts) > 2 and parts[0] == "context")
         kept = parts[:3] if parts[:1] == ["rows"] else parts[:2]  # behind a cell stand the types that it is not
@@ -266,6 +271,18 @@ def _error(status: int, message: str, field: str | None, headers: dict[str, str]
     field = None if field is None else field.encode(errors="replace").decode()
     body = ErrorResponse(error=ErrorBody(message=message, field=field))
     return JSONResponse(body.model_dump(), status_code=status, headers=headers)
+
+
+def _name(value: Id | None) -> str | None:
+    return None if value is None else _names([value], "user")[0]
+
+
+def _names(values: Sequence[Id], where: str) -> list[str]:
+    """Ids and values as texts."""
+    try:
+        return [text_of(value) for value in values]
+    except ValueError as e:
+        raise RequestError(f"{where} must be {e}", where) from None
 
 
 def _at_most(most: int, values: list[Any], name: str) -> None:

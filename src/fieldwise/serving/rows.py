@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from fieldwise.data.columns import FLOAT32_MAX
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
@@ -114,8 +115,8 @@ def _number(value: Any) -> float:
         number = float(value)
     except (ValueError, OverflowError):
         raise ValueError("a number or null") from None
-    if not math.isfinite(number):
-        raise ValueError("a finite number or null")
+    if not abs(number) <= FLOAT32_MAX:
+        raise ValueError("a finite number (of 32 bits) or null")
     return number
 
 

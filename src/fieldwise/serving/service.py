@@ -39,8 +39,14 @@ class UserTable:
     def __post_init__(self) -> None:
         if self.column not in self.rows.columns:
             raise DataError(f"the users must have the column {self.column!r}, found {', '.join(self.rows.columns)}")
-        if len(self.places) != self.rows.height:
-            raise DataError(f"a user has one row, but some stand twice or have no name in column {self.column!r}")
+        texts = as_text(self.rows.get_column(self.column))
+        wrong = texts.is_duplicated() | texts.is_null()
+        if wrong.any():
+            row = int(wrong.arg_max() or 0)
+            raise DataError(
+                f"a user has one row, but {texts[row]!r} in column {self.column!r} stands twice or is no name (row "
+                f"{row}, counting from 0): give a table of users, not a log"
+            )
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -59,6 +65,9 @@ class UserTable:
                 f"a user must be known to the server, found {user[:60]!r}: give its fields as context", "user", 404
             )
         return self.rows.row(self.places[user], named=True)
+
+
+SCORES = ("prerank_score", "prediction")
 
 
 class Service:
@@ -129,9 +138,13 @@ class Service:
             if column not in cascade.index.items.columns:
                 known = ", ".join(cascade.index.items.columns)
                 raise RequestError(f"items are filtered by {known}, found {column[:60]!r}", f"where.{column}")
+            try:
+                cascade.texts(column)
+            except DataError as e:
+                raise RequestError(str(e), f"where.{column}") from None
         found = cascade.recommend(query)
         return {
-            "items": [self._item(row) for row in found.items.iter_rows(named=True)],
+            "items": self._items(found.rows, found.items.select(*(c for c in SCORES if c in found.items.columns))),
             "counts": dict(found.counts),
             "milliseconds": {stage: 1000 * seconds for stage, seconds in found.seconds.items()},
         }
@@ -144,13 +157,15 @@ class Service:
         Errors:
             RequestError: as in `predict` and `recommend`.
         """
-        schema = self.bundle.schema
+        fields = self.bundle.schema.fields
+        frame = frame_of(rows, fields)
         if items:
-            whole = {**self._context(user, context, tower=False)}
             index = self._cascade().index
-            places = index.rows_of(self._known(items, "items")).tolist()
-            rows = [{**whole, **index.items.row(place, named=True)} for place in places]
-        frame = frame_of(rows, schema.fields, "items" if items else "rows")
+            places = index.rows_of(self._known(items, "items"))
+            whole = self._context(user, context, tower=False)
+            others = frame_of([whole], [f for f in fields if f.role != "item"], "context")
+            own = index.items[places.numpy()].select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
+            frame = own.join(others, how="cross")
         found = explain(self.bundle, frame)
         return [found.row(number) for number in range(frame.height)]
 
@@ -168,8 +183,7 @@ class Service:
         scores = self._directions.scores(heads).numpy() / len(heads)
         scores[own] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(k, len(index) - 1)]
-        rows = index.items[best].iter_rows(named=True)
-        return [{**self._item(row), "similarity": float(scores[b])} for row, b in zip(rows, best, strict=True)]
+        return self._items(best, pl.DataFrame({"similarity": scores[best].astype(np.float64)}))
 
     def _cascade(self) -> Cascade:
         if self.cascade is None:
@@ -203,14 +217,21 @@ class Service:
             needed |= {f.column: f for f in bundle.schema.fields if f.role != "item"}
         return values_of(whole, needed.values(), "context")
 
-    def _item(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        scores = {name: float(row[name]) for name in ("prerank_score", "score") if name in row}
-        columns = self._cascade().index.items.columns
-        return {
-            "id": str(row[self._cascade().index.id_column]),
-            **scores,
-            "fields": {c: _plain(row[c]) for c in columns},
-        }
+    def _items(self, places: np.ndarray, scores: pl.DataFrame) -> list[dict[str, Any]]:
+        """Items with their columns as JSON has them, and some scores."""
+        ids = self._cascade().index.ids
+        rows = zip(
+            places.tolist(), self._shown[places].iter_rows(named=True), scores.iter_rows(named=True), strict=True
+        )
+        return [{"id": ids[place], **own, "fields": {c: _plain(v) for c, v in row.items()}} for place, row, own in rows]
+
+    @cached_property
+    def _shown(self) -> pl.DataFrame:
+        """The catalogue as answers show it: times and decimals as the texts that filters take."""
+        items = self._cascade().index.items
+        kinds = items.schema.items()
+        other = [name for name, kind in kinds if kind != pl.Duration and (kind.is_temporal() or kind.is_decimal())]
+        return items.with_columns(self._cascade().texts(name) for name in other)
 
 
 def _floats(stored: StoredItems) -> torch.Tensor:
