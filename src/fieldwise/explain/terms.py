@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.data.encoded import EncodedTable
-from fieldwise.layers import FirstOrder, InteractingLayer
+from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch
 from fieldwise.models.afm import AFMNetwork
 from fieldwise.models.autoint import AutoIntNetwork
@@ -110,12 +110,7 @@ def _afm(network: AFMNetwork, batch: Batch) -> _Parts:
 
 def _autoint(network: AutoIntNetwork, batch: Batch) -> _Parts:
     x_NFD = network.embedding(batch)
-    y_NFA = x_NFD if network.field_vectors is None else x_NFD + network.field_vectors
-    attention = []
-    for layer in network.layers:
-        assert isinstance(layer, InteractingLayer)
-        y_NFA, weights_NHFF = layer.attend(y_NFA)
-        attention.append(weights_NHFF)
+    y_NFA, attention = network.attend(x_NFD)
     weight_FA = network.head.weight.view(y_NFA.shape[1:])
     added = {"bias": network.head.bias.expand(batch.size), "attended": (y_NFA * weight_FA).sum(2)}
     added |= _first_order(network.first_order, batch)

@@ -285,14 +285,17 @@ class AutoIntNetwork(nn.Module):
 
     def attention_weights(self, batch: Batch) -> list[Tensor]:
         """Every layer's weights [B, H, F, F]: how much each field (third axis) takes from each other (last axis)."""
-        x_BFD = self._embed(batch)
+        return self.attend(self._embed(batch))[1]
+
+    def attend(self, x_BFD: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """What the layers make of the fields' vectors [B, F, A], and every layer's weights [B, H, F, F]."""
         y_BFA = x_BFD if self.field_vectors is None else x_BFD + self.field_vectors
         found = []
         for layer in self.layers:
             assert isinstance(layer, InteractingLayer)
             y_BFA, weights_BHFF = layer.attend(y_BFA)
             found.append(weights_BHFF)
-        return found
+        return y_BFA, found
 
     def _embed(self, batch: Batch) -> Tensor:
         return F.dropout(self.embedding(batch), self.embedding_dropout, self.training)
