@@ -15,8 +15,9 @@ from serving.conftest import SCHEMA, catalogue, log
 
 from fieldwise import DSSM, Bundle, Label, Numeric
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.serving import build_index, open_index
+from fieldwise.serving import build_index, index_files, open_index
 from fieldwise.serving import index as module
+from fieldwise.serving.index_files import manifest_digest
 
 
 def joint(bundle, items, context):
@@ -155,7 +156,7 @@ def test_folders_of_others_are_left_alone(tmp_path, tower, items):
 
 def rewrite(folder, **changes):
     manifest = json.loads((folder / "index.json").read_text()) | changes
-    manifest["sha256"] = module._digest(manifest)
+    manifest["sha256"] = manifest_digest(manifest)
     (folder / "index.json").write_text(json.dumps(manifest))
 
 
@@ -260,7 +261,7 @@ def test_a_full_disk_leaves_the_old_index(tmp_path, tower, items, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr(index_files.os, "fsync", full)
     with pytest.raises(DataError, match="No space left on device"):
         build_index(tower, items.head(20), folder)
     monkeypatch.undo()

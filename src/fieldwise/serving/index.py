@@ -10,13 +10,8 @@ names: an update writes new ones beside the old, renames the manifest, and only 
 crash, or a kill, at any moment leaves the old index or the new one.
 """
 
-import contextlib
-import hashlib
 import io
 import json
-import os
-import re
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,21 +31,27 @@ from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.files import sync_folder, write_atomically
+from fieldwise.files import write_atomically
 from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.models.scoring import SCORING_BATCH
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema import Categorical, Schema
+from fieldwise.serving.index_files import (
+    FORMAT,
+    MANIFEST,
+    NewerError,
+    Writer,
+    arrow_bytes,
+    check_folder,
+    checked_file,
+    manifest_digest,
+    read_manifest,
+    remove_strangers,
+    writing,
+)
 
 __all__ = ["Changes", "ItemIndex", "build_index", "check_columns_apart", "item_column", "old_index", "open_index"]
-
-FORMAT = 1
-MANIFEST = "index.json"
-LOCK = ".lock"
-PARTS = ("heads", "scale", "items")
-PART_NAME = re.compile(rf"({'|'.join(PARTS)})\.[0-9a-f]{{12}}\.(npy|arrow)")
-CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,14 +167,14 @@ def build_index(
     column = item_column(bundle.schema, id_column)
     texts = _checked_ids(items, column)
     table = _encoded(bundle, items)
-    _check_folder(folder)
-    with _writing(folder) as writer:
+    check_folder(folder)
+    with writing(folder) as writer:
         changes = _write(writer, bundle, network, items, column, texts, table, storage, note)
     return open_index(folder, verify=False), changes
 
 
 def _write(
-    writer: "_Writer",
+    writer: Writer,
     bundle: Bundle,
     network: IntTowerNetwork,
     items: pl.DataFrame,
@@ -198,7 +199,7 @@ def _write(
         kept = int(same.sum())
         changes = Changes(new=len(texts) - known, changed=known - kept, removed=len(old) - known, kept=kept)
     writer.heads(_blocks(network, table, storage, old, source, texts), len(texts))
-    writer.add("items", ".arrow", _arrow(items))
+    writer.add("items", ".arrow", arrow_bytes(items))
     manifest = {
         "format": FORMAT,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -209,9 +210,9 @@ def _write(
         "items": len(texts),
         "files": writer.files,
     }
-    manifest["sha256"] = _digest(manifest)
+    manifest["sha256"] = manifest_digest(manifest)
     write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-    _remove_strangers(folder, {str(f["name"]) for f in writer.files.values()})
+    remove_strangers(folder, {str(f["name"]) for f in writer.files.values()})
     return changes
 
 
@@ -221,15 +222,11 @@ def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> Ite
         return None
     try:
         return open_index(folder)
-    except _NewerError:
+    except NewerError:
         raise
     except BundleError as e:
         note(f"{e}: nothing of it is used")
         return None
-
-
-class _NewerError(BundleError):
-    """An index of a newer version, which must not be written over."""
 
 
 def open_index(folder: Path, *, verify: bool = True) -> ItemIndex:
@@ -243,17 +240,17 @@ def open_index(folder: Path, *, verify: bool = True) -> ItemIndex:
         BundleError: no index there, a damaged one, or one of a newer version.
     """
     while True:
-        manifest = _read_manifest(folder)
+        manifest = read_manifest(folder)
         try:
             return _opened(folder, manifest, verify)
         except (LookupError, TypeError, ValueError, OSError, ConfigError, DataError, PolarsError) as e:
-            if _read_manifest(folder)["sha256"] != manifest["sha256"]:
+            if read_manifest(folder)["sha256"] != manifest["sha256"]:
                 continue  # an update took its place meanwhile, and removed its files
             raise BundleError(f"the index {folder} is damaged: {str(e).splitlines()[0]}; build it again") from None
 
 
 def _opened(folder: Path, manifest: Mapping[str, Any], verify: bool) -> ItemIndex:
-    paths = {part: _checked(folder, part, entry, verify) for part, entry in manifest["files"].items()}
+    paths = {part: checked_file(folder, part, entry, verify) for part, entry in manifest["files"].items()}
     heads = torch.from_numpy(np.load(paths["heads"], mmap_mode="c", allow_pickle=False))
     if manifest["storage"] == "bfloat16":
         heads = heads.view(torch.bfloat16)
@@ -382,144 +379,3 @@ def _blocks(
                 if made is not None:
                     tensors[name][fresh] = made.tensors()[name]
             yield StoredItems.from_tensors(tensors)
-
-
-class _Writer:
-    """Files under temporary names, until `files` names them all."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.files: dict[str, dict[str, Any]] = {}
-        self.partial: list[Path] = []
-
-    def add(self, part: str, suffix: str, content: bytes) -> None:
-        digest = hashlib.sha256(content).hexdigest()
-        self.files[part] = {"name": f"{part}.{digest[:12]}{suffix}", "bytes": len(content), "sha256": digest}
-        write_atomically(self.folder / str(self.files[part]["name"]), content)
-
-    def heads(self, blocks: Iterator[StoredItems], rows: int) -> None:
-        """Write blocks of heads as they come: memory holds one."""
-        files: dict[str, Any] = {}
-        with contextlib.ExitStack() as stack:
-            for block in blocks:
-                for name, tensor in block.tensors().items():
-                    array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-                    if name not in files:
-                        path = self.folder / f".{secrets.token_hex(6)}.part"
-                        self.partial.append(path)
-                        files[name] = stack.enter_context(open(path, "xb"))
-                        shape = (rows, *array.shape[1:])
-                        header = {
-                            "descr": np.lib.format.dtype_to_descr(array.dtype),
-                            "fortran_order": False,
-                            "shape": shape,
-                        }
-                        np.lib.format.write_array_header_1_0(files[name], header)
-                    files[name].write(np.ascontiguousarray(array).tobytes())
-            for file in files.values():
-                file.flush()
-                os.fsync(file.fileno())
-        for name, path in zip(files, self.partial, strict=True):
-            digest = _file_digest(path)
-            self.files[name] = {"name": f"{name}.{digest[:12]}.npy", "bytes": path.stat().st_size, "sha256": digest}
-            os.replace(path, self.folder / str(self.files[name]["name"]))
-        sync_folder(self.folder)
-
-
-@contextlib.contextmanager
-def _writing(folder: Path) -> Iterator[_Writer]:
-    writer = _Writer(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            yield writer
-    except OSError as e:
-        raise DataError(
-            f"cannot write the index {folder}: {e.strerror or e}; free space or choose another folder"
-        ) from e
-    finally:
-        for path in writer.partial:
-            path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One writer at a time; the lock ends with its process."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        yield
-        return
-    with open(folder / LOCK, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _check_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise BundleError(f"an index is a folder, but {folder} is a file; choose another name")
-    if not folder.exists() or (folder / MANIFEST).exists():
-        return
-    strangers = sorted(
-        p.name for p in folder.iterdir() if not p.name.startswith(".") and not PART_NAME.fullmatch(p.name)
-    )
-    if strangers:
-        raise BundleError(f"an index needs a folder of its own: {folder} holds other files, such as {strangers[0]!r}")
-
-
-def _remove_strangers(folder: Path, named: Collection[str]) -> None:
-    """Parts of former indexes, also of updates that were killed."""
-    for path in folder.iterdir():
-        old = PART_NAME.fullmatch(path.name) and path.name not in named
-        if old or (path.name.startswith(".") and path.name.endswith(".part")):
-            path.unlink(missing_ok=True)
-
-
-def _arrow(items: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    items.write_ipc(buffer)
-    return buffer.getvalue()
-
-
-def _digest(manifest: Mapping[str, Any]) -> str:
-    rest = {key: value for key, value in manifest.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    hasher = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            hasher.update(chunk)
-    return hasher.hexdigest()
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise BundleError(f"{folder} is no index: it has no {MANIFEST}; give the folder of `fieldwise index`") from None
-    except (OSError, ValueError) as e:
-        raise BundleError(f"the index {folder} is damaged: {MANIFEST} cannot be read ({e}); build it again") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise BundleError(f"the index {folder} is damaged: {MANIFEST} has no format number; build it again")
-    if manifest["format"] > FORMAT:
-        raise _NewerError(
-            f"the index {folder} has format {manifest['format']}, but this fieldwise {fieldwise.__version__} reads up "
-            f"to format {FORMAT}: install a newer fieldwise"
-        )
-    if manifest.get("sha256") != _digest(manifest):
-        raise BundleError(f"the index {folder} is damaged: {MANIFEST} has not its checksum; build it again")
-    return manifest
-
-
-def _checked(folder: Path, part: str, entry: Mapping[str, Any], verify: bool) -> Path:
-    name = str(entry["name"])
-    if part not in PARTS or not PART_NAME.fullmatch(name):
-        raise ValueError(f"{MANIFEST} names {name!r}, which is no file of an index")
-    path = folder / name
-    if not path.is_file():
-        raise ValueError(f"{name} is missing")
-    if path.stat().st_size != entry["bytes"] or (verify and _file_digest(path) != entry["sha256"]):
-        raise ValueError(f"{name} has not its checksum")
-    return path
