@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fieldwise.bundle import Bundle
 from fieldwise.cli.options import set_threads
-from fieldwise.cli.show import console, say
+from fieldwise.cli.show import console, drawn_rows
 from fieldwise.config import to_plain
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError, DataError
@@ -94,10 +94,7 @@ def _chosen(frame: pl.DataFrame, data: Path, row: int | None, rows: int, seed: i
         return frame[row : row + 1]
     if not frame.height:
         raise DataError(f"an explanation needs rows, but {data} has none")
-    if frame.height <= rows:
-        return frame
-    say(f"{rows:,} of {frame.height:,} rows drawn, seed {seed} (--rows takes more)")
-    return frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
+    return drawn_rows(frame, rows, seed, "rows drawn")
 
 
 def _planted(bundle: Bundle, pairs: Sequence[dict[str, Any]]) -> tuple[int, int] | None:

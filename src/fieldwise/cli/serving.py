@@ -6,14 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast, get_args
 
-import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 from rich.table import Table
 
 from fieldwise.bundle import Bundle
 from fieldwise.cli.options import set_threads
-from fieldwise.cli.show import console, say
+from fieldwise.cli.show import console, drawn_rows, say
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.tables import as_table
@@ -146,10 +145,8 @@ def run_evaluate_cascade(
     set_threads(threads)
     cascade = Cascade(Bundle.load(prerank), open_index(index), Bundle.load(ranker))
     frame = as_table(data, separator=separator, encoding=encoding)
-    if frame.height > rows:
-        say(f"{rows:,} of {frame.height:,} rows drawn as contexts, seed {seed} (--rows takes more)")
-        frame = frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
-    report = evaluate_cascade(cascade, frame, k=k, prerank=size)
+    contexts = drawn_rows(frame, rows, seed, "rows drawn as contexts")
+    report = evaluate_cascade(cascade, contexts, k=k, prerank=size)
     if as_json:
         json_module.dump(asdict(report), sys.stdout, indent=1)
         print()

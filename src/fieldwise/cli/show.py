@@ -2,11 +2,15 @@
 
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["console", "format_metric", "metrics_table", "row_counts", "say"]
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["console", "drawn_rows", "format_metric", "metrics_table", "row_counts", "say"]
 
 COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
@@ -14,6 +18,16 @@ COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 def console() -> Console:
     """Standard output for tables. Text is shown as it is: brackets in a column's name or a title are no markup."""
     return Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False, soft_wrap=True)
+
+
+def drawn_rows(frame: "pl.DataFrame", rows: int, seed: int, what: str) -> "pl.DataFrame":
+    """At most `rows` of a table, drawn and in their order; the person at the terminal hears where some are left out."""
+    import numpy as np
+
+    if frame.height <= rows:
+        return frame
+    say(f"{rows:,} of {frame.height:,} {what}, seed {seed} (--rows takes more)")
+    return frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
 
 
 def say(sentence: str) -> None:
