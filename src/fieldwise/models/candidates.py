@@ -3,7 +3,7 @@
 Letters: N candidates, F fields, C of them the context's, I the candidates', D embedding size, G bags, M values of bags.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -28,7 +28,9 @@ __all__ = [
     "joined",
     "mlp_candidates",
     "score_candidates",
+    "score_rows",
     "shares_context",
+    "stacked",
 ]
 
 
@@ -181,23 +183,91 @@ def shares_context(network: nn.Module, split: Split) -> bool:
     return isinstance(network, SharesContext) or (isinstance(network, TwoTower) and _holds_user(split))
 
 
-def joined(split: Split, context: Batch, candidates: Batch) -> Batch:
-    """The N full rows of a context and its candidates, as a batch of the whole layout."""
+def score_rows(network: nn.Module, split: Split, contexts: Batch, candidates: Batch, owner_N: Tensor) -> Tensor:
+    """The scores of N candidates, each in one of several contexts, by full rows: what several requests ask at once.
+
+    For a few hundred candidates a context this is faster than `score_candidates`, whose sharing costs more operations.
+    The network is in evaluation mode.
+
+    Args:
+        network: any network of `fieldwise.models`, of one or several labels.
+        split: which fields are whose.
+        contexts: C rows of `split.context.layout`.
+        candidates: N rows of `split.candidates.layout`.
+        owner_N: int64, which context each candidate belongs to.
+
+    Shape:
+        returns [N], or [N, T] of several labels.
+    """
+    bags, found = split.candidates.num_bags, []
+    with torch.no_grad(), flushed_denormals():
+        for start in range(0, max(candidates.size, 1), SCORING_BATCH):
+            end = min(start + SCORING_BATCH, candidates.size)
+            found.append(network(joined(split, contexts, _rows(candidates, bags, start, end), owner_N[start:end])))
+    return torch.cat(found)
+
+
+def stacked(batches: Sequence[Batch], bags: int) -> Batch:
+    """The rows of several batches of one layout, one batch after the other.
+
+    Args:
+        batches: at least one.
+        bags: G of their layout.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    first, segments = 0, []
+    for batch in batches:
+        segments.append(batch.bag_segments + first * bags)
+        first += batch.size
+    ids, values, bag_ids, _, weights = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    return Batch(ids, values, bag_ids, torch.cat(segments), weights)
+
+
+def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | None = None) -> Batch:
+    """The N full rows of a context and its candidates, as a batch of the whole layout.
+
+    Args:
+        split: which fields are whose.
+        context: one row, or C of them where `owner_N` (int64) says which one each candidate belongs to.
+        candidates: N rows.
+        owner_N: as above.
+    """
     rows, sides = candidates.size, (split.context, split.candidates)
-    own = context.ids.expand(rows, -1), context.values.expand(rows, -1)
+    if owner_N is None:
+        own = context.ids.expand(rows, -1), context.values.expand(rows, -1)
+    else:
+        own = context.ids.index_select(0, owner_N), context.values.index_select(0, owner_N)
     ids = _merged(split, ("id", "value"), own[0], candidates.ids)
     values = _merged(split, ("value",), own[1], candidates.values)
     bags = split.layout.positions(kind="bag")
+    if not bags:
+        return Batch(ids, values, candidates.bag_ids, candidates.bag_segments, candidates.bag_weights)
     places = [[bags.index(i) for i in side.positions if i in bags] for side in sides]
     context_place, place = (torch.tensor(p, dtype=torch.int64, device=ids.device) for p in places)
-    row_N1 = torch.arange(rows, device=ids.device).unsqueeze(1) * len(bags)
-    repeated = (row_N1 + context_place[context.bag_segments]).flatten()
+    if owner_N is None:
+        row_N1 = torch.arange(rows, device=ids.device).unsqueeze(1) * len(bags)
+        repeated = (row_N1 + context_place[context.bag_segments]).flatten()
+        own_ids, own_weights = context.bag_ids.repeat(rows), context.bag_weights.repeat(rows)
+    else:
+        chosen, row = _bags_of(context, max(split.context.num_bags, 1), owner_N)
+        repeated = row * len(bags) + context_place[context.bag_segments[chosen] % max(split.context.num_bags, 1)]
+        own_ids, own_weights = context.bag_ids[chosen], context.bag_weights[chosen]
     count = max(split.candidates.num_bags, 1)
     segments = candidates.bag_segments // count * len(bags) + place[candidates.bag_segments % count]
     segments, order = torch.sort(torch.cat([repeated, segments]), stable=True)
-    bag_ids = torch.cat([context.bag_ids.repeat(rows), candidates.bag_ids])[order]
-    weights = torch.cat([context.bag_weights.repeat(rows), candidates.bag_weights])[order]
+    bag_ids = torch.cat([own_ids, candidates.bag_ids])[order]
+    weights = torch.cat([own_weights, candidates.bag_weights])[order]
     return Batch(ids, values, bag_ids, segments, weights)
+
+
+def _bags_of(context: Batch, bags: int, owner_N: Tensor) -> tuple[Tensor, Tensor]:
+    """For N rows the bag values of each one's context [M], row by row, and which of the N rows each stands in [M]."""
+    lengths_C = torch.bincount(context.bag_segments // bags, minlength=context.size)
+    lengths_N, start_N = lengths_C[owner_N], (lengths_C.cumsum(0) - lengths_C)[owner_N]
+    row_M = torch.repeat_interleave(lengths_N)
+    before_N = lengths_N.cumsum(0) - lengths_N
+    return torch.arange(len(row_M), device=row_M.device) + (start_N - before_N)[row_M], row_M
 
 
 def first_order_candidates(first_order: FirstOrder, context: Part, candidates: Part) -> Tensor:

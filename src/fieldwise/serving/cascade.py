@@ -2,11 +2,12 @@
 
     candidates (all items, or a list) -> filters -> IntTower by stored heads -> best k' -> ranking bundle -> best k
 
-Letters: N items, R of them candidates.
+Letters: N items, R of them candidates; U users, L levels, H user heads, P size of a head.
 """
 
 import time
 from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,24 +15,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from polars.exceptions import PolarsError
 from torch import Tensor
 
 from fieldwise.bundle import Bundle
-from fieldwise.config import nearest
-from fieldwise.data.columns import as_list, as_text
 from fieldwise.data.encode_row import encode_row
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.models.candidates import Split, joined, score_candidates
+from fieldwise.layout import Batch
+from fieldwise.models.candidates import Split, joined, score_candidates, score_rows, stacked
 from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.request import context_row, split_columns
 from fieldwise.schema import Bag, Sequence
+from fieldwise.serving.filters import ItemFilters
 from fieldwise.serving.index import ItemIndex, check_columns_apart
 from fieldwise.serving.rows import text_of
 
-__all__ = ["PREDICTION", "PRERANK_SCORE", "Cascade", "Found", "Query", "best_rows"]
+__all__ = ["PREDICTION", "PRERANK_SCORE", "Cascade", "Found", "Prepared", "Query", "best_rows"]
 
 PREDICTION = "prediction"
 PRERANK_SCORE = "prerank_score"
@@ -88,16 +88,48 @@ class Found:
     """The items found, best first.
 
     Args:
-        items: their rows with all columns, then `prerank_score` (a logit) and, where there is a ranking bundle,
-            `prediction` (a probability, or a number), which the order goes by; else it goes by the former.
-        rows: where they stand in the index.
+        index: where they stand.
+        rows: their rows in it.
+        scores: `prerank_score` (a logit) and, where there is a ranking bundle, `prediction` (a probability, or a
+            number), which the order goes by; else it goes by the former.
         counts: items left after each stage: `candidates`, `filtered`, `preranked`, `ranked`.
-        seconds: what each stage took: `encode`, `filter`, `prerank`, `rank`.
+        seconds: what each stage took: `encode`, `filter`, `prerank`, `rank`; of queries answered together, the
+            last two are those of all of them.
     """
 
-    items: pl.DataFrame
+    index: ItemIndex
     rows: np.ndarray
+    scores: Mapping[str, np.ndarray]
     counts: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        """The items' rows with all columns, then the scores."""
+        return self.index.items[self.rows].with_columns(pl.Series(name, v) for name, v in self.scores.items())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A query that was checked: its contexts encoded, its candidates found.
+
+    Args:
+        query: as it was asked.
+        tower: the context for IntTower.
+        ranking: the context for the ranking bundle, where there is one.
+        rows: the candidates that pass all filters but `exclude`, rising; None for all items. Queries of equal filters
+            share one array.
+        excluded: places within `rows`, or items where that is None, which must not come.
+        candidates: how many items there were to choose from.
+        seconds: what this took.
+    """
+
+    query: Query
+    tower: Batch
+    ranking: Batch | None
+    rows: np.ndarray | None
+    excluded: np.ndarray
+    candidates: int
     seconds: Mapping[str, float]
 
 
@@ -107,14 +139,17 @@ def best_rows(score_R: Tensor, k: int) -> Tensor:
     >>> best_rows(torch.tensor([1.0, 3.0, 1.0, 3.0, float("nan")]), 3)
     tensor([1, 3, 0])
     """
-    score_R = torch.nan_to_num(score_R, nan=-torch.inf)
-    if k < len(score_R):
-        least = torch.topk(score_R, k, sorted=False).values.min()
-        above, equal = (score_R > least).nonzero().flatten(), (score_R == least).nonzero().flatten()
-        places = torch.cat([above, equal[: k - len(above)]]).sort().values
-    else:
-        places = torch.arange(len(score_R))
-    return places[torch.sort(score_R[places], descending=True, stable=True).indices]
+    k = min(k, len(score_R))
+    if torch.isnan(score_R).any():
+        score_R = torch.nan_to_num(score_R, nan=-torch.inf)
+    best = torch.topk(score_R, k)
+    scores, places = best.values.numpy(), best.indices.numpy()
+    if k and int((score_R >= best.values[-1]).sum()) > k:  # of those equal to the last, the first ones come
+        score = score_R.numpy()
+        above, equal = np.flatnonzero(score > scores[-1]), np.flatnonzero(score == scores[-1])
+        places = np.concatenate([above, equal[: k - len(above)]])
+        scores = score[places]
+    return torch.from_numpy(places[np.lexsort((places, -scores))])
 
 
 class Cascade:
@@ -151,38 +186,116 @@ class Cascade:
             DataError: the context lacks a column or holds what it must not; an unknown candidate; a filter on a column
                 that items do not have.
         """
+        return self.recommend_prepared([self.prepare(query)])[0]
+
+    def prepare(self, query: Query) -> Prepared:
+        """Check a query, encode its context and find its candidates.
+
+        Errors:
+            DataError: as in `recommend`.
+        """
         clock = _Clock()
-        one = self._towers.context(query.context)
-        other = None if self._ranking is None else self._ranking.context(query.context)
+        tower = self._towers.context(query.context)
+        ranking = None if self._ranking is None else self._ranking.context(query.context)
         clock.lap("encode")
-        rows = None if query.candidates is None else self.index.rows_of(list(query.candidates)).sort().values
-        allowed = self._allowed(query)
+        rows = None if query.candidates is None else np.sort(self.index.rows_of(list(query.candidates)).numpy())
         candidates = len(self.index) if rows is None else len(rows)
-        if allowed is not None:
-            rows = torch.from_numpy(np.flatnonzero(allowed)) if rows is None else rows[torch.from_numpy(allowed)[rows]]
-        filtered = len(self.index) if rows is None else len(rows)
+        if query.where:
+            passing = self.filters.rows({column: tuple(values) for column, values in query.where.items()})
+            rows = passing if rows is None else np.intersect1d(rows, passing, assume_unique=True)
+        places = self.index.places
+        unwanted = np.array(sorted({places[one] for one in query.exclude if one in places}), np.int64)
+        if rows is not None and len(unwanted):
+            unwanted = np.flatnonzero(np.isin(rows, unwanted, assume_unique=True))
         clock.lap("filter")
-        with torch.no_grad(), flushed_denormals():
-            score_R = self._prerank(one, rows)
-        kept = best_rows(score_R, query.prerank)
-        places = kept if rows is None else rows[kept]
-        clock.lap("prerank")
-        columns = {PRERANK_SCORE: score_R[kept].double().numpy()}
-        if self._ranking is not None and other is not None:
-            ranked = self._ranking.score(other, places)
-            best = np.argsort(-ranked, kind="stable")[: query.k]
-            columns = {PRERANK_SCORE: columns[PRERANK_SCORE][best], PREDICTION: self._ranking.prediction(ranked[best])}
-            chosen = places.numpy()[best]
-        else:
-            chosen = places.numpy()[: query.k]
-            columns = {PRERANK_SCORE: columns[PRERANK_SCORE][: query.k]}
-        clock.lap("rank")
-        return Found(
-            items=self.index.items[chosen].with_columns(pl.Series(name, values) for name, values in columns.items()),
-            rows=chosen,
-            counts={"candidates": candidates, "filtered": filtered, "preranked": len(places), "ranked": len(chosen)},
+        return Prepared(
+            query=query,
+            tower=tower,
+            ranking=ranking,
+            rows=rows,
+            excluded=unwanted,
+            candidates=candidates,
             seconds=clock.seconds,
         )
+
+    def recommend_prepared(self, asked: SequenceOf[Prepared]) -> list[Found]:
+        """The best items for several queries at once, which costs less than one after the other.
+
+        Queries of equal filters are pre-ranked by one pass over the items' heads, and all queries' candidates are
+        ranked in common batches.
+        """
+        clock = _Clock()
+        with torch.no_grad(), flushed_denormals():
+            kept = self._preranked(asked)
+        clock.lap("prerank")
+        found = self._ranked(asked, kept)
+        clock.lap("rank")
+        return [
+            Found(
+                index=self.index,
+                rows=rows,
+                scores=scores,
+                counts={
+                    "candidates": one.candidates,
+                    "filtered": (len(self.index) if one.rows is None else len(one.rows)) - len(one.excluded),
+                    "preranked": len(places),
+                    "ranked": len(rows),
+                },
+                seconds={**one.seconds, **clock.seconds},
+            )
+            for one, (places, _), (rows, scores) in zip(asked, kept, found, strict=True)
+        ]
+
+    def _preranked(self, asked: SequenceOf[Prepared]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each query the rows of its best k' items, best first, and their logits."""
+        heads = self._user_heads([one.tower for one in asked])
+        groups: dict[int, list[int]] = {}
+        for number, one in enumerate(asked):
+            groups.setdefault(id(one.rows), []).append(number)
+        kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for numbers in groups.values():
+            rows = asked[numbers[0]].rows
+            chosen = None if rows is None else torch.from_numpy(rows)
+            scores = self.network.score_stored(heads[numbers], self.index.stored, chosen)
+            for number, score_R in zip(numbers, scores, strict=True):
+                unwanted, own = asked[number].excluded, rows
+                if len(unwanted):
+                    score_R = torch.from_numpy(np.delete(score_R.numpy(), unwanted))
+                    own = np.delete(np.arange(len(self.index)) if rows is None else rows, unwanted)
+                best = best_rows(score_R, asked[number].query.prerank).numpy()
+                kept[number] = best if own is None else own[best], score_R.numpy()[best].astype(np.float64)
+        return [kept[number] for number in range(len(asked))]
+
+    def _user_heads(self, contexts: SequenceOf[Batch]) -> Tensor:
+        """IntTower's heads of some contexts [U, L, H, P]."""
+        request = self._towers
+        batch = request.stacked(contexts)
+        any_item = torch.zeros(batch.size, dtype=torch.int64)  # its fields are not read
+        return self.network.user(
+            joined(request.split, batch, request.items.batch(any_item)[0], torch.arange(batch.size))
+        )
+
+    def _ranked(
+        self, asked: SequenceOf[Prepared], kept: SequenceOf[tuple[np.ndarray, np.ndarray]]
+    ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """For each query the rows of its best k items, best first, and their scores."""
+        ranking, found = self._ranking, []
+        scores: SequenceOf[np.ndarray] = []
+        if ranking is not None:
+            owner = np.repeat(np.arange(len(asked)), [len(rows) for rows, _ in kept])
+            every = np.concatenate([rows for rows, _ in kept])
+            contexts = ranking.stacked([one.ranking for one in asked if one.ranking is not None])
+            together = ranking.score_rows(contexts, torch.from_numpy(every), torch.from_numpy(owner))
+            scores = np.split(together, np.cumsum([len(rows) for rows, _ in kept])[:-1])
+        for number, (one, (rows, logit)) in enumerate(zip(asked, kept, strict=True)):
+            if ranking is None:
+                best = np.arange(min(one.query.k, len(rows)))
+                found.append((rows[best], {PRERANK_SCORE: logit[best]}))
+            else:
+                best = np.argsort(-scores[number], kind="stable")[: one.query.k]
+                prediction = ranking.prediction(scores[number][best])
+                found.append((rows[best], {PRERANK_SCORE: logit[best], PREDICTION: prediction}))
+        return found
 
     def rank_all(self, context: Mapping[str, Any]) -> np.ndarray:
         """The ranking bundle's scores of every item [N] in one context: what the cascade is measured against."""
@@ -193,62 +306,14 @@ class Cascade:
     def prerank_all(self, context: Mapping[str, Any]) -> np.ndarray:
         """IntTower's logits of every item [N] in one context."""
         with torch.no_grad(), flushed_denormals():
-            return self._prerank(self._towers.context(context), None).double().numpy()
-
-    def _prerank(self, context: EncodedTable, rows: Tensor | None) -> Tensor:
-        request = self._towers
-        batch = joined(request.split, context.batch(slice(0, 1))[0], request.items.batch(slice(0, 1))[0])
-        return self.network.score_stored(self.network.user(batch), self.index.stored, rows).squeeze(0)
-
-    def _allowed(self, query: Query) -> np.ndarray | None:
-        """Which items pass the filters [N], or None where there is none."""
-        allowed: np.ndarray | None = None
-        if query.exclude:
-            allowed = np.ones(len(self.index), bool)
-            places = self.index.places
-            allowed[[places[one] for one in query.exclude if one in places]] = False
-        for column, values in query.where.items():
-            passes = self._has_value(column, tuple(values))
-            allowed = passes if allowed is None else allowed & passes
-        return allowed
-
-    def _has_value(self, column: str, wanted: tuple[str, ...]) -> np.ndarray:
-        texts = self.texts(column)
-        if texts.dtype == pl.List(pl.String):
-            passes = texts.list.set_intersection(wanted).list.len() > 0
-        else:
-            passes = texts.is_in(wanted)
-        found: np.ndarray = passes.fill_null(False).to_numpy()
-        return found
-
-    def texts(self, column: str) -> pl.Series:
-        """An item column as texts, or lists of texts, as filters compare them: made when it is first asked for.
-
-        Errors:
-            DataError: no such column, or one of a type that has no texts.
-        """
-        if column not in self._columns:
-            if column not in self.index.items.columns:
-                raise DataError(
-                    f"items are filtered by a column of theirs, found {column!r}: "
-                    f"{nearest(column, self.index.items.columns)}"
-                )
-            cells = self.index.items.get_column(column)
-            bags = [f for f in self.prerank.schema.fields if isinstance(f, (Bag, Sequence)) and f.column == column]
-            separator = bags[0].separator if bags else None
-            lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
-            try:
-                self._columns[column] = as_list(cells, separator or "|") if lists else as_text(cells)
-            except (DataError, PolarsError):
-                raise DataError(
-                    f"items are filtered by texts, numbers, times or lists of these, found column {column!r} of type "
-                    f"{cells.dtype}: filter by another"
-                ) from None
-        return self._columns[column]
+            heads = self._user_heads([self._towers.context(context)])
+            return self.network.score_stored(heads, self.index.stored).squeeze(0).double().numpy()
 
     @cached_property
-    def _columns(self) -> dict[str, pl.Series]:
-        return {}
+    def filters(self) -> ItemFilters:
+        """Which items have which values."""
+        bags = [f for f in self.prerank.schema.fields if isinstance(f, (Bag, Sequence))]
+        return ItemFilters(self.index.items, {f.column: f.separator for f in bags})
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +346,7 @@ class _Request:
         split = split_columns(bundle.encoder, bundle.encoder.layout, columns, own)
         return cls(bundle, split, bundle.encoder.transform_part(items, split.candidates.layout), columns)
 
-    def context(self, values: Mapping[str, Any]) -> EncodedTable:
+    def context(self, values: Mapping[str, Any]) -> Batch:
         """The context's one row, encoded."""
         missing = [column for column in self.columns if column not in values]
         if missing:
@@ -291,18 +356,29 @@ class _Request:
             )
         encoder, part = self.bundle.encoder, self.split.context.layout
         found = encode_row(encoder, part, values)
-        return encoder.transform_part(context_row(values, self.columns), part) if found is None else found
+        table = encoder.transform_part(context_row(values, self.columns), part) if found is None else found
+        return table.batch(slice(0, 1))[0]
 
-    def score(self, context: EncodedTable, rows: Tensor) -> np.ndarray:
-        """Scores of some items [R] by the main label, float64."""
-        one, many = context.batch(slice(0, 1))[0], self.items.batch(rows)[0]
-        found = score_candidates(self.bundle.network, self.split, one, many).double().numpy()
-        scores: np.ndarray = found if found.ndim == 1 else found[:, 0]
-        return scores
+    def stacked(self, contexts: SequenceOf[Batch]) -> Batch:
+        """Several contexts in one batch."""
+        return stacked(contexts, self.split.context.num_bags)
+
+    def score(self, context: Batch, rows: Tensor) -> np.ndarray:
+        """Scores of some items [R] in one context by the main label, float64."""
+        return _main(score_candidates(self.bundle.network, self.split, context, self.items.batch(rows)[0]))
+
+    def score_rows(self, contexts: Batch, rows: Tensor, owner: Tensor) -> np.ndarray:
+        """Scores of some items [R], each in the context that owns it, by the main label, float64."""
+        return _main(score_rows(self.bundle.network, self.split, contexts, self.items.batch(rows)[0], owner))
 
     def prediction(self, score: np.ndarray) -> np.ndarray:
         """Probabilities, or numbers within the label's range."""
         return self.bundle.main_prediction(score)
+
+
+def _main(score: Tensor) -> np.ndarray:
+    found: np.ndarray = (score if score.dim() == 1 else score[:, 0]).double().numpy()
+    return found
 
 
 class _Clock:

@@ -139,7 +139,7 @@ class Service:
                 known = ", ".join(cascade.index.items.columns)
                 raise RequestError(f"items are filtered by {known}, found {column[:60]!r}", f"where.{column}")
             try:
-                cascade.texts(column)
+                cascade.filters.texts(column)
             except DataError as e:
                 raise RequestError(str(e), f"where.{column}") from None
         found = cascade.recommend(query)
@@ -231,7 +231,7 @@ class Service:
         items = self._cascade().index.items
         kinds = items.schema.items()
         other = [name for name, kind in kinds if kind != pl.Duration and (kind.is_temporal() or kind.is_decimal())]
-        return items.with_columns(self._cascade().texts(name) for name in other)
+        return items.with_columns(self._cascade().filters.texts(name) for name in other)
 
 
 def _floats(stored: StoredItems) -> torch.Tensor:

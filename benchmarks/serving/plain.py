@@ -1,0 +1,102 @@
+"""The cascade as it is written in an afternoon: FastAPI, plain PyTorch, one request after the other.
+
+`python -m benchmarks.serving.plain FOLDER PORT` serves what `benchmarks.serving.prepare` put into FOLDER. Networks, weights and
+encoders are fieldwise's, so that both servers give the same answers; their operations are the plain PyTorch ones, the
+item heads lie in memory, contexts are encoded by fieldwise's quick encoder (generous: a table a request takes 10 ms).
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+import uvicorn
+from fastapi import FastAPI, HTTPException
+from pydantic import BaseModel
+
+from fieldwise import Bundle
+from fieldwise.data.encode_row import encode_row
+from fieldwise.models.candidates import joined
+from fieldwise.ops import use_ops
+from fieldwise.request import split_columns
+from fieldwise.serving.index import open_index
+
+
+class Ask(BaseModel):
+    user: str
+    context: dict[str, Any]
+    k: int = 20
+    prerank: int = 200
+    where: dict[str, list[str]] = {}
+
+
+class Item(BaseModel):
+    id: str
+    fields: dict[str, Any]
+    prerank_score: float
+    prediction: float
+
+
+class Answer(BaseModel):
+    items: list[Item]
+
+
+class Side:
+    """A bundle with its items encoded."""
+
+    def __init__(self, folder: Path, items: pl.DataFrame) -> None:
+        self.bundle = Bundle.load(folder)
+        schema, encoder = self.bundle.schema, self.bundle.encoder
+        own = {f.column for f in schema.with_role("item")}
+        self.split = split_columns(encoder, encoder.layout, [c for c in schema.columns if c not in own], own)
+        self.items = encoder.transform_part(items, self.split.candidates.layout)
+
+    def batch(self, values: dict[str, Any], rows: torch.Tensor) -> Any:
+        encoded = encode_row(self.bundle.encoder, self.split.context.layout, values)
+        assert encoded is not None
+        return joined(self.split, encoded.batch(slice(0, 1))[0], self.items.batch(rows)[0])
+
+
+def application(folder: Path) -> FastAPI:
+    index = open_index(folder / "index")
+    items = index.items
+    heads_NKP = index.stored.heads.clone()
+    tower, ranker = Side(folder / "inttower", items), Side(folder / "autoint", items)
+    users = {row["user_id"]: row for row in pl.read_parquet(folder / "users.parquet").iter_rows(named=True)}
+    ids = items["item_id"].to_list()
+    app = FastAPI()
+
+    @app.post("/v1/recommend")
+    async def recommend(ask: Ask) -> Answer:
+        if ask.user not in users:
+            raise HTTPException(404, "unknown user")
+        values = {**users[ask.user], **ask.context}
+        values["history"] = (values["history"] or "").split("|")
+        with torch.inference_mode(), use_ops("plain"):
+            mask = torch.ones(len(ids), dtype=torch.bool)
+            for column, wanted in ask.where.items():
+                mask &= torch.from_numpy(items[column].is_in(wanted).to_numpy())
+            rows = mask.nonzero().flatten()
+            user_HP = tower.bundle.network.user(tower.batch(values, rows[:1]))[0].flatten(0, 1)
+            chosen = heads_NKP[rows]
+            score = (chosen.flatten(0, 1) @ user_HP.t()).view(*chosen.shape[:2], -1).amax(1).sum(1)
+            prerank_score, best = torch.topk(score, min(ask.prerank, len(rows)))
+            rows = rows[best]
+            logit = ranker.bundle.network(ranker.batch(values, rows))
+            order = torch.argsort(logit, descending=True, stable=True)[: ask.k]
+            found = items[rows[order].numpy()]
+            prediction = torch.sigmoid(logit[order]).tolist()
+            prerank = prerank_score[order].tolist()
+        rows_of = zip(found.iter_rows(named=True), prerank, prediction, strict=True)
+        return Answer(
+            items=[Item(id=row["item_id"], fields=row, prerank_score=s, prediction=p) for row, s, p in rows_of]
+        )
+
+    return app
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(int(os.environ.get("THREADS", torch.get_num_threads())))
+    uvicorn.run(application(Path(sys.argv[1])), port=int(sys.argv[2]), log_level="warning", access_log=False)

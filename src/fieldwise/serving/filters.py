@@ -1,0 +1,127 @@
+"""Which items of a catalogue have given values: for every column its rows by value, made when it is first asked for.
+
+Letters: N items.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from threading import Lock
+
+import numpy as np
+import polars as pl
+from polars.exceptions import PolarsError
+
+from fieldwise.config import nearest
+from fieldwise.data.columns import as_list, as_text
+from fieldwise.errors import DataError
+
+__all__ = ["ItemFilters"]
+
+KEPT = 4  # times N rows of former answers are kept
+KEPT_ANSWERS = 256
+
+
+class ItemFilters:
+    """Rows of items by the values of their columns.
+
+    Args:
+        items: the catalogue.
+        separators: of columns of text that hold several values, by column.
+
+    >>> filters = ItemFilters(pl.DataFrame({"item": ["a", "b", "c"], "genres": ["x|y", "y", None]}), {"genres": "|"})
+    >>> filters.rows({"genres": ("y", "z")})
+    array([0, 1])
+    >>> filters.rows({"genres": ("y",), "item": ("b", "c")})
+    array([1])
+    """
+
+    def __init__(self, items: pl.DataFrame, separators: Mapping[str, str]) -> None:
+        self.items, self.separators = items, separators
+        self._columns: dict[str, _Column] = {}
+        self._texts: dict[str, pl.Series] = {}
+        self._answers: OrderedDict[tuple[tuple[str, tuple[str, ...]], ...], np.ndarray] = OrderedDict()
+        self._lock = Lock()
+
+    def rows(self, where: Mapping[str, Sequence[str]]) -> np.ndarray:
+        """The rows that have one of the values in every column, rising, int64; of lists, any of their values counts.
+
+        The same array comes for the same filter as long as it is kept: nobody may write to it.
+
+        Errors:
+            DataError: as in `texts`.
+        """
+        key = tuple((column, tuple(values)) for column, values in where.items())
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return self._answers[key]
+            found = np.arange(self.items.height)
+            for number, (column, values) in enumerate(where.items()):
+                passing = self._column(column).rows(values)
+                found = np.intersect1d(found, passing, assume_unique=True) if number else passing
+            self._answers[key] = found
+            self._forget()
+            return found
+
+    def texts(self, column: str) -> pl.Series:
+        """A column as texts, or lists of texts, as filters compare them.
+
+        Errors:
+            DataError: no such column, or one of a type that has no texts.
+        """
+        if column not in self._texts:
+            if column not in self.items.columns:
+                raise DataError(
+                    f"items are filtered by a column of theirs, found {column!r}: {nearest(column, self.items.columns)}"
+                )
+            cells = self.items.get_column(column)
+            separator = self.separators.get(column)
+            lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
+            try:
+                self._texts[column] = as_list(cells, separator or "|") if lists else as_text(cells)
+            except (DataError, PolarsError):
+                raise DataError(
+                    f"items are filtered by texts, numbers, times or lists of these, found column {column!r} of type "
+                    f"{cells.dtype}: filter by another"
+                ) from None
+        return self._texts[column]
+
+    def _column(self, column: str) -> "_Column":
+        if column not in self._columns:
+            self._columns[column] = _Column(self.texts(column))
+        return self._columns[column]
+
+    def _forget(self) -> None:
+        """Drop the answers asked for longest ago, so that many filters, or large ones, do not fill the memory."""
+        while len(self._answers) > 1 and (
+            len(self._answers) > KEPT_ANSWERS or sum(map(len, self._answers.values())) > KEPT * self.items.height
+        ):
+            self._answers.popitem(last=False)
+
+
+class _Column:
+    """Rows by value: those of value v are `order[starts[v] : starts[v + 1]]`, rising."""
+
+    def __init__(self, texts: pl.Series) -> None:
+        rows = np.arange(len(texts))
+        self.lists = texts.dtype == pl.List(pl.String)
+        if self.lists:
+            lengths = texts.list.len().fill_null(0).to_numpy()
+            rows, texts = np.repeat(rows, lengths), texts.filter(texts.list.len() > 0).explode()
+        known = texts.is_not_null()
+        rows, texts = rows[known.to_numpy()], texts.filter(known)
+        values = texts.unique(maintain_order=True)
+        self.places = {value: place for place, value in enumerate(values.to_list())}
+        codes = texts.replace_strict(values, np.arange(len(values)), return_dtype=pl.Int64).to_numpy()
+        self.order = rows[np.argsort(codes, kind="stable")]
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(values)))])
+
+    def rows(self, values: Sequence[str]) -> np.ndarray:
+        places = {self.places[value] for value in values if value in self.places}
+        parts: list[np.ndarray] = [self.order[self.starts[place] : self.starts[place + 1]] for place in places]
+        if len(parts) == 1 and not self.lists:
+            return parts[0]
+        found: np.ndarray = np.unique(
+            np.concatenate([*parts, np.empty(0, np.int64)])
+        )  # a list may hold both, or one twice
+        return found
