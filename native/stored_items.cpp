@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr Size ITEMS = 4;  // that all users meet before the next ones are read
+constexpr Size ITEMS = 4;  // that a group of user heads meets before the next ones are read
 constexpr Size SLICES = 128;
 
 // The largest product of N vectors of user heads with any item head so far.
@@ -34,6 +34,8 @@ struct Best {
     FW_MEMBER Vec<T> result(int t) const { return spoilt[t] ? all<T>(T(__builtin_nan(""))) : value[t]; }
 };
 
+// Heads of all users stand one after another in lanes, so that users of few heads fill vectors together. A user's score
+// is the sum of its lanes in one fixed order: it does not depend on who else is asked about.
 struct Stored {
     Size users, heads, items, dim, count;  // U, H, K, P, and how many scores a user wants
     const int64_t* rows;                   // [count] numbers of the items scored; without them, all in their order
@@ -57,29 +59,26 @@ struct FloatUsers {
     typedef float Element;
     const Stored& c;
     Groups<float> groups;
-    Vec<float> *columns, *scales;  // [U][vectors * P]; [U][vectors], int8 only
+    Vec<float> *columns, *scales;  // [vectors * P]; [vectors], int8 only
 
-    explicit FloatUsers(const Stored& c) : c(c), groups(c.heads) {}
-    size_t size() const { return sizeof(Vec<float>) * c.users * groups.vectors * (c.dim + 1); }
+    explicit FloatUsers(const Stored& c) : c(c), groups(c.users * c.heads) {}
+    size_t size() const { return sizeof(Vec<float>) * groups.vectors * (c.dim + 1); }
     Size item_size() const { return c.items * c.dim; }
 
     void fill(void* memory, const float* users) {
         columns = (Vec<float>*)memory, scales = nullptr;
-        for (Size u = 0; u < c.users; ++u)
-            to_columns<float>(columns + u * groups.vectors * c.dim, users + u * c.heads * c.dim, groups, c.dim);
+        to_columns<float>(columns, users, groups, c.dim);
     }
     int fill(void* memory, const int8_t* users, const float* user_scales) {
-        const Size numbers = c.users * c.heads * c.dim;
+        const Size numbers = groups.heads * c.dim;
         Scratch copy(sizeof(float) * numbers);
         if (!copy.memory) return 1;
         float* as_float = (float*)copy.begin();
         for (Size n = 0; n < numbers; ++n) as_float[n] = users[n];
         fill(memory, as_float);
-        scales = columns + c.users * groups.vectors * c.dim;
-        for (Size n = 0; n < c.users * groups.vectors * lanes<float>(); ++n) {
-            const Size width = groups.vectors * lanes<float>(), head = n % width;
-            ((float*)scales)[n] = head < c.heads ? user_scales[n / width * c.heads + head] : 0.0f;
-        }
+        scales = columns + groups.vectors * c.dim;
+        for (Size head = 0; head < groups.vectors * lanes<float>(); ++head)
+            ((float*)scales)[head] = head < groups.heads ? user_scales[head] : 0.0f;
         return 0;
     }
 
@@ -93,26 +92,21 @@ struct FloatUsers {
         return scratch;
     }
 
-    FW_MEMBER float score(const float* item, const float*, Size user) const {
-        Vec<float> total = Vec<float>{};
-        for (Size group = 0; group < groups.count; ++group)
-            with_width(groups.width(group), [&](auto n) {
-                constexpr int N = decltype(n)::value;
-                const Size first = user * groups.vectors + groups.first(group);
-                Best<float, N> best;
-                Size k = 0;
-                for (; k + ROWS <= c.items; k += ROWS)
-                    best.template meet<ROWS>(item + k * c.dim, columns + first * c.dim, c.dim);
-                for (; k < c.items; ++k) best.template meet<1>(item + k * c.dim, columns + first * c.dim, c.dim);
-                for (int t = 0; t < N; ++t) {
-                    if (scales)
-                        total += scales[first + t] * best.result(t);
-                    else
-                        total += groups.real(groups.first(group) + t) ? best.result(t) : Vec<float>{};
-                }
-            });
-        return sum_lanes<float>(total);
+    // The largest product of each user head of a group with an item's heads, times its scale if it has one.
+    FW_MEMBER void meet(Vec<float>* to, const float* item, const float*, Size group) const {
+        with_width(groups.width(group), [&](auto n) {
+            constexpr int N = decltype(n)::value;
+            const Size first = groups.first(group);
+            Best<float, N> best;
+            Size k = 0;
+            for (; k + ROWS <= c.items; k += ROWS)
+                best.template meet<ROWS>(item + k * c.dim, columns + first * c.dim, c.dim);
+            for (; k < c.items; ++k) best.template meet<1>(item + k * c.dim, columns + first * c.dim, c.dim);
+            FW_UNROLL for (int t = 0; t < N; ++t)
+                to[first + t] = scales ? scales[first + t] * best.result(t) : best.result(t);
+        });
     }
+    FW_MEMBER bool is_spoilt(const float*) const { return false; }
 };
 
 #if (defined(__AVX512BW__) && FW_BYTES == 64) || (defined(__AVX2__) && FW_BYTES == 32)
@@ -164,34 +158,31 @@ struct ByteUsers {
     const Stored& c;
     Groups<float> groups;
     Size quads;
-    Ints *columns, *start;  // [U][vectors * quads]; -128 times the sums of the heads [U][vectors]
-    Vec<float>* scales;     // [U][vectors], zeros beyond the last head
+    Ints *columns, *start;  // [vectors * quads]; -128 times the sums of the heads [vectors]
+    Vec<float>* scales;     // [vectors], zeros beyond the last head
 
-    explicit ByteUsers(const Stored& c) : c(c), groups(c.heads), quads((c.dim + 3) / 4) {}
-    size_t size() const { return sizeof(Ints) * c.users * groups.vectors * (quads + 2); }
+    explicit ByteUsers(const Stored& c) : c(c), groups(c.users * c.heads), quads((c.dim + 3) / 4) {}
+    size_t size() const { return sizeof(Ints) * groups.vectors * (quads + 2); }
     Size item_size() const { return c.items * quads * 4; }
 
     int fill(void* memory, const int8_t* users, const float* user_scales) {
         constexpr Size L = lanes<float>();
-        const Size vectors = c.users * groups.vectors;
-        columns = (Ints*)memory, start = columns + vectors * quads, scales = (Vec<float>*)(start + vectors);
-        for (Size u = 0; u < c.users; ++u) {
-            for (Size group = 0; group < groups.count; ++group) {
-                const Size N = groups.width(group), first = groups.first(group);
-                int8_t* out = (int8_t*)(columns + (u * groups.vectors + first) * quads);
-                for (Size t = 0; t < N; ++t) {
-                    for (Size l = 0; l < L; ++l) {
-                        const Size head = (first + t) * L + l, v = u * groups.vectors + first + t;
-                        int32_t sum = 0;
-                        for (Size p = 0; p < quads * 4; ++p) {
-                            const bool real = head < c.heads && p < c.dim;
-                            const int8_t q = real ? users[(u * c.heads + head) * c.dim + p] : int8_t(0);
-                            out[((p / 4 * N + t) * L + l) * 4 + p % 4] = q;
-                            sum += q;
-                        }
-                        start[v][l] = -128 * sum;
-                        scales[v][l] = head < c.heads ? user_scales[u * c.heads + head] : 0.0f;
+        columns = (Ints*)memory, start = columns + groups.vectors * quads, scales = (Vec<float>*)(start + groups.vectors);
+        for (Size group = 0; group < groups.count; ++group) {
+            const Size N = groups.width(group), first = groups.first(group);
+            int8_t* out = (int8_t*)(columns + first * quads);
+            for (Size t = 0; t < N; ++t) {
+                for (Size l = 0; l < L; ++l) {
+                    const Size head = (first + t) * L + l;
+                    int32_t sum = 0;
+                    for (Size p = 0; p < quads * 4; ++p) {
+                        const bool real = head < groups.heads && p < c.dim;
+                        const int8_t q = real ? users[head * c.dim + p] : int8_t(0);
+                        out[((p / 4 * N + t) * L + l) * 4 + p % 4] = q;
+                        sum += q;
                     }
+                    start[first + t][l] = -128 * sum;
+                    scales[first + t][l] = head < groups.heads ? user_scales[head] : 0.0f;
                 }
             }
         }
@@ -209,44 +200,59 @@ struct ByteUsers {
         return scratch;
     }
 
-    FW_MEMBER float score(const uint8_t* item, const float* head_scales, Size user) const {
-        Vec<float> total = Vec<float>{};
-        for (Size group = 0; group < groups.count; ++group)
-            with_width(groups.width(group), [&](auto n) {
-                constexpr int N = decltype(n)::value;
-                const Size first = user * groups.vectors + groups.first(group);
-                Vec<float> best[N];
-                FW_UNROLL for (int t = 0; t < N; ++t) best[t] = all<float>(-__builtin_inff());
-                const Ints* own = columns + first * quads;
-                Size k = 0;
-                for (; k + ROWS <= c.items; k += ROWS)
-                    meet_bytes<ROWS, N>(best, item + k * quads * 4, head_scales + k, own, start + first, quads);
-                for (; k < c.items; ++k)
-                    meet_bytes<1, N>(best, item + k * quads * 4, head_scales + k, own, start + first, quads);
-                FW_UNROLL for (int t = 0; t < N; ++t) total += scales[first + t] * best[t];
-            });
-        // Integers hold no NaN, but a scale may.
-        int spoilt = 0;
-        for (Size k = 0; k < c.items; ++k) spoilt |= head_scales[k] != head_scales[k];
-        return spoilt ? __builtin_nanf("") : sum_lanes<float>(total);
+    FW_MEMBER void meet(Vec<float>* to, const uint8_t* item, const float* head_scales, Size group) const {
+        with_width(groups.width(group), [&](auto n) {
+            constexpr int N = decltype(n)::value;
+            const Size first = groups.first(group);
+            Vec<float> best[N];
+            FW_UNROLL for (int t = 0; t < N; ++t) best[t] = all<float>(-__builtin_inff());
+            const Ints* own = columns + first * quads;
+            Size k = 0;
+            for (; k + ROWS <= c.items; k += ROWS)
+                meet_bytes<ROWS, N>(best, item + k * quads * 4, head_scales + k, own, start + first, quads);
+            for (; k < c.items; ++k)
+                meet_bytes<1, N>(best, item + k * quads * 4, head_scales + k, own, start + first, quads);
+            FW_UNROLL for (int t = 0; t < N; ++t) to[first + t] = scales[first + t] * best[t];
+        });
+    }
+    // Integers hold no NaN, but a scale may.
+    FW_MEMBER bool is_spoilt(const float* head_scales) const {
+        for (Size k = 0; k < c.items; ++k)
+            if (head_scales[k] != head_scales[k]) return true;
+        return false;
     }
 };
 #else
 typedef FloatUsers ByteUsers;
 #endif
 
+typedef float Four __attribute__((vector_size(16)));
+
+FW_INLINE float sum_of(const float* from, Size n) {
+    Vec<float> whole = Vec<float>{};
+    Four four = Four{};
+    float rest = 0;
+    Size i = 0;
+    for (; i + lanes<float>() <= n; i += lanes<float>()) whole += loaded<Vec<float>>(from + i);
+    for (; i + 4 <= n; i += 4) four += loaded<Four>(from + i);
+    for (; i < n; ++i) rest += from[i];
+    return sum_lanes<float>(whole) + ((four[0] + four[1]) + (four[2] + four[3])) + rest;
+}
+
 template <class Users, class Item>
 int score_stored(const Stored& c, int threads, const Users& users, const Item* items) {
     typedef typename Users::Element Element;
-    const Size block = c.users > 1 ? ITEMS : 1, blocks = (c.count + block - 1) / block;
+    const Size vectors = users.groups.vectors, block = users.groups.count > 1 ? ITEMS : 1;
+    const Size blocks = (c.count + block - 1) / block;
     const Size slices = least(blocks, SLICES);
     bool failed = false;
     auto body = [&](int64_t slice) {
-        Scratch memory(sizeof(Element) * users.item_size() * block);
-        if (!memory.memory) {
+        Scratch memory(sizeof(Element) * users.item_size() * block), found(sizeof(Vec<float>) * vectors * block);
+        if (!memory.memory || !found.memory) {
             report(failed);
             return;
         }
+        Vec<float>* best = (Vec<float>*)found.begin();
         const Element* ready[ITEMS];
         const float* scales[ITEMS];
         for (Size n = blocks * slice / slices * block; n < least(c.count, blocks * (slice + 1) / slices * block);
@@ -258,8 +264,15 @@ int score_stored(const Stored& c, int threads, const Users& users, const Item* i
                 ready[i] = users.prepared((Element*)memory.begin() + i * users.item_size(), items + at * c.dim,
                                           scales[i]);
             }
-            for (Size u = 0; u < c.users; ++u)
-                for (Size i = 0; i < here; ++i) c.scores[u * c.count + n + i] = users.score(ready[i], scales[i], u);
+            for (Size group = 0; group < users.groups.count; ++group)
+                for (Size i = 0; i < here; ++i) users.meet(best + i * vectors, ready[i], scales[i], group);
+            for (Size i = 0; i < here; ++i) {
+                const bool spoilt = users.is_spoilt(scales[i]);
+                const float* of_heads = (const float*)(best + i * vectors);
+                for (Size u = 0; u < c.users; ++u)
+                    c.scores[u * c.count + n + i] =
+                        spoilt ? __builtin_nanf("") : sum_of(of_heads + u * c.heads, c.heads);
+            }
         }
     };
     parallel(slices, threads, body);

@@ -214,3 +214,16 @@ def test_the_operator_is_registered_as_pytorch_wants():
     torch.library.opcheck(
         torch.ops.fieldwise.max_sim_stored, (user, torch.ones(2, 5), stored.heads, stored.scale, rows)
     )
+
+
+@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("h", [1, 3, 8, 16, 21])
+def test_a_users_scores_do_not_depend_on_the_others(storage, h):
+    users, stored = heads(11, h, 12), StoredItems.of(heads(9, 5, 12, seed=1), storage)
+    users[4, 0, 3] = float("nan")
+    with use_ops("native"):
+        together = stored.scores(users)
+        for number, user in enumerate(users):
+            assert np.array_equal(together[number], stored.scores(user), equal_nan=True)
+    assert together.isnan().any(1).tolist() == [number == 4 for number in range(11)]

@@ -110,11 +110,10 @@ class _Column:
             rows, texts = np.repeat(rows, lengths), texts.filter(texts.list.len() > 0).explode()
         known = texts.is_not_null()
         rows, texts = rows[known.to_numpy()], texts.filter(known)
-        values = texts.unique(maintain_order=True)
-        self.places = {value: place for place, value in enumerate(values.to_list())}
-        codes = texts.replace_strict(values, np.arange(len(values)), return_dtype=pl.Int64).to_numpy()
+        self.places: dict[str, int] = {}
+        codes = np.array([self.places.setdefault(text, len(self.places)) for text in texts.to_list()], np.int64)
         self.order = rows[np.argsort(codes, kind="stable")]
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(values)))])
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(self.places)))])
 
     def rows(self, values: Sequence[str]) -> np.ndarray:
         places = {self.places[value] for value in values if value in self.places}
