@@ -7,7 +7,7 @@ request is meant. Answers and errors alike are in the published OpenAPI document
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,16 +18,19 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fieldwise
 from fieldwise.errors import FieldwiseError
+from fieldwise.serving.batching import Batcher, BusyError
 from fieldwise.serving.rows import RequestError, text_of
-from fieldwise.serving.service import Service
+from fieldwise.serving.service import Asked, Service
 
 __all__ = ["ServerSettings", "create_app"]
 
+A = TypeVar("A")
 T = TypeVar("T")
 Scalar = str | int | float | bool | None
 Cell = Scalar | list[Scalar]
@@ -46,6 +49,9 @@ class ServerSettings:
         max_explained: rows of an explanation.
         max_k: items of an answer.
         timeout: seconds that an answer may take.
+        max_batch: requests that are answered at once.
+        batch_window: seconds that a request which finds no other at work waits for more to come.
+        max_waiting: requests that may wait for an answer; further ones get 503 at once.
     """
 
     token: str | None = None
@@ -54,6 +60,9 @@ class ServerSettings:
     max_explained: int = 50
     max_k: int = 1000
     timeout: float = 10.0
+    max_batch: int = 32
+    batch_window: float = 0.0
+    max_waiting: int = 1000
 
 
 class _Body(BaseModel):
@@ -167,40 +176,51 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
 
     app = FastAPI(title="fieldwise", version=fieldwise.__version__, responses=ERRORS, lifespan=until_stopped)
 
-    async def work(call: Callable[[], T]) -> T:
-        future = asyncio.get_running_loop().run_in_executor(worker, call)
+    def batched(run: Callable[[list[A]], Sequence[T | Exception]]) -> Batcher[A, T]:
+        return Batcher(worker, run, most=limits.max_batch, window=limits.batch_window, waiting=limits.max_waiting)
+
+    predictions = batched(service.predict_all)
+    recommendations = batched(service.recommend_all)
+
+    async def in_time(answer: Awaitable[T]) -> T:
         try:
-            return await asyncio.wait_for(future, limits.timeout)
+            return await asyncio.wait_for(answer, limits.timeout)
         except TimeoutError:
             raise RequestError(
                 f"an answer may take {limits.timeout:g} s, and this one took longer", "server", 503
             ) from None
+        except BusyError:
+            raise RequestError(
+                f"{limits.max_waiting:,} requests may wait, and so many do: ask again later", "server", 503
+            ) from None
 
-    @app.post("/v1/predict")
-    async def predict(body: PredictRequest) -> PredictResponse:
+    async def work(call: Callable[[], T]) -> T:
+        return await in_time(asyncio.get_running_loop().run_in_executor(worker, call))
+
+    @app.post("/v1/predict", response_model=PredictResponse)
+    async def predict(body: PredictRequest) -> Response:
         """Score raw rows."""
         _at_most(limits.max_rows, body.rows, "rows")
-        return PredictResponse(predictions=await work(lambda: service.predict(body.rows)))
+        return _json({"predictions": await in_time(predictions.ask(body.rows))})
 
-    @app.post("/v1/recommend")
-    async def recommend(body: RecommendRequest) -> RecommendResponse:
+    @app.post("/v1/recommend", response_model=RecommendResponse)
+    async def recommend(body: RecommendRequest) -> Response:
         """The best items for a user in a context."""
         _at_most_number(limits.max_k, body.k, "k")
         for name, ids in (("candidates", body.candidates or []), ("exclude", body.exclude)):
             _at_most(100 * limits.max_rows, ids, name)
-        found = await work(
-            lambda: service.recommend(
-                user=_name(body.user),
-                context=body.context,
-                k=body.k,
-                prerank=min(body.prerank, 100 * limits.max_k),
-                candidates=None if body.candidates is None else _names(body.candidates, "candidates"),
-                exclude=_names(body.exclude, "exclude"),
-                where={column: _names(values, f"where.{column}") for column, values in body.where.items()},
-            )
+        asked = Asked(
+            user=_name(body.user),
+            context=body.context,
+            k=body.k,
+            prerank=min(body.prerank, 100 * limits.max_k),
+            candidates=None if body.candidates is None else _names(body.candidates, "candidates"),
+            exclude=_names(body.exclude, "exclude"),
+            where={column: _names(values, f"where.{column}") for column, values in body.where.items()},
         )
+        found = await in_time(recommendations.ask(asked))
         metrics.stages(found["milliseconds"])
-        return RecommendResponse(**found)
+        return _json(found)
 
     @app.post("/v1/explain")
     async def explain(body: ExplainRequest) -> ExplainResponse:
@@ -263,6 +283,11 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
 
     app.add_middleware(_Gate, limits=limits, metrics=metrics)
     return app
+
+
+def _json(answer: dict[str, Any]) -> Response:
+    """An answer that is known to be in form: it is not checked against the published document once more."""
+    return Response(to_json(answer, inf_nan_mode="null"), media_type="application/json")
 
 
 def _error(status: int, message: str, field: str | None, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -1,9 +1,10 @@
 """What a server answers, without HTTP: predictions, recommendations, explanations, similar items."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -15,10 +16,13 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.explanation import explain
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
-from fieldwise.serving.cascade import Cascade, Query
+from fieldwise.serving.cascade import Cascade, Found, Prepared, Query
 from fieldwise.serving.rows import RequestError, frame_of, values_of
 
-__all__ = ["Service", "UserTable"]
+A = TypeVar("A")
+T = TypeVar("T")
+
+__all__ = ["Asked", "Service", "UserTable"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,23 @@ class UserTable:
         return self.rows.row(self.places[user], named=True)
 
 
-SCORES = ("prerank_score", "prediction")
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A request for recommendations.
+
+    Args:
+        user: a known user, whose fields count where `context` has none.
+        context: raw values of user and context fields, by column.
+        k, prerank, candidates, exclude, where: as in `Query`.
+    """
+
+    user: str | None = None
+    context: Mapping[str, Any]
+    k: int = 10
+    prerank: int = 200
+    candidates: Sequence[str] | None = None
+    exclude: Sequence[str] = ()
+    where: Mapping[str, Sequence[str]]
 
 
 class Service:
@@ -98,7 +118,20 @@ class Service:
         Errors:
             RequestError: a row lacks a column or holds what it must not.
         """
-        score = self.bundle.score(frame_of(rows, self.bundle.schema.fields))
+        return _one(self.predict_all([rows]))
+
+    def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[dict[str, float]] | DataError]:
+        """`predict` of several requests at once; the error of one stands in its place."""
+        frames = [_tried(self._frame, rows) for rows in requests]
+        whole = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
+        scored = iter(self._predictions(pl.concat(whole)) if whole else ())
+        return [frame if isinstance(frame, DataError) else list(islice(scored, frame.height)) for frame in frames]
+
+    def _frame(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+        return frame_of(rows, self.bundle.schema.fields)
+
+    def _predictions(self, frame: pl.DataFrame) -> list[dict[str, float]]:
+        score = self.bundle.score(frame)
         prediction = self.bundle.prediction(score)
         names = [label.name for label in self.bundle.schema.labels]
         if len(names) == 1:
@@ -107,34 +140,35 @@ class Service:
         parts |= {f"{name}.prediction": prediction[:, column] for column, name in enumerate(names)}
         return [{name: float(values[row]) for name, values in parts.items()} for row in range(len(score))]
 
-    def recommend(
-        self,
-        *,
-        user: str | None,
-        context: Mapping[str, Any],
-        k: int,
-        prerank: int,
-        candidates: Sequence[str] | None,
-        exclude: Sequence[str],
-        where: Mapping[str, Sequence[str]],
-    ) -> dict[str, Any]:
-        """The best items with their columns and scores, and how many were left after each stage.
+    def recommend(self, asked: Asked) -> dict[str, Any]:
+        """The best items with their columns and scores, how many were left after each stage, and what each took.
 
         Errors:
             RequestError: no index; an unknown user, candidate or item column; a context that lacks a column.
         """
+        return _one(self.recommend_all([asked]))
+
+    def recommend_all(self, requests: Sequence[Asked]) -> list[dict[str, Any] | DataError]:
+        """`recommend` of several requests at once; the error of one stands in its place."""
+        prepared = [_tried(self._prepared, asked) for asked in requests]
+        whole = [one for one in prepared if isinstance(one, Prepared)]
+        found = iter(self._cascade().recommend_prepared(whole) if whole else ())
+        return [one if isinstance(one, DataError) else self._recommended(next(found)) for one in prepared]
+
+    def _prepared(self, asked: Asked) -> Prepared:
         cascade = self._cascade()
-        if k > len(cascade.index):
-            raise RequestError(f"k must be at most the {len(cascade.index):,} items of the index, found {k}", "k")
+        if asked.k > len(cascade.index):
+            raise RequestError(f"k must be at most the {len(cascade.index):,} items of the index, found {asked.k}", "k")
+        candidates = asked.candidates
         query = Query(
-            context=self._context(user, context),
-            k=k,
-            prerank=max(k, prerank),
+            context=self._context(asked.user, asked.context),
+            k=asked.k,
+            prerank=max(asked.k, asked.prerank),
             candidates=None if candidates is None else self._known(candidates, "candidates"),
-            exclude=exclude,
-            where=where,
+            exclude=asked.exclude,
+            where=asked.where,
         )
-        for column in where:
+        for column in asked.where:
             if column not in cascade.index.items.columns:
                 known = ", ".join(cascade.index.items.columns)
                 raise RequestError(f"items are filtered by {known}, found {column[:60]!r}", f"where.{column}")
@@ -142,9 +176,11 @@ class Service:
                 cascade.filters.texts(column)
             except DataError as e:
                 raise RequestError(str(e), f"where.{column}") from None
-        found = cascade.recommend(query)
+        return cascade.prepare(query)
+
+    def _recommended(self, found: Found) -> dict[str, Any]:
         return {
-            "items": self._items(found.rows, found.items.select(*(c for c in SCORES if c in found.items.columns))),
+            "items": self._items(found.rows, found.scores),
             "counts": dict(found.counts),
             "milliseconds": {stage: 1000 * seconds for stage, seconds in found.seconds.items()},
         }
@@ -183,7 +219,7 @@ class Service:
         scores = self._directions.scores(heads).numpy() / len(heads)
         scores[own] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(k, len(index) - 1)]
-        return self._items(best, pl.DataFrame({"similarity": scores[best].astype(np.float64)}))
+        return self._items(best, {"similarity": scores[best].astype(np.float64)})
 
     def _cascade(self) -> Cascade:
         if self.cascade is None:
@@ -217,13 +253,14 @@ class Service:
             needed |= {f.column: f for f in bundle.schema.fields if f.role != "item"}
         return values_of(whole, needed.values(), "context")
 
-    def _items(self, places: np.ndarray, scores: pl.DataFrame) -> list[dict[str, Any]]:
+    def _items(self, places: np.ndarray, scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Items with their columns as JSON has them, and some scores."""
-        ids = self._cascade().index.ids
-        rows = zip(
-            places.tolist(), self._shown[places].iter_rows(named=True), scores.iter_rows(named=True), strict=True
-        )
-        return [{"id": ids[place], **own, "fields": {c: _plain(v) for c, v in row.items()}} for place, row, own in rows]
+        ids, columns = self._cascade().index.ids, {name: values.tolist() for name, values in scores.items()}
+        rows = self._shown[places].to_dicts()
+        return [
+            {"id": ids[place], **{name: values[n] for name, values in columns.items()}, "fields": _plain_row(rows[n])}
+            for n, place in enumerate(places.tolist())
+        ]
 
     @cached_property
     def _shown(self) -> pl.DataFrame:
@@ -237,6 +274,24 @@ class Service:
 def _floats(stored: StoredItems) -> torch.Tensor:
     heads = stored.heads.to(torch.float32)
     return heads if stored.scale is None else heads * stored.scale.unsqueeze(2)
+
+
+def _tried(call: Callable[[A], T], given: A) -> T | DataError:
+    try:
+        return call(given)
+    except DataError as e:
+        return e
+
+
+def _one(answers: list[T | DataError]) -> T:
+    (answer,) = answers
+    if isinstance(answer, DataError):
+        raise answer
+    return answer
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: _plain(value) for column, value in row.items()}
 
 
 def _plain(value: Any) -> Any:

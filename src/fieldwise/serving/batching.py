@@ -1,0 +1,91 @@
+"""Requests that wait for the one worker are answered together."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Generic, TypeVar
+
+__all__ = ["Batcher", "BusyError"]
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class BusyError(Exception):
+    """More requests wait than may."""
+
+
+class Batcher(Generic[Asked, Answer]):
+    """Collects requests for a worker: those that came while it was at work are its next batch.
+
+    Belongs to one event loop. A request whose asker has gone (a timeout, a closed connection) is left out of its batch.
+
+    Args:
+        worker: runs one batch at a time of this batcher.
+        run: answers some requests, in their order; an error of one of them stands in its place.
+        most: requests of a batch.
+        window: seconds that a request which finds the worker free waits for others; 0 starts at once.
+        waiting: requests that may wait.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> async def ask_three():
+    ...     batcher = Batcher(ThreadPoolExecutor(1), lambda xs: [f"{x} of {len(xs)}" for x in xs], window=0.01)
+    ...     return await asyncio.gather(*(batcher.ask(x) for x in "abc"))
+    >>> asyncio.run(ask_three())
+    ['a of 3', 'b of 3', 'c of 3']
+    """
+
+    def __init__(
+        self,
+        worker: Executor,
+        run: Callable[[list[Asked]], Sequence[Answer | Exception]],
+        *,
+        most: int = 32,
+        window: float = 0.0,
+        waiting: int = 1000,
+    ) -> None:
+        self.worker, self.run, self.most, self.window, self.limit = worker, run, most, window, waiting
+        self._waiting: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
+        self._serving: asyncio.Task[None] | None = None
+
+    async def ask(self, request: Asked) -> Answer:
+        """The answer to a request.
+
+        Errors:
+            BusyError: too many wait.
+            Exception: what `run` gave in the answer's place.
+        """
+        if len(self._waiting) >= self.limit:
+            raise BusyError
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, future))
+        if self._serving is None:
+            self._serving = asyncio.create_task(self._serve())
+        return await future
+
+    async def _serve(self) -> None:
+        if self.window and len(self._waiting) < self.most:
+            await asyncio.sleep(self.window)
+        while batch := self._next():
+            try:
+                call = asyncio.get_running_loop().run_in_executor(self.worker, self.run, [one for one, _ in batch])
+                answers = await call
+            except Exception as e:
+                answers = [e] * len(batch)
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if future.done():
+                    continue
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        self._serving = None
+
+    def _next(self) -> list[tuple[Asked, "asyncio.Future[Answer]"]]:
+        batch: list[tuple[Asked, asyncio.Future[Answer]]] = []
+        while self._waiting and len(batch) < self.most:
+            request, future = self._waiting.popleft()
+            if not future.done():
+                batch.append((request, future))
+        return batch
