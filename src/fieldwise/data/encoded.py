@@ -111,7 +111,9 @@ class EncodedTable:
         groups = int(means.shape[0])
         if groups == 0:
             return _NO_IDS, _NO_SEGMENTS, _NO_WEIGHTS
-        row_numbers = torch.from_numpy(np.arange(*rows.indices(len(self)))) if isinstance(rows, slice) else rows
+        if isinstance(rows, slice):
+            return self._run_of_bags(*rows.indices(len(self))[:2])
+        row_numbers = rows
         bags = (row_numbers[:, None] * groups + torch.arange(groups)).reshape(-1)
         starts = offsets[bags]
         lengths = offsets[bags + 1] - starts
@@ -120,6 +122,20 @@ class EncodedTable:
         positions = torch.arange(segments.shape[0]) + (starts - first)[segments]
         share = torch.where(means.repeat(row_numbers.shape[0]), 1.0 / lengths, 1.0)
         return flat[positions], segments, share[segments]
+
+    def _run_of_bags(self, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The bags of rows that follow one another: views, and a few small arrays."""
+        means = self._bag_tensors[2].numpy()
+        groups, last = len(means), max(first, last)
+        offsets = self.bag_offsets[first * groups : last * groups + 1]
+        lengths = np.diff(offsets)
+        share = np.where(np.tile(means, last - first), np.float32(1) / np.maximum(lengths, 1), 1).astype(np.float32)
+        segments = np.repeat(np.arange(len(lengths)), lengths)
+        return (
+            self._bag_tensors[0][int(offsets[0]) : int(offsets[-1])],
+            torch.from_numpy(segments),
+            torch.from_numpy(np.repeat(share, lengths)),
+        )
 
     def save(self, folder: Path) -> None:
         """Write the table to a folder: under a temporary name, flushed, then renamed over an older table.

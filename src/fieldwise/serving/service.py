@@ -256,9 +256,13 @@ class Service:
     def _items(self, places: np.ndarray, scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Items with their columns as JSON has them, and some scores."""
         ids, columns = self._cascade().index.ids, {name: values.tolist() for name, values in scores.items()}
-        rows = self._shown[places].to_dicts()
+        shown = self._shown  # read row by row: gathering rows wakes as many threads as there are cores
         return [
-            {"id": ids[place], **{name: values[n] for name, values in columns.items()}, "fields": _plain_row(rows[n])}
+            {
+                "id": ids[place],
+                **{name: values[n] for name, values in columns.items()},
+                "fields": {c: _plain(v) for c, v in zip(shown.columns, shown.row(place), strict=True)},
+            }
             for n, place in enumerate(places.tolist())
         ]
 
@@ -288,10 +292,6 @@ def _one(answers: list[T | DataError]) -> T:
     if isinstance(answer, DataError):
         raise answer
     return answer
-
-
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {column: _plain(value) for column, value in row.items()}
 
 
 def _plain(value: Any) -> Any:
