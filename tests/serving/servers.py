@@ -72,6 +72,8 @@ class Server:
 
 
 class RedisServer(Server):
+    kind = "redis"
+
     def command(self):
         options = {"bind": "127.0.0.1", "port": self.port, "dir": self.folder, "requirepass": PASSWORD, "save": ""}
         return ["redis-server", *(str(word) for key, value in options.items() for word in (f"--{key}", value))]
@@ -94,6 +96,8 @@ class RedisServer(Server):
 
 
 class PostgresServer(Server):
+    kind = "postgresql"
+
     def __init__(self, folder, programs):
         super().__init__(folder)
         self.programs, self.data = programs, folder / "data"

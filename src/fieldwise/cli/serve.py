@@ -1,6 +1,7 @@
 """`fieldwise serve`."""
 
 import asyncio
+import logging
 import socket
 from pathlib import Path
 from typing import cast, get_args
@@ -84,6 +85,7 @@ def _stores(
             await stores.close()
 
     asyncio.run(check())
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # lookups themselves say when a store fails
     return stores
 
 

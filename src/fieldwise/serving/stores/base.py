@@ -1,9 +1,9 @@
 """What a feature store is."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
-__all__ = ["FeatureStore", "Reason", "Row", "StoreError"]
+__all__ = ["FeatureStore", "Reason", "Row", "SearchableStore", "StoreError"]
 
 Reason = Literal["slow", "gone", "paused", "damaged"]
 Row = Mapping[str, Any]
@@ -48,7 +48,7 @@ class FeatureStore(Protocol):
             ConfigError: it cannot be reached, lets nobody in, or does not hold what it should; without credentials.
         """
 
-    async def get(self, ids: Sequence[str]) -> list[Row | None]:
+    def get(self, ids: Sequence[str]) -> Coroutine[Any, Any, list[Row | None]]:
         """The rows of some ids, in their order; None for an unknown one. No ids: whether it answers at all.
 
         Errors:
@@ -57,3 +57,15 @@ class FeatureStore(Protocol):
 
     async def close(self) -> None:
         """Give connections back."""
+
+
+@runtime_checkable
+class SearchableStore(Protocol):
+    """A store that finds rows by the beginning of their ids."""
+
+    def search(self, prefix: str, limit: int) -> Coroutine[Any, Any, list[Row]]:
+        """The first rows, by id, whose ids begin with a text.
+
+        Errors:
+            StoreError: it does not answer.
+        """

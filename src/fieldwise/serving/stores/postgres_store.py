@@ -46,7 +46,7 @@ class PostgresStore:
 
     kind = "postgresql"
 
-    def __init__(self, address: StoreURL, column: str, *, connections: int = 8) -> None:
+    def __init__(self, address: StoreURL, column: str, *, connections: int = 4) -> None:
         self.column = column
         self._address, self._connections = address, connections
         self._pool: AsyncConnectionPool[AsyncConnection[DictRow]] | None = None
@@ -76,13 +76,15 @@ class PostgresStore:
             raise ConfigError(
                 f"{where} must answer: {self._address.told(e)}; check address, user and password"
             ) from None
-        self._query = sql.SQL("SELECT * FROM {} WHERE {} = ANY(%s::{}[])").format(
-            _escaped(table), _escaped(sql.Identifier(self.column)), sql.SQL(self._ids)
-        )
+        names = {"table": _escaped(table), "id": _escaped(sql.Identifier(self.column)), "type": sql.SQL(self._ids)}
+        self._query = sql.SQL("SELECT * FROM {table} WHERE {id} = ANY(%s::{type}[])").format(**names)
+        self._search = sql.SQL(
+            'SELECT * FROM {table} WHERE starts_with({id}::text, %s) ORDER BY {id}::text COLLATE "C" LIMIT %s'
+        ).format(**names)
         self._pool = AsyncConnectionPool(
             self._address.url,
             kwargs={"autocommit": True, "row_factory": dict_row, "prepare_threshold": None, "connect_timeout": 2},
-            min_size=1,
+            min_size=self._connections,
             max_size=self._connections,
             timeout=START,
             reconnect_timeout=1,  # then the next lookup makes it try anew
@@ -99,12 +101,21 @@ class PostgresStore:
         """
         wanted = [value for one in ids if (value := self._value(one)) is not None]
         found: dict[str, Row] = {}
-        for row in await self._rows(wanted):
-            one = str(row[self.column]).rstrip(" ") if self._ids == "text" else str(row[self.column])
-            if one in found:
-                raise StoreError("damaged", f"{one!r} stands twice in {self._address.shown}")
-            found[one] = {name: plain_value(value) for name, value in row.items()} | {self.column: one}
+        for row in map(self._plain, await self._rows(self._query, (wanted,))):
+            if row[self.column] in found:
+                raise StoreError("damaged", f"{row[self.column]!r} stands twice in {self._address.shown}")
+            found[row[self.column]] = row
         return [found.get(one) for one in ids]
+
+    async def search(self, prefix: str, limit: int) -> list[Row]:
+        """The first rows, by id, whose ids begin with a text.
+
+        Errors:
+            StoreError: no answer.
+        """
+        if "\0" in prefix:
+            return []
+        return [self._plain(row) for row in await self._rows(self._search, (prefix, limit))]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -136,14 +147,17 @@ class PostgresStore:
                 "create one"
             )
 
-    async def _rows(self, wanted: list[Any]) -> list[DictRow]:
+    def _plain(self, row: DictRow) -> Row:
+        return {name: plain_value(value) for name, value in row.items()} | {self.column: str(row[self.column])}
+
+    async def _rows(self, query: sql.Composed, values: Sequence[Any]) -> list[DictRow]:
         if self._pool is None:
             raise StoreError("gone", "not open")
         lost: psycopg.Error | None = None
         for _ in range(self._connections + 1):  # as many as may have been lost when the server started anew
             try:
                 async with self._pool.connection() as connection:
-                    return await self._asked(connection, wanted)
+                    return await self._asked(connection, query, values)
             except psycopg.OperationalError as e:
                 lost = e
                 if not connection.closed:
@@ -152,20 +166,24 @@ class PostgresStore:
                 raise StoreError("gone", self._address.told(e)) from None
         raise StoreError("gone", self._address.told(lost or psycopg.Error())) from None
 
-    async def _asked(self, connection: AsyncConnection[DictRow], wanted: list[Any]) -> list[DictRow]:
-        query = asyncio.ensure_future(self._fetched(connection, wanted))
+    async def _asked(
+        self, connection: AsyncConnection[DictRow], query: sql.Composed, values: Sequence[Any]
+    ) -> list[DictRow]:
+        task = asyncio.create_task(self._fetched(connection, query, values))
         try:
-            return await asyncio.shield(query)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             # Cancelling a query asks the server, which may not answer: the connection is cut, and the query ends.
             with socket.socket(fileno=os.dup(connection.fileno())) as line:
                 line.shutdown(socket.SHUT_RDWR)
-            await asyncio.wait({query})
-            query.exception()
+            await asyncio.wait({task})
+            task.exception()  # seen
             raise
 
-    async def _fetched(self, connection: AsyncConnection[DictRow], wanted: list[Any]) -> list[DictRow]:
-        cursor = await connection.execute(self._query, (wanted,))
+    async def _fetched(
+        self, connection: AsyncConnection[DictRow], query: sql.Composed, values: Sequence[Any]
+    ) -> list[DictRow]:
+        cursor = await connection.execute(query, values)
         self._columns = [column.name for column in cursor.description or ()]
         return await cursor.fetchall()
 
@@ -182,7 +200,7 @@ class PostgresStore:
         return None if "\0" in one else one
 
 
-IDS = {20: "bigint", 21: "bigint", 23: "bigint", 25: "text", 1042: "text", 1043: "text", 2950: "uuid"}  # by type's OID
+IDS = {20: "bigint", 21: "bigint", 23: "bigint", 25: "text", 1043: "text", 2950: "uuid"}  # by type's OID
 
 
 def table_name(address: StoreURL) -> sql.Identifier:

@@ -84,7 +84,7 @@ class RedisStore:
 
     kind = "redis"
 
-    def __init__(self, address: StoreURL, column: str, *, connections: int = 8) -> None:
+    def __init__(self, address: StoreURL, column: str, *, connections: int = 4) -> None:
         self.column = column
         self._address, self._connections = address, connections
         self._client: Redis | None = None
