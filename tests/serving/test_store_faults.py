@@ -1,4 +1,4 @@
-"""Servers that are slow, gone and back again, under both policies: every answer in time, and whole or saying what is missing."""
+"""Stores that are slow, gone and back again: every answer in time, and whole, refused, or saying what is missing."""
 
 import asyncio
 import re

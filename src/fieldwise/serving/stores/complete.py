@@ -99,8 +99,9 @@ class Stores:
         if self.users is None:
             raise RequestError("this server has no users: give their fields as context", "user")
         needed = [f for f in fields if f.column != self.users.column]
-        (whole,), missing = await _completed([context], [user], needed, self.users, "users", "user", self.on_failure)
-        return {self.users.column: user, **whole}, missing
+        lacking = {f.column for f in needed} - context.keys()
+        values, missing = await self._values("users", self.users, {user: "user"}, needed, lacking)
+        return {self.users.column: user, **values[user], **context}, missing
 
     async def rows(
         self, rows: Sequence[Mapping[str, Any]], fields: Sequence[Field], items: FeatureStore | None = None
@@ -115,69 +116,70 @@ class Stores:
         Errors:
             RequestError: as of `context`.
         """
-        whole, missing = [dict(row) for row in rows], []
-        for name, source in (("users", self.users), ("items", self.items or items)):
-            if source is None:
-                continue
-            columns = set(source.columns)
-            own = [f for f in fields if (f.role == "item") == (name == "items")]
-            needed = [f for f in own if f.column in columns and f.column != source.column]
-            ids = [_id_of(row, source.column) if any(f.column not in row for f in needed) else None for row in whole]
-            if any(one is not None for one in ids):
-                place = f"rows[{{}}].{source.column}"
-                whole, found = await _completed(whole, ids, needed, source, name, place, self.on_failure)
-                missing += found
-        return whole, missing
-
-
-async def _completed(
-    rows: Sequence[Mapping[str, Any]],
-    ids: Sequence[str | None],
-    needed: Sequence[Field],
-    source: FeatureStore,
-    name: str,
-    place: str,
-    on_failure: OnFailure,
-) -> tuple[list[dict[str, Any]], list[Missing]]:
-    """Each row with an id, over what the source holds of it; `place` is the id's in the request."""
-    wanted = list(dict.fromkeys(one for one in ids if one is not None))
-    lacking = {f.column: None for row, one in zip(rows, ids, strict=True) if one for f in needed if f.column not in row}
-    try:
-        found = dict(zip(wanted, await source.get(wanted), strict=True))
-    except StoreError as e:
-        columns = [column for column in lacking if column in source.columns]
-        if columns and on_failure == "refuse":
-            raise _refused(name, e.reason, place.format(_first(ids))) from None
-        missing = [_missing(name, wanted, columns, e.reason)] if columns else []
-        return [dict.fromkeys(columns) | dict(row) if one else dict(row) for row, one in zip(rows, ids, strict=True)], (
-            missing
+        whole = [dict(row) for row in rows]
+        both: tuple[tuple[str, FeatureStore | None], ...] = (("users", self.users), ("items", self.items or items))
+        added = await asyncio.gather(
+            *(self._added(name, store, rows, fields) for name, store in both if store is not None)
         )
-    known: dict[str, dict[str, Any]] = {}
-    damaged: list[Missing] = []
-    for one, row in found.items():
-        if row is None:
-            number = ids.index(one)
-            kind = name.removesuffix("s")
-            article = "an" if kind == "item" else "a"
-            raise RequestError(
-                f"{article} {kind} must be known to the server, found {one[:60]!r}: give its fields"
-                + (" as context" if place == "user" else ""),
-                place.format(number),
-                404,
-            )
-        known[one], unreadable = _readable(row, [f for f in needed if f.column in source.columns or f.column in row])
-        unreadable = [column for column in unreadable if column in lacking]
-        if unreadable and on_failure == "refuse":
-            raise _refused(name, "damaged", place.format(ids.index(one)))
-        if unreadable:
-            damaged.append(_missing(name, [one], unreadable, "damaged"))
-    return [known[one] | dict(row) if one else dict(row) for row, one in zip(rows, ids, strict=True)], damaged
+        for values, _ in added:
+            for row, more in zip(whole, values, strict=True):
+                row |= {column: value for column, value in more.items() if column not in row}
+        return whole, [one for _, missing in added for one in missing]
+
+    async def _added(
+        self, name: str, store: FeatureStore, rows: Sequence[Mapping[str, Any]], fields: Sequence[Field]
+    ) -> tuple[list[Mapping[str, Any]], list[Missing]]:
+        """For each row what one store adds to it."""
+        held = set(store.columns) - {store.column}
+        needed = [f for f in fields if f.column in held and (f.role == "item") == (name == "items")]
+        columns = {f.column for f in needed}
+        ids: list[str | None] = [None] * len(rows)
+        places: dict[str, str] = {}
+        lacking: set[str] = set()
+        for number, row in enumerate(rows):
+            if not columns <= row.keys() and (one := _id_of(row, store.column)) is not None:
+                ids[number] = one
+                places.setdefault(one, f"rows[{number}].{store.column}")
+                lacking |= columns - row.keys()
+        values, missing = await self._values(name, store, places, needed, lacking) if places else ({}, [])
+        return [{} if one is None else values[one] for one in ids], missing
+
+    async def _values(
+        self, name: str, store: FeatureStore, places: Mapping[str, str], needed: Sequence[Field], lacking: set[str]
+    ) -> tuple[dict[str, dict[str, Any]], list[Missing]]:
+        """By id what the needed fields read of a store; `places` are the ids' in the request."""
+        try:
+            rows = await store.get(list(places))
+        except StoreError as e:
+            columns = sorted(lacking & set(store.columns))
+            missing = self._without(name, list(places), columns, e.reason, next(iter(places.values())))
+            return {one: dict.fromkeys(columns) for one in places}, missing
+        values, damaged = {}, []
+        for (one, place), row in zip(places.items(), rows, strict=True):
+            if row is None:
+                who, how = ("an item", "") if name == "items" else ("a user", " as context" if place == "user" else "")
+                raise RequestError(
+                    f"{who} must be known to the server, found {one[:60]!r}: give its fields{how}", place, 404
+                )
+            held = row.keys() | set(store.columns)
+            values[one], unreadable = _readable(row, [f for f in needed if f.column in held])
+            damaged += self._without(name, [one], sorted(lacking & unreadable), "damaged", place)
+        return values, damaged
+
+    def _without(self, name: str, ids: list[str], columns: list[str], reason: Reason, place: str) -> list[Missing]:
+        """What is said of missing columns, if there are any and the answer may be degraded."""
+        if not columns:
+            return []
+        if self.on_failure == "refuse":
+            raise RequestError(f"the {name}' store {WHY[reason]}: ask again later, or give the fields", place, 503)
+        message = f"the {name}' store {WHY[reason]}: {', '.join(columns)} counted as null"
+        return [Missing(store=name, ids=ids, columns=columns, reason=reason, message=message)]
 
 
-def _readable(stored: Row, needed: Sequence[Field]) -> tuple[dict[str, Any], list[str]]:
+def _readable(stored: Row, needed: Sequence[Field]) -> tuple[dict[str, Any], set[str]]:
     """What fields read of a stored row, null for what they cannot, and the columns of the latter."""
     values: dict[str, Any] = {}
-    unreadable = []
+    unreadable = set()
     for field in needed:
         value = stored.get(field.column)
         if isinstance(field, Numeric) and isinstance(value, str):
@@ -186,7 +188,7 @@ def _readable(stored: Row, needed: Sequence[Field]) -> tuple[dict[str, Any], lis
             values |= values_of({field.column: value}, [field], "stored")
         except RequestError:
             values[field.column] = None
-            unreadable.append(field.column)
+            unreadable.add(field.column)
     return values, unreadable
 
 
@@ -209,16 +211,3 @@ def _id_of(row: Mapping[str, Any], column: str) -> str | None:
         return text_of(row.get(column)) or None
     except (TypeError, ValueError):
         return None  # who reads the row will say what is wrong
-
-
-def _first(ids: Sequence[str | None]) -> int:
-    return next(number for number, one in enumerate(ids) if one is not None)
-
-
-def _refused(name: str, reason: Reason, field: str) -> RequestError:
-    return RequestError(f"the {name}' store {WHY[reason]}: ask again later, or give the fields", field, 503)
-
-
-def _missing(name: str, ids: list[str], columns: list[str], reason: Reason) -> Missing:
-    message = f"the {name}' store {WHY[reason]}: {', '.join(columns)} counted as null"
-    return Missing(store=name, ids=ids, columns=columns, reason=reason, message=message)

@@ -21,8 +21,9 @@ log = logging.getLogger("fieldwise.serving")
 class Lookup:
     """A store with a time limit and a circuit breaker.
 
-    A lookup takes at most `timeout`, whatever the store does (and as long again where this process was busy). After three failures in a row the store is left alone:
-    lookups fail at once, and one a second is let through, until one succeeds.
+    A lookup takes at most `timeout`, whatever the store does (and as long again where this process was busy). After
+    three failures in a row the store is left alone: lookups fail at once, and one a second is let through, until one
+    succeeds.
 
     Args:
         name: `users` or `items`.
