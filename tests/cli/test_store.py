@@ -79,12 +79,14 @@ def test_a_server_whose_store_does_not_fit_does_not_start(fieldwise, bundle, use
     refused(fieldwise(*serve, url, "--on-store-failure", "degraded"), "did you mean 'degrade'")
 
 
-def test_the_command_serves_from_stores(fieldwise, bundle, users, items, server, tmp_path):
-    """With the address in the environment: rows that name users and items score as whole ones; no secret is printed."""
-    for file, name, column in (("users.csv", "users", "user"), ("items.parquet", "items", "item")):
-        assert fieldwise("store", "load", file, "--to", server.url(name), "--id", column)[0] == 0
+def test_the_command_serves_from_stores(fieldwise, bundle, users, items, redis, postgres):
+    """Addresses in the environment; rows that name users and items score as whole ones; no secret is printed."""
+    for file, url, column in (
+        ("users.csv", redis.url("users"), "user"),
+        ("items.parquet", postgres.url("items"), "item"),
+    ):
+        assert fieldwise("store", "load", file, "--to", url, "--id", column)[0] == 0
     options = ["--user-id", "user", "--item-id", "item", "--store-timeout", "1", "--port", "0"]
-    addresses = {"FIELDWISE_USERS": server.url("users"), "FIELDWISE_ITEMS": server.url("items")}
     started = subprocess.Popen(
         [sys.executable, "-m", "fieldwise", "serve", str(bundle), *options],
         stderr=subprocess.PIPE,
@@ -106,8 +108,8 @@ def test_the_command_serves_from_stores(fieldwise, bundle, users, items, server,
         whole = [{**row, "user": "u1"} for row in items.to_dicts()]
         assert answer.json() == httpx.post(f"{place[0]}/v1/predict", json={"rows": whole}).json()
         assert answer.json()["degraded"] == []
-        state = {"kind": server.kind, "state": "ok"}
-        assert httpx.get(f"{place[0]}/readyz").json()["stores"] == {"users": state, "items": state}
+        states = httpx.get(f"{place[0]}/readyz").json()["stores"]
+        assert states == {"users": {"kind": "redis", "state": "ok"}, "items": {"kind": "postgresql", "state": "ok"}}
     finally:
         started.send_signal(signal.SIGTERM)
         rest = first + started.communicate(timeout=30)[1]
