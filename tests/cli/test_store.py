@@ -81,10 +81,8 @@ def test_a_server_whose_store_does_not_fit_does_not_start(fieldwise, bundle, use
 
 def test_the_command_serves_from_stores(fieldwise, bundle, users, items, redis, postgres):
     """Addresses in the environment; rows that name users and items score as whole ones; no secret is printed."""
-    for file, url, column in (
-        ("users.csv", redis.url("users"), "user"),
-        ("items.parquet", postgres.url("items"), "item"),
-    ):
+    addresses = {"FIELDWISE_USERS": redis.url("users"), "FIELDWISE_ITEMS": postgres.url("items")}
+    for file, url, column in zip(("users.csv", "items.parquet"), addresses.values(), ("user", "item"), strict=True):
         assert fieldwise("store", "load", file, "--to", url, "--id", column)[0] == 0
     options = ["--user-id", "user", "--item-id", "item", "--store-timeout", "1", "--port", "0"]
     started = subprocess.Popen(

@@ -160,7 +160,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         404: "Unknown user or item",
         413: "The body is too large",
         422: "The request cannot be answered as it is",
-        503: "The answer took too long, too many wait, or a store of features fails; Retry-After says when to ask again",
+        503: "The answer took too long, too many requests wait, or a store fails: ask again after Retry-After",
     }.items()
 }
 

@@ -196,7 +196,7 @@ class Service:
         Errors:
             RequestError: no index.
         """
-        bundles = self._cascade().prerank, self.bundle
+        bundles = self.bundle, self._cascade().prerank
         return list({f.column: f for bundle in bundles for f in _outside_items(bundle)}.values())
 
     @cached_property
