@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from serving.servers import postgres_server, redis_server
 
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None)
@@ -28,3 +29,7 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder.name!r}: set FIELDWISE_DATA to a folder of public data sets")
     return folder
+
+
+redis = pytest.fixture(scope="session")(redis_server)
+postgres = pytest.fixture(scope="session")(postgres_server)

@@ -28,7 +28,8 @@ from fieldwise.explain import explain
 from fieldwise.models import FM
 from fieldwise.serving import Cascade, Query, build_index
 from fieldwise.serving.http import ServerSettings, create_app
-from fieldwise.serving.service import Service, UserTable
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import Lookup, Stores, TableStore
 
 CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
 USERS = pl.DataFrame({"user": ["u1", "u2"], "history": ["i1|i2", None]})
@@ -39,9 +40,9 @@ def cascade(tmp_path_factory, tower, ranker):
     return Cascade(tower, build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0], ranker)
 
 
-def client(service, **settings):
+def client(service, stores=None, **settings):
     """Ask an application in this process: `post(path, body)` and `get(path)`."""
-    app = create_app(service, ServerSettings(**settings))
+    app = create_app(service, ServerSettings(**settings), stores)
 
     def ask(method, path, **content):
         async def run():
@@ -61,7 +62,7 @@ def client(service, **settings):
 
 @pytest.fixture(scope="module")
 def server(ranker, cascade):
-    return client(Service(ranker, cascade, UserTable("user", USERS)))
+    return client(Service(ranker, cascade), Stores(users=Lookup("users", TableStore("user", USERS))))
 
 
 def rows_of(frame):
@@ -162,9 +163,9 @@ def test_a_tower_alone_recommends_and_scores(tower, cascade):
 
 def test_users_are_named_once():
     with pytest.raises(DataError, match="must have the column 'id'"):
-        UserTable("id", USERS)
+        TableStore("id", USERS)
     with pytest.raises(DataError, match="'u1' in column 'user' stands twice or is no name"):
-        UserTable("user", pl.concat([USERS, USERS]))
+        TableStore("user", pl.concat([USERS, USERS]))
 
 
 # explain, similar
@@ -238,7 +239,7 @@ PREDICT = {
     "rows of text": ({"rows": "x"}, "rows"),
     "a row of text": ({"rows": ["x"]}, "rows[0]"),
     "an unknown key": ({"rows": [ROW], "row": 1}, "row"),
-    "a missing field": ({"rows": [ROW, {k: v for k, v in ROW.items() if k != "price"}]}, "rows[1].price"),
+    "a missing field": ({"rows": [ROW, {k: v for k, v in ROW.items() if k != "device"}]}, "rows[1].device"),
     "a list for one value": ({"rows": [{**ROW, "user": ["u"]}]}, "rows[0].user"),
     "an object": ({"rows": [{**ROW, "user": {"a": 1}}]}, "rows[0].user"),
     "text for a number": ({"rows": [{**ROW, "price": "cheap"}]}, "rows[0].price"),

@@ -7,6 +7,7 @@ import typer
 
 from fieldwise.cli import cache as cache_commands
 from fieldwise.cli import data as data_commands
+from fieldwise.cli import store as store_commands
 from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Quiet, Separator, Threads, UseCache, version_option
 
 __all__ = ["app"]
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.add_typer(data_commands.app, name="data")
 app.add_typer(cache_commands.app, name="cache")
+app.add_typer(store_commands.app, name="store")
 
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name (`fieldwise recipes` lists them) or a TOML file.")
@@ -284,8 +286,30 @@ def serve(
     ] = None,
     prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None,
     index: Annotated[Path | None, typer.Option(help="Folder of the index, to recommend from.")] = None,
-    users: Annotated[Path | None, typer.Option(help="A table of users with their fields, one row each.")] = None,
+    users: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FIELDWISE_USERS",
+            show_envvar=True,
+            help="Users with their fields: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
+        ),
+    ] = None,
     user_id: Annotated[str, typer.Option(help="The column of --users that names a user.")] = "user_id",
+    items: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FIELDWISE_ITEMS",
+            show_envvar=True,
+            help="Items with their fields, likewise, for rows that name an item alone; else the index's are taken.",
+        ),
+    ] = None,
+    item_id: Annotated[str, typer.Option(help="The column of --items that names an item.")] = "item_id",
+    store_timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds that a lookup of users or items may take.")
+    ] = 0.05,
+    on_store_failure: Annotated[
+        str, typer.Option(help="refuse: 503 while a store fails; degrade: answer without its fields, and say so.")
+    ] = "refuse",
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000,
     token: Annotated[
@@ -299,7 +323,24 @@ def serve(
     """Serve predictions, recommendations, explanations and similar items over HTTP. Ctrl-C or SIGTERM stops it."""
     from fieldwise.cli.serve import run_serve
 
-    run_serve(bundle, prerank, index, users, user_id, host, port, token, max_rows, max_body, timeout, threads)
+    run_serve(
+        bundle,
+        prerank,
+        index,
+        users,
+        user_id,
+        items,
+        item_id,
+        store_timeout,
+        on_store_failure,
+        host,
+        port,
+        token,
+        max_rows,
+        max_body,
+        timeout,
+        threads,
+    )
 
 
 @app.command()

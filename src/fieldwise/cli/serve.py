@@ -1,16 +1,21 @@
 """`fieldwise serve`."""
 
+import asyncio
+import logging
 import socket
 from pathlib import Path
+from typing import cast, get_args
 
 from fieldwise.bundle import Bundle
 from fieldwise.cli.options import set_threads
 from fieldwise.cli.show import say
-from fieldwise.data.tables import as_table
+from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import open_index
-from fieldwise.serving.service import Service, UserTable
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import Lookup, Stores, open_store
+from fieldwise.serving.stores.complete import OnFailure
 
 __all__ = ["run_serve"]
 
@@ -21,8 +26,12 @@ def run_serve(
     bundle: Path | None,
     prerank: Path | None,
     index: Path | None,
-    users: Path | None,
+    users: str | None,
     user_id: str,
+    items: str | None,
+    item_id: str,
+    store_timeout: float,
+    on_store_failure: str,
     host: str,
     port: int,
     token: str | None,
@@ -45,13 +54,39 @@ def run_serve(
     cascade = None
     if prerank is not None and index is not None:
         cascade = Cascade(Bundle.load(prerank), open_index(index), ranker)
-    table = None if users is None else UserTable(user_id, as_table(users))
-    service = Service(ranker, cascade, table)
-    app = create_app(service, ServerSettings(token=token, max_rows=max_rows, max_body=max_body, timeout=timeout))
+    stores = _stores(users, user_id, items, item_id, store_timeout, on_store_failure)
+    settings = ServerSettings(token=token, max_rows=max_rows, max_body=max_body, timeout=timeout)
+    app = create_app(Service(ranker, cascade), settings, stores)
     listening = _listen(host, port)
     say(f"serving at http://{host}:{listening.getsockname()[1]} (/docs describes it; Ctrl-C stops it)")
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE))
     server.run(sockets=[listening])
+
+
+def _stores(
+    users: str | None, user_id: str, items: str | None, item_id: str, timeout: float, on_failure: str
+) -> Stores:
+    """The stores asked for, once connected to and checked."""
+    if on_failure not in get_args(OnFailure):
+        raise ConfigError(
+            f"--on-store-failure must be known, found {on_failure!r}: {nearest(on_failure, get_args(OnFailure))}"
+        )
+    found = {
+        name: Lookup(name, open_store(source, column, name), timeout=timeout)
+        for name, source, column in (("users", users, user_id), ("items", items, item_id))
+        if source is not None
+    }
+    stores = Stores(**found, on_failure=cast(OnFailure, on_failure))
+
+    async def check() -> None:
+        try:
+            await stores.open()
+        finally:
+            await stores.close()
+
+    asyncio.run(check())
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # lookups themselves say when a store fails
+    return stores
 
 
 def _listen(host: str, port: int) -> socket.socket:

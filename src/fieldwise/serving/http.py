@@ -24,9 +24,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fieldwise
 from fieldwise.errors import FieldwiseError
+from fieldwise.schema import Field as SchemaField
 from fieldwise.serving.batching import Batcher, BusyError
 from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.service import Asked, Service
+from fieldwise.serving.stores.complete import Missing, Stores
+from fieldwise.serving.stores.metrics import StoreMetrics
+from fieldwise.serving.stores.table import IndexItems
 
 __all__ = ["ServerSettings", "create_app"]
 
@@ -70,7 +74,7 @@ class _Body(BaseModel):
 
 
 class PredictRequest(_Body):
-    """Raw rows: every column of the model's fields, null where it is not known."""
+    """Raw rows: every column of the model's fields, or a known user and item; null where a value is not known."""
 
     rows: Annotated[list[dict[str, Cell]], Field(min_length=1)]
 
@@ -79,6 +83,7 @@ class PredictResponse(BaseModel):
     """For each row `score` (a logit, or a number) and `prediction` (a probability, or a number); of labels by name."""
 
     predictions: list[dict[str, float]]
+    degraded: list[Missing] = []
 
 
 class RecommendRequest(_Body):
@@ -109,6 +114,7 @@ class RecommendResponse(BaseModel):
     items: list[Item]
     counts: dict[str, int]
     milliseconds: dict[str, float]
+    degraded: list[Missing] = []
 
 
 class ExplainRequest(_Body):
@@ -124,6 +130,7 @@ class ExplainResponse(BaseModel):
     """For each row what `fieldwise explain --json` prints of it."""
 
     explanations: list[dict[str, Any]]
+    degraded: list[Missing] = []
 
 
 class SimilarResponse(BaseModel):
@@ -153,25 +160,29 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         404: "Unknown user or item",
         413: "The body is too large",
         422: "The request cannot be answered as it is",
-        503: "The answer took too long",
+        503: "The answer took too long, too many requests wait, or a store fails: ask again after Retry-After",
     }.items()
 }
 
 
-def create_app(service: Service, settings: ServerSettings | None = None) -> FastAPI:
+def create_app(service: Service, settings: ServerSettings | None = None, stores: Stores | None = None) -> FastAPI:
     """The application of a service.
 
     Args:
         service: what answers; its work runs in one thread, so that requests do not fight for the cores.
         settings: limits and token.
+        stores: fields of known users and items; opened and closed with the application.
     """
-    limits = settings or ServerSettings()
+    limits, features = settings or ServerSettings(), stores or Stores()
     worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise")
     metrics = _Metrics()
+    store_metrics = StoreMetrics(features, metrics.registry)
 
     @asynccontextmanager
     async def until_stopped(_: FastAPI) -> AsyncIterator[None]:
+        await features.open()
         yield
+        await features.close()
         worker.shutdown(wait=True)
 
     app = FastAPI(title="fieldwise", version=fieldwise.__version__, responses=ERRORS, lifespan=until_stopped)
@@ -197,11 +208,21 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
     async def work(call: Callable[[], T]) -> T:
         return await in_time(asyncio.get_running_loop().run_in_executor(worker, call))
 
+    async def whole(rows: list[dict[str, Cell]]) -> tuple[list[dict[str, Any]], list[Missing]]:
+        items = IndexItems(service.cascade.index) if service.cascade else None
+        return store_metrics.counted(await features.rows(rows, service.bundle.schema.fields, items))
+
+    async def known(
+        user: Id | None, context: dict[str, Cell], fields: list[SchemaField]
+    ) -> tuple[dict[str, Any], list[Missing]]:
+        return store_metrics.counted(await features.context(_name(user), context, fields))
+
     @app.post("/v1/predict", response_model=PredictResponse)
     async def predict(body: PredictRequest) -> Response:
         """Score raw rows."""
         _at_most(limits.max_rows, body.rows, "rows")
-        return _json({"predictions": await in_time(predictions.ask(body.rows))})
+        rows, degraded = await whole(body.rows)
+        return _json({"predictions": await in_time(predictions.ask(rows)), "degraded": degraded})
 
     @app.post("/v1/recommend", response_model=RecommendResponse)
     async def recommend(body: RecommendRequest) -> Response:
@@ -209,9 +230,9 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
         _at_most_number(limits.max_k, body.k, "k")
         for name, ids in (("candidates", body.candidates or []), ("exclude", body.exclude)):
             _at_most(100 * limits.max_rows, ids, name)
+        context, degraded = await known(body.user, body.context, service.context_fields)
         asked = Asked(
-            user=_name(body.user),
-            context=body.context,
+            context=context,
             k=body.k,
             prerank=min(body.prerank, 100 * limits.max_k),
             candidates=None if body.candidates is None else _names(body.candidates, "candidates"),
@@ -220,7 +241,7 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
         )
         found = await in_time(recommendations.ask(asked))
         metrics.stages(found["milliseconds"])
-        return _json(found)
+        return _json(found | {"degraded": degraded})
 
     @app.post("/v1/explain")
     async def explain(body: ExplainRequest) -> ExplainResponse:
@@ -228,12 +249,12 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
         if bool(body.rows) == bool(body.items):
             raise RequestError("an explanation is of rows or of items: give one of the two", "rows")
         _at_most(limits.max_explained, body.rows or body.items, "rows" if body.rows else "items")
-        found = await work(
-            lambda: service.explain(
-                rows=body.rows, user=_name(body.user), context=body.context, items=_names(body.items, "items")
-            )
-        )
-        return ExplainResponse(explanations=found)
+        context: dict[str, Any] = {}
+        rows, degraded = await whole(body.rows)
+        if body.items:
+            context, degraded = await known(body.user, body.context, service.explained_fields)
+        found = await work(lambda: service.explain(rows=rows, context=context, items=_names(body.items, "items")))
+        return ExplainResponse(explanations=found, degraded=degraded)
 
     @app.get("/v1/items/{id}/similar")
     async def similar(
@@ -251,7 +272,12 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
     @app.get("/readyz", include_in_schema=False)
     async def ready() -> dict[str, Any]:
         index = service.cascade.index if service.cascade else None
-        return {"status": "ready", "model": service.bundle.digest, "items": len(index) if index else 0}
+        return {
+            "status": "ready",
+            "model": service.bundle.digest,
+            "items": len(index) if index else 0,
+            "stores": await features.states(),
+        }
 
     @app.get("/metrics", include_in_schema=False)
     async def exposition() -> Response:
@@ -259,7 +285,7 @@ def create_app(service: Service, settings: ServerSettings | None = None) -> Fast
 
     @app.exception_handler(RequestError)
     async def refused(_: Request, e: RequestError) -> JSONResponse:
-        return _error(e.status, str(e), e.field)
+        return _error(e.status, str(e), e.field, {"Retry-After": "1"} if e.status == 503 else None)
 
     @app.exception_handler(FieldwiseError)
     async def wrong(_: Request, e: FieldwiseError) -> JSONResponse:

@@ -11,7 +11,6 @@ import polars as pl
 import torch
 
 from fieldwise.bundle import Bundle
-from fieldwise.data.columns import as_text
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.explanation import explain
 from fieldwise.ops.stored_items import StoredItems
@@ -22,53 +21,7 @@ from fieldwise.serving.rows import RequestError, frame_of, values_of
 A = TypeVar("A")
 T = TypeVar("T")
 
-__all__ = ["Asked", "Service", "UserTable"]
-
-
-@dataclass(frozen=True, eq=False)
-class UserTable:
-    """Fields of known users, in memory.
-
-    Args:
-        column: which column names a user.
-        rows: one row a user.
-
-    Errors:
-        DataError: no such column, or a user twice.
-    """
-
-    column: str
-    rows: pl.DataFrame
-
-    def __post_init__(self) -> None:
-        if self.column not in self.rows.columns:
-            raise DataError(f"the users must have the column {self.column!r}, found {', '.join(self.rows.columns)}")
-        texts = as_text(self.rows.get_column(self.column))
-        wrong = texts.is_duplicated() | texts.is_null()
-        if wrong.any():
-            row = int(wrong.arg_max() or 0)
-            raise DataError(
-                f"a user has one row, but {texts[row]!r} in column {self.column!r} stands twice or is no name (row "
-                f"{row}, counting from 0): give a table of users, not a log"
-            )
-
-    @cached_property
-    def places(self) -> Mapping[str, int]:
-        """Where each user stands."""
-        texts = as_text(self.rows.get_column(self.column)).drop_nulls().to_list()
-        return {name: row for row, name in enumerate(texts)}
-
-    def of(self, user: str) -> dict[str, Any]:
-        """A user's values by column.
-
-        Errors:
-            RequestError: an unknown user.
-        """
-        if user not in self.places:
-            raise RequestError(
-                f"a user must be known to the server, found {user[:60]!r}: give its fields as context", "user", 404
-            )
-        return self.rows.row(self.places[user], named=True)
+__all__ = ["Asked", "Service"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +29,10 @@ class Asked:
     """A request for recommendations.
 
     Args:
-        user: a known user, whose fields count where `context` has none.
         context: raw values of user and context fields, by column.
         k, prerank, candidates, exclude, where: as in `Query`.
     """
 
-    user: str | None = None
     context: Mapping[str, Any]
     k: int = 10
     prerank: int = 200
@@ -96,21 +47,18 @@ class Service:
     Args:
         ranker: scores and explains rows, and ranks.
         cascade: recommends; its ranking bundle is `ranker`.
-        users: fields of known users.
 
     Errors:
         ConfigError: neither a ranker nor a cascade.
     """
 
-    def __init__(
-        self, ranker: Bundle | None = None, cascade: Cascade | None = None, users: UserTable | None = None
-    ) -> None:
+    def __init__(self, ranker: Bundle | None = None, cascade: Cascade | None = None) -> None:
         scores = ranker or (cascade.ranker if cascade else None) or (cascade.prerank if cascade else None)
         if scores is None:
             raise ConfigError(
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
             )
-        self.bundle, self.cascade, self.users = scores, cascade, users
+        self.bundle, self.cascade = scores, cascade
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
         """Score and prediction of each row, by label where there are several.
@@ -144,7 +92,7 @@ class Service:
         """The best items with their columns and scores, how many were left after each stage, and what each took.
 
         Errors:
-            RequestError: no index; an unknown user, candidate or item column; a context that lacks a column.
+            RequestError: no index; an unknown candidate or item column; a context that lacks a column.
         """
         return _one(self.recommend_all([asked]))
 
@@ -161,7 +109,7 @@ class Service:
             raise RequestError(f"k must be at most the {len(cascade.index):,} items of the index, found {asked.k}", "k")
         candidates = asked.candidates
         query = Query(
-            context=self._context(asked.user, asked.context),
+            context=values_of(asked.context, self.context_fields, "context"),
             k=asked.k,
             prerank=max(asked.k, asked.prerank),
             candidates=None if candidates is None else self._known(candidates, "candidates"),
@@ -186,9 +134,9 @@ class Service:
         }
 
     def explain(
-        self, *, rows: Sequence[Mapping[str, Any]], user: str | None, context: Mapping[str, Any], items: Sequence[str]
+        self, *, rows: Sequence[Mapping[str, Any]], context: Mapping[str, Any], items: Sequence[str]
     ) -> list[dict[str, Any]]:
-        """Why rows, or some items for a user in a context, have their scores.
+        """Why rows, or some items in a context, have their scores.
 
         Errors:
             RequestError: as in `predict` and `recommend`.
@@ -198,7 +146,7 @@ class Service:
         if items:
             index = self._cascade().index
             places = index.rows_of(self._known(items, "items"))
-            whole = self._context(user, context, tower=False)
+            whole = values_of(context, self.explained_fields, "context")
             others = frame_of([whole], [f for f in fields if f.role != "item"], "context")
             own = index.items[places.numpy()].select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
             frame = own.join(others, how="cross")
@@ -241,17 +189,20 @@ class Service:
                 )
         return ids
 
-    def _context(self, user: str | None, context: Mapping[str, Any], *, tower: bool = True) -> dict[str, Any]:
-        """Values of user and context fields: those of the store, and over them those given; types checked."""
-        whole = dict(context)
-        if user is not None:
-            if self.users is None:
-                raise RequestError("this server has no users: give their fields as context", "user")
-            whole = {**self.users.of(user), **context}
-        needed: dict[str, Field] = {}
-        for bundle in (self.bundle, *([self._cascade().prerank] if tower else [])):
-            needed |= {f.column: f for f in bundle.schema.fields if f.role != "item"}
-        return values_of(whole, needed.values(), "context")
+    @cached_property
+    def context_fields(self) -> list[Field]:
+        """What recommendations read of users and contexts, one field a column.
+
+        Errors:
+            RequestError: no index.
+        """
+        bundles = self.bundle, self._cascade().prerank
+        return list({f.column: f for bundle in bundles for f in _outside_items(bundle)}.values())
+
+    @cached_property
+    def explained_fields(self) -> list[Field]:
+        """What explanations of items read of users and contexts, one field a column."""
+        return list({f.column: f for f in _outside_items(self.bundle)}.values())
 
     def _items(self, places: np.ndarray, scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Items with their columns as JSON has them, and some scores."""
@@ -273,6 +224,10 @@ class Service:
         kinds = items.schema.items()
         other = [name for name, kind in kinds if kind != pl.Duration and (kind.is_temporal() or kind.is_decimal())]
         return items.with_columns(self._cascade().filters.texts(name) for name in other)
+
+
+def _outside_items(bundle: Bundle) -> list[Field]:
+    return [f for f in bundle.schema.fields if f.role != "item"]
 
 
 def _floats(stored: StoredItems) -> torch.Tensor:

@@ -1,0 +1,46 @@
+"""What Prometheus hears of stores."""
+
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from fieldwise.serving.stores.complete import Missing, Stores
+
+__all__ = ["StoreMetrics"]
+
+T = TypeVar("T")
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+class StoreMetrics:
+    """Lookups by store, their failures by reason, and degraded answers.
+
+    Args:
+        stores: what is watched.
+        registry: where to.
+    """
+
+    def __init__(self, stores: Stores, registry: CollectorRegistry) -> None:
+        self.seconds = Histogram(
+            "fieldwise_store_seconds", "Seconds a lookup took.", ("store",), buckets=BUCKETS, registry=registry
+        )
+        self.failures = Counter(
+            "fieldwise_store_failures_total", "Lookups that failed.", ("store", "reason"), registry=registry
+        )
+        self.degraded = Counter(
+            "fieldwise_degraded_total", "Answers without what a store holds.", ("store", "reason"), registry=registry
+        )
+        for one in stores.lookups:
+            one.observe = self._observe
+
+    def counted(self, answer: tuple[T, list[Missing]]) -> tuple[T, list[Missing]]:
+        """The same, with what it had to do without counted."""
+        for store, reason in {(one.store, one.reason) for one in answer[1]}:
+            self.degraded.labels(store, reason).inc()
+        return answer
+
+    def _observe(self, store: str, state: str, seconds: float) -> None:
+        if state != "ok":
+            self.failures.labels(store, state).inc()
+        if state != "paused":
+            self.seconds.labels(store).observe(seconds)

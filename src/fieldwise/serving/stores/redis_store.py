@@ -1,0 +1,177 @@
+"""Rows in Redis: one text of JSON an id, and a text that says which rows count.
+
+    NAME:current          {"format": 1, "generation": "0f3c...", "column": "user_id", "columns": [...], "rows": 6040}
+    NAME:rows:0f3c...:ID  {"user_id": "u1", "country": "FI", "tags": ["a", "b"], "age": null}
+
+A lookup is one MGET of the first and of its ids' rows in the generation that it last saw; where that is no longer the
+current one it asks once more. So a table that is replaced is never seen in part.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fieldwise.errors import ConfigError, MissingExtraError
+from fieldwise.serving.stores.base import Row, StoreError
+from fieldwise.serving.stores.url import StoreURL
+
+try:
+    from redis.asyncio import BlockingConnectionPool, Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import ConnectionError as RedisConnectionError
+    from redis.exceptions import RedisError
+except ImportError as e:
+    raise MissingExtraError(f"features from Redis need {e.name}: pip install 'fieldwise[redis]'") from None
+
+__all__ = ["FORMAT", "Manifest", "RedisStore"]
+
+FORMAT = 1
+START = 5.0  # seconds that the first connection may take
+GENERATIONS = 5  # times that a table may be replaced during one lookup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What stands at `NAME:current`.
+
+    Args:
+        generation: which rows count.
+        column: what names a row.
+        columns: of the rows; a row may lack some, which are null.
+        rows: how many.
+    """
+
+    generation: str
+    column: str
+    columns: tuple[str, ...]
+    rows: int
+
+    def to_json(self) -> str:
+        """As a text."""
+        return json.dumps({"format": FORMAT, **vars(self)}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> "Manifest":
+        """The manifest of a text.
+
+        Errors:
+            ValueError: it is none.
+
+        >>> whole = Manifest(generation="0f", column="id", columns=("id", "age"), rows=2)
+        >>> Manifest.from_json(whole.to_json().encode()) == whole
+        True
+        """
+        found = json.loads(text)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError(f"no manifest of format {FORMAT}")
+        try:
+            generation, column, columns, rows = (found[key] for key in ("generation", "column", "columns", "rows"))
+        except KeyError as e:
+            raise ValueError(f"no {e}") from None
+        return cls(generation=str(generation), column=str(column), columns=tuple(map(str, columns)), rows=int(rows))
+
+
+class RedisStore:
+    """Rows in Redis.
+
+    Args:
+        address: where, and what the keys begin with.
+        column: which column names a user, or an item.
+        connections: how many at most; further lookups wait for one.
+    """
+
+    kind = "redis"
+
+    def __init__(self, address: StoreURL, column: str, *, connections: int = 4) -> None:
+        self.column = column
+        self._address, self._connections = address, connections
+        self._client: Redis | None = None
+        self._manifest: Manifest | None = None
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """As the manifest that was last seen says."""
+        return self._manifest.columns if self._manifest else ()
+
+    async def open(self) -> None:
+        """Connect, and read the manifest.
+
+        Errors:
+            ConfigError: no connection, no entry, no table of this name or with this column.
+        """
+        where = self._address.shown
+        try:
+            pool = BlockingConnectionPool.from_url(
+                self._address.url,
+                max_connections=self._connections,
+                timeout=START,
+                socket_timeout=START,
+                socket_connect_timeout=START,
+                retry=Retry(NoBackoff(), self._connections, supported_errors=(RedisConnectionError,)),
+            )
+            self._client = Redis.from_pool(pool)
+            text = await self._client.get(f"{self._address.table}:current")
+        except (RedisError, OSError, ValueError) as e:
+            await self.close()
+            raise ConfigError(
+                f"{where} must answer: {self._address.told(e)}; check address, user and password"
+            ) from None
+        if text is None:
+            await self.close()
+            raise ConfigError(f"{where} holds no table of this name: write it with fieldwise store load")
+        try:
+            self._manifest = Manifest.from_json(text)
+        except (ValueError, TypeError) as e:
+            await self.close()
+            raise ConfigError(
+                f"{where} was not written by this version of fieldwise store load ({e}): write it again"
+            ) from None
+        if self._manifest.column != self.column:
+            await self.close()
+            raise ConfigError(
+                f"{where} names its rows by the column {self._manifest.column!r}, found {self.column!r}: name that"
+            )
+
+    async def get(self, ids: Sequence[str]) -> list[Row | None]:
+        """The rows of some ids.
+
+        Errors:
+            StoreError: no answer, or none that can be read.
+        """
+        if self._client is None or self._manifest is None:
+            raise StoreError("gone", "not open")
+        try:
+            for _ in range(GENERATIONS):
+                generation, name = self._manifest.generation, self._address.table
+                text, *rows = await self._client.mget(
+                    [f"{name}:current", *(f"{name}:rows:{generation}:{one}" for one in ids)]
+                )
+                if text is None:
+                    raise StoreError("damaged", f"{name}:current is gone")
+                self._manifest = Manifest.from_json(text)
+                if self._manifest.generation == generation:
+                    return [None if row is None else self._row(row, one) for row, one in zip(rows, ids, strict=True)]
+        except (RedisError, OSError) as e:
+            raise StoreError("gone", self._address.told(e)) from None
+        except (ValueError, TypeError) as e:
+            raise StoreError("damaged", str(e)) from None
+        raise StoreError("damaged", f"{self._address.table} was replaced {GENERATIONS} times during a lookup")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose(close_connection_pool=True)
+        self._client = None
+
+    def _row(self, text: bytes | str, one: str) -> Row:
+        row = json.loads(text, parse_constant=_constant)
+        if not isinstance(row, dict):
+            raise ValueError(f"the row of {one[:60]!r} is no JSON object")
+        return {**row, self.column: one}
+
+
+def _constant(name: str) -> Any:
+    """NaN, which other writers may have, is null."""
+    return None if name == "NaN" else float(name)

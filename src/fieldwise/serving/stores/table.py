@@ -1,0 +1,93 @@
+"""A store in memory, and the item index as one."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cached_property
+
+import polars as pl
+
+from fieldwise.errors import DataError
+from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.stores.base import Row
+from fieldwise.serving.stores.plain import check_ids, plain_table
+
+__all__ = ["IndexItems", "TableStore"]
+
+
+class TableStore:
+    """Rows of a table in memory.
+
+    Args:
+        column: which column names a user, or an item.
+        rows: one row each.
+
+    Errors:
+        DataError: no such column, an id twice, values that a request could not have.
+
+    >>> import asyncio
+    >>> store = TableStore("user", pl.DataFrame({"user": [3, 4], "country": ["FI", None]}))
+    >>> asyncio.run(store.get(["4", "5"]))
+    [{'user': '4', 'country': None}, None]
+    """
+
+    kind = "memory"
+
+    def __init__(self, column: str, rows: pl.DataFrame) -> None:
+        if column not in rows.columns:
+            raise DataError(f"the rows must have the column {column!r}, found {', '.join(rows.columns)}")
+        self.column = column
+        self._rows = plain_table(rows.with_columns(check_ids(rows.get_column(column))))
+        self._places = {name: place for place, name in enumerate(self._rows.get_column(column))}
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The table's."""
+        return self._rows.columns
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def get(self, ids: Sequence[str]) -> list[Row | None]:
+        """The rows of some ids, None for an unknown one."""
+        places = [self._places.get(one) for one in ids]
+        return [None if place is None else self._rows.row(place, named=True) for place in places]
+
+    async def search(self, prefix: str, limit: int) -> list[Row]:
+        """The first rows, by id, whose ids begin with a text."""
+        start = bisect_left(self._sorted, prefix)
+        found = [one for one in self._sorted[start : start + limit] if one.startswith(prefix)]
+        return [self._rows.row(self._places[one], named=True) for one in found]
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._places)
+
+
+class IndexItems:
+    """The items of an index, as a store: what is there in any case."""
+
+    kind = "index"
+
+    def __init__(self, index: ItemIndex) -> None:
+        self._index, self.column = index, index.id_column
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The catalogue's."""
+        return self._index.items.columns
+
+    async def open(self) -> None:
+        """The index is open."""
+
+    async def get(self, ids: Sequence[str]) -> list[Row | None]:
+        """The rows of some items, None for an unknown one."""
+        known = {one: place for one in ids if (place := self._index.places.get(one)) is not None}
+        rows = plain_table(self._index.items[list(known.values())]).iter_rows(named=True)
+        found: dict[str, Row] = {one: {**row, self.column: one} for one, row in zip(known, rows, strict=True)}
+        return [found.get(one) for one in ids]
+
+    async def close(self) -> None:
+        """The index belongs to the service."""

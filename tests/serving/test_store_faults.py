@@ -1,0 +1,232 @@
+"""Stores that are slow, gone and back again: every answer in time, and whole, refused, or saying what is missing."""
+
+import asyncio
+import re
+import time
+from contextlib import asynccontextmanager
+
+import httpx
+import polars as pl
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from serving.conftest import catalogue
+from serving.servers import PASSWORD, QUOTED, postgres_server, redis_server
+
+from fieldwise.serving import Cascade, build_index
+from fieldwise.serving.http import create_app
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import Lookup, Stores, StoreURL, TableStore, open_store
+from fieldwise.serving.stores.load import load_table
+
+TIMEOUT = 0.3  # of a lookup: long enough for a machine that does other work too
+SOON = 1.5  # seconds within which an answer must come, whatever the store does
+USERS = pl.DataFrame({"user": [f"u{k}" for k in range(60)], "history": [f"i{k % 9}|i{k % 7}" for k in range(60)]})
+ASK = {"user": "u3", "context": {"device": "tv"}, "k": 5}
+
+own_redis = pytest.fixture(scope="module")(redis_server)
+own_postgres = pytest.fixture(scope="module")(postgres_server)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory, tower, ranker):
+    index = build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0]
+    return Service(ranker, Cascade(tower, index, ranker))
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory):
+    path = tmp_path_factory.mktemp("users") / "users.parquet"
+    USERS.write_parquet(path)
+    return path
+
+
+@pytest.fixture(params=["own_redis", "own_postgres"])
+def server(request, users):
+    """Each server in turn, running, with the users."""
+    running = request.getfixturevalue(request.param)
+    load_table(users, StoreURL.parse(running.url("users")), "user")
+    yield running
+    if running.process.poll() is None:
+        running.resume()
+    else:
+        running.start()
+
+
+@asynccontextmanager
+async def asking(service, stores):
+    app = create_app(service, stores=stores)
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+            yield client
+
+
+def stores(url, policy):
+    return Stores(users=Lookup("users", open_store(url, "user", "users"), timeout=TIMEOUT), on_failure=policy)
+
+
+async def in_time(client, path="/v1/recommend", body=ASK):
+    began = time.perf_counter()
+    answer = await client.post(path, json=body)
+    assert time.perf_counter() - began < SOON, answer.text
+    return answer
+
+
+async def until_whole(client, body=ASK):
+    """The first whole answer, and how long it took to come."""
+    began = time.perf_counter()
+    while time.perf_counter() - began < 20:
+        answer = await in_time(client, body=body)
+        if answer.status_code == 200 and not answer.json()["degraded"]:
+            return answer
+        await asyncio.sleep(0.05)
+    raise AssertionError(answer.text)
+
+
+def sample(text, name, **labels):
+    """The sum of a metric's samples with these labels."""
+    found = re.findall(rf"^{name}{{(.*)}} (.+)$", text, re.M)
+    return sum(float(value) for given, value in found if all(f'{k}="{v}"' in given for k, v in labels.items()))
+
+
+@pytest.mark.parametrize("fault", ["slow", "gone"])
+def test_a_store_that_fails_and_comes_back(server, users, service, fault):
+    """Two servers over one store: one degrades its answers, one refuses."""
+    by_hand = {"context": {"user": "u3", "history": "i3|i3", "device": "tv"}, "k": 5}
+
+    async def run():
+        url = server.url("users")
+        degrading, refusing = (asking(service, stores(url, policy)) for policy in ("degrade", "refuse"))
+        async with degrading as degrades, refusing as refuses:
+            whole = (await in_time(refuses, body=by_hand)).json()["items"]
+            for client in (degrades, refuses):
+                assert (await until_whole(client)).json()["items"] == whole
+            (server.pause if fault == "slow" else server.kill)()
+            failed = [[await in_time(client) for _ in range(4)] for client in (degrades, refuses)]
+            for client, answers in zip((degrades, refuses), failed, strict=True):
+                answers += await asyncio.gather(*(in_time(client) for _ in range(50)))
+                assert (await in_time(client, body=by_hand)).json()["items"] == whole, "asks no store"
+                assert (await client.get("/readyz")).json()["stores"]["users"]["state"] in ("slow", "gone")
+            nothing = {"context": {"user": "u3", "history": None, "device": "tv"}, "k": 5}
+            nothing = (await in_time(degrades, body=nothing)).json()["items"]
+            for answer in failed[0]:
+                assert answer.status_code == 200, answer.text
+                (missing,) = answer.json()["degraded"]
+                assert missing["reason"] in ("slow", "gone", "paused")
+                assert (missing["store"], missing["ids"], missing["columns"]) == ("users", ["u3"], ["history"])
+                assert answer.json()["items"] == nothing
+            for answer in failed[1]:
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+                assert answer.json()["error"]["field"] == "user"
+                assert "the users' store" in answer.json()["error"]["message"]
+            if fault == "slow":
+                server.resume()
+            else:
+                server.start()
+                load_table(users, StoreURL.parse(url), "user")
+            for client in (degrades, refuses):
+                assert (await until_whole(client)).json()["items"] == whole
+                many = await asyncio.gather(*(in_time(client) for _ in range(50)))
+                assert all(answer.json()["items"] == whole for answer in many)
+                ready = (await client.get("/readyz")).json()["stores"]
+                assert ready == {"users": {"kind": server.kind, "state": "ok"}}
+                metrics = (await client.get("/metrics")).text
+                assert sample(metrics, "fieldwise_store_failures_total", store="users", reason="paused") >= 40
+                assert sample(metrics, "fieldwise_store_failures_total", store="users") >= 54
+                assert sample(metrics, "fieldwise_store_seconds_count", store="users") > 50
+                degraded = sample(metrics, "fieldwise_degraded_total", store="users")
+                assert degraded >= 54 if client is degrades else degraded == 0
+            for answer in (*failed[0], *failed[1]):
+                assert PASSWORD not in answer.text
+                assert QUOTED not in answer.text
+
+    asyncio.run(run())
+
+
+def test_no_lookup_waits_while_a_store_is_left_alone(server):
+    """Of 20 lookups in a row, three wait for the limit; the others fail at once until a second has passed."""
+
+    async def run():
+        lookup = Lookup("users", open_store(server.url("users"), "user", "users"), timeout=TIMEOUT)
+        await lookup.open()
+        server.pause()
+        reasons, began = [], time.perf_counter()
+        for _ in range(20):
+            try:
+                await lookup.get(["u1"])
+            except Exception as e:
+                reasons.append(e.reason)
+        took = time.perf_counter() - began
+        server.resume()
+        await lookup.close()
+        assert reasons == ["slow"] * 3 + ["paused"] * 17
+        assert took < 3 * TIMEOUT + 0.5
+
+    asyncio.run(run())
+
+
+def test_fifty_clients_at_once_get_what_one_gets(server, service):
+    async def run():
+        async with asking(service, stores(server.url("users"), "refuse")) as client:
+            asks = [{**ASK, "user": f"u{k}"} for k in range(50)]
+            one_by_one = [(await in_time(client, body=ask)).json()["items"] for ask in asks]
+            at_once = await asyncio.gather(*(in_time(client, body=ask) for ask in asks))
+            assert [answer.json()["items"] for answer in at_once] == one_by_one
+
+    asyncio.run(run())
+
+
+def test_a_reader_never_sees_half_a_table(server, tmp_path):
+    """While tables of sevens and of eights replace one another, every lookup gets a whole one."""
+    ids = [f"u{k}" for k in range(300)]
+    for value in (7, 8):
+        pl.DataFrame({"user": ids, "n": [value] * 300}).write_parquet(tmp_path / f"{value}.parquet")
+    address = StoreURL.parse(server.url("halves"))
+    load_table(tmp_path / "7.parquet", address, "user")
+
+    async def run():
+        store = open_store(server.url("halves"), "user", "halves")
+        await store.open()
+
+        async def write():
+            for number in range(6):
+                await asyncio.to_thread(load_table, tmp_path / f"{8 - number % 2}.parquet", address, "user")
+
+        writing = asyncio.create_task(write())
+        seen = []
+        while not writing.done():
+            values = {row["n"] for row in await store.get(ids)}
+            assert len(values) == 1
+            seen += values
+        await writing
+        await store.close()
+        assert set(seen) == {7, 8}
+
+    asyncio.run(run())
+    found = {row["n"] for row in asyncio.run(rows_of(address, ids))}
+    assert found == {7}
+    if server.kind == "redis":
+        rows = list(server.client().scan_iter("halves:*", count=1000))
+        assert len(rows) == 301, "one generation and what names it"
+
+
+async def rows_of(address, ids):
+    store = open_store(f"{address.url}#{address.table}", "user", "")
+    await store.open()
+    try:
+        return await store.get(ids)
+    finally:
+        await store.close()
+
+
+def test_a_store_in_memory_never_fails(service):
+    async def run():
+        in_memory = Stores(users=Lookup("users", TableStore("user", USERS)))
+        async with asking(service, in_memory) as client:
+            assert (await in_time(client)).json()["degraded"] == []
+            ready = (await client.get("/readyz")).json()["stores"]
+            assert ready == {"users": {"kind": "memory", "state": "ok"}}
+
+    asyncio.run(run())

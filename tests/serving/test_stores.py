@@ -1,0 +1,327 @@
+"""Stores on real servers: equal rows whatever holds them, and what cannot be a store is refused in a sentence."""
+
+import asyncio
+import datetime as dt
+import json
+import time
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from serving.servers import PASSWORD, QUOTED
+
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.serving.stores import Lookup, StoreError, StoreURL, TableStore, open_store
+from fieldwise.serving.stores.load import load_table
+
+NAMES = ["u1", "07", "ü ñ 漢", "x'; DROP TABLE users; --", 'a"b', "100%", "{}", "*", "u1:rows", "\\n"]
+ROWS = pl.DataFrame(
+    {
+        "user": NAMES,
+        "whole": [1, None, -(2**63), 2**63 - 1, 0, 5, 6, 7, 8, 9],
+        "real": [0.1, float("nan"), None, 1e300, -0.0, 1 / 3, 2.0, 1e-7, 8.0, 9.5],
+        "yes": [True, False, None, *[True] * 7],
+        "text": ["a", "", None, 'It\'s "quoted" {x,y} %s \\', "línea\nnueva\t", "NULL", "\\N", "null", "[1]", "9"],
+        "tags": [["a", "b,c"], [], None, ['"q"', "{}"], ["NULL"], ["\\"], ["ü"], [""], ["x", None], ["i"]],
+        "counts": pl.Series([[1, 2], [], None, *[[3]] * 7], dtype=pl.List(pl.Int32)),
+        "day": [dt.date(2026, 1, 2), None, *[dt.date(1969, 12, 31)] * 8],
+        "moment": [dt.datetime(2026, 1, 2, 3, 4, 5), None, *[dt.datetime(1900, 1, 1)] * 8],
+        "paid": pl.Series([Decimal("1.50"), None, *[Decimal("10.00")] * 8], dtype=pl.Decimal(10, 2)),
+        "took": pl.Series([dt.timedelta(seconds=90), None, *[dt.timedelta(days=1)] * 8]),
+        'odd "name\'s" %s {} ü': ["x"] * 10,
+    }
+)
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def server(request):
+    """Each server in turn."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a frame to an address, through a Parquet file."""
+
+    def call(frame, url, column="user"):
+        path = tmp_path / "rows.parquet"
+        frame.write_parquet(path)
+        return load_table(path, StoreURL.parse(url), column)
+
+    return call
+
+
+def ask(url, *several, column="user"):
+    """The rows of lists of ids, one after the other."""
+
+    async def run():
+        store = open_store(url, column, "users")
+        await store.open()
+        try:
+            return [await store.get(ids) for ids in several]
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def refused(url, *parts, column="user"):
+    with pytest.raises(ConfigError) as caught:
+        ask(url, [], column=column)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert PASSWORD not in message
+    assert QUOTED not in message
+    for part in parts:
+        assert part in message
+
+
+# the same rows
+
+
+def test_rows_are_equal_in_every_store(server, write):
+    loaded = write(ROWS, server.url("equal"))
+    assert (loaded.rows, loaded.before, loaded.columns) == (10, None, ROWS.columns)
+    memory = asyncio.run(TableStore("user", ROWS).get([*NAMES, "nobody"]))
+    (found,) = ask(server.url("equal"), [*NAMES, "nobody"])
+    assert found == memory
+    assert found[0] == {
+        "user": "u1",
+        "whole": 1,
+        "real": 0.1,
+        "yes": True,
+        "text": "a",
+        "tags": ["a", "b,c"],
+        "counts": [1, 2],
+        "day": "2026-01-02",
+        "moment": "2026-01-02 03:04:05.000000",
+        "paid": "1.5",
+        "took": 90,
+        'odd "name\'s" %s {} ü': "x",
+    }
+    assert found[1]["real"] is None
+    assert found[-1] is None
+
+
+def test_ids_that_no_store_has_are_unknown_and_harm_nothing(server, write):
+    write(ROWS, server.url("harm"))
+    odd = ["", "\0", "u1\0", "u2", "' OR '1'='1", "1; DROP TABLE harm", "u1'--", "*", "?", "x" * 10_000, "current"]
+    found, again = ask(server.url("harm"), odd, ["u1"])
+    assert [row is not None for row in found] == [one == "*" for one in odd]
+    assert again[0]["whole"] == 1
+
+
+def test_ids_are_texts_whatever_the_table_has(server, write):
+    for ids in (pl.Series("user", [1, 2, 3]), pl.Series("user", [1.0, 2.0, 3.0]), pl.Series("user", ["1", "2", "3"])):
+        write(pl.DataFrame([ids, pl.Series("n", [10, 20, 30])]), server.url("ids"))
+        assert ask(server.url("ids"), ["3", "1"])[0] == [{"user": "3", "n": 30}, {"user": "1", "n": 10}]
+
+
+def test_a_thousand_ids_at_once(server, write):
+    write(pl.DataFrame({"user": [f"u{k}" for k in range(12_000)], "n": range(12_000)}), server.url("many"))
+    ids = [f"u{k}" for k in range(0, 12_000, 12)]
+    (found,) = ask(server.url("many"), ids)
+    assert [row["n"] for row in found] == list(range(0, 12_000, 12))
+
+
+def test_names_are_quoted(server, write):
+    for name in ("it's", 'a"b', "x; DROP TABLE y", "%s {}", "ünï"):
+        from urllib.parse import quote
+
+        write(ROWS.rename({"user": f"id {name}"}), server.url(quote(name)), f"id {name}")
+        (found,) = ask(server.url(quote(name)), ["u1", "07"], column=f"id {name}")
+        assert [row["whole"] for row in found] == [1, None]
+
+
+# what is refused at the start
+
+
+def test_what_is_no_address():
+    for text, part in (
+        ("mysql://h/d#users", "begins with redis://"),
+        ("redis://u:a/b@h/0#users", "%2F %23"),
+        ("postgresql://u:secret#1@h/d#users", "%2F %23"),
+        ("postgresql://u:secret:x@h:port/d#users", "%2F %23"),
+        ("redis://h/0", "must name the table, as in redis://HOST"),
+    ):
+        with pytest.raises(ConfigError, match=part) as caught:
+            StoreURL.parse(text)
+        assert "secret" not in str(caught.value)
+    address = StoreURL.parse(f"rediss://me:{QUOTED}@h:1/0?ssl_ca_certs=/x", "users")
+    assert (address.kind, address.table, address.shown) == ("redis", "users", "rediss://h:1/0#users")
+    assert "p%40" not in repr(address)
+    assert address.told(ValueError(f"bad {PASSWORD} and {QUOTED}\nmore")) == "bad *** and ***"
+
+
+def test_stores_that_do_not_open(server, write):
+    write(ROWS, server.url("opens"))
+    refused(server.url("nothing"), "holds no table of this name", "#nothing")
+    refused(server.url("opens"), "'id'", column="id")
+    refused(server.url("opens").replace(QUOTED, "wrong"), "must answer", "password")
+    refused(server.url("opens").replace(str(server.port), "1"), "must answer", ":1")
+    refused(server.url("opens").replace("://", "://nobody:x@h@").replace(":x@h@", ":"), "must answer")
+
+
+def test_keys_of_other_programs_are_left_alone(redis, write):
+    client = redis.client()
+    client.set("other:current", "hello")
+    client.set("mine:rows:elsewhere", "kept")
+    client.set("mine:rows:0123456789abcdef", "kept")
+    refused(redis.url("other"), "was not written by")
+    with pytest.raises(ConfigError, match="other:current that fieldwise did not write"):
+        write(ROWS, redis.url("other"))
+    for number in range(2):
+        loaded = write(ROWS, redis.url("mine"))
+        assert loaded.before == (10 if number else None)
+    assert client.get("mine:rows:elsewhere") == client.get("mine:rows:0123456789abcdef") == "kept"
+    assert client.get("other:current") == "hello"
+    assert len(list(client.scan_iter("mine:*"))) == 13
+
+
+def test_rows_that_others_wrote_into_redis(redis, write):
+    """As the documented format allows: other columns, fewer, NaN; and text that is no row."""
+    write(ROWS, redis.url("own"))
+    client = redis.client()
+    generation = json.loads(client.get("own:current"))["generation"]
+    client.set(f"own:rows:{generation}:new", '{"whole": NaN, "more": [1]}')
+    assert ask(redis.url("own"), ["new"])[0] == [{"user": "new", "whole": None, "more": [1]}]
+    for text in ("[1]", "{", '"x"'):
+        client.set(f"own:rows:{generation}:new", text)
+        with pytest.raises(StoreError) as caught:
+            ask(redis.url("own"), ["u1", "new"])
+        assert caught.value.reason == "damaged"
+
+
+def test_what_a_killed_load_left_is_removed_by_the_next(redis, write):
+    client = redis.client()
+    client.set("left:rows:0123456789abcdef:u1", "{}")
+    client.set("left:loading", "another", px=400)
+    with pytest.raises(ConfigError, match="another one writes redis://127"):
+        write(ROWS, redis.url("left"))
+    time.sleep(0.5)
+    write(ROWS, redis.url("left"))
+    assert not client.exists("left:rows:0123456789abcdef:u1")
+
+
+def test_tables_of_other_programs_in_postgresql(postgres, write):
+    """Types of its own, a view; what cannot be asked for quickly and without doubt is refused; never replaced."""
+    with postgres.client() as client:
+        client.execute("CREATE SCHEMA shop")
+        client.execute(
+            "CREATE TABLE shop.people (id int PRIMARY KEY, name varchar(9), paid numeric, born date, seen timestamptz,"
+            " tags text[], about jsonb, took interval, x float4)"
+        )
+        client.execute(
+            "INSERT INTO shop.people VALUES (7, 'Eve', 1.50, '2000-01-02', '2026-01-02 03:04:05+02', '{a,NULL}',"
+            """ '{"a": 1}', '90s', 'NaN'), (8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"""
+        )
+        client.execute("CREATE TABLE shop.twice (id text, n int)")
+        client.execute("INSERT INTO shop.twice VALUES ('a', 1), ('a', 2)")
+        client.execute("CREATE VIEW shop.seen AS SELECT id, n FROM shop.twice")
+        client.execute("CREATE TABLE shop.real (id float8 PRIMARY KEY)")
+        client.execute("CREATE TABLE shop.keyed (id uuid PRIMARY KEY)")
+        client.execute("INSERT INTO shop.keyed VALUES ('00000000-0000-0000-0000-00000000000a')")
+        client.execute("CREATE ROLE reader LOGIN PASSWORD 'reads'")
+    ids = ["7", "8", "07", "7.0", str(2**70), "-7"]
+    (rows,) = ask(postgres.url("shop.people"), ids, column="id")
+    assert rows[0] == {
+        "id": "7",
+        "name": "Eve",
+        "paid": "1.5",
+        "born": "2000-01-02",
+        "seen": "2026-01-02 01:04:05.000000+00:00",
+        "tags": ["a", None],
+        "about": {"a": 1},
+        "took": 90,
+        "x": None,
+    }
+    assert rows[1] == {"id": "8", **dict.fromkeys(list(rows[0])[1:])}
+    assert rows[2:] == [None] * 4
+    key = "00000000-0000-0000-0000-00000000000a"
+    assert ask(postgres.url("shop.keyed"), [key, key.upper(), "x"], column="id")[0] == [{"id": key}, None, None]
+    refused(postgres.url("shop.twice"), "no unique index on 'id'", column="id")
+    refused(postgres.url("shop.real"), "integers, text or UUIDs", column="id")
+    refused(postgres.url("a.b.c"), "SCHEMA.TABLE")
+    refused(postgres.url("x" * 64), "at most 63 bytes")
+    refused(postgres.url("nowhere.people"), "holds no table")
+    with pytest.raises(StoreError, match="'a' stands twice"):
+        ask(postgres.url("shop.seen"), ["a"], column="id")
+    with pytest.raises(ConfigError, match="did not write, and stays as it is"):
+        write(ROWS, postgres.url("shop.people"))
+    reader = postgres.url("readable").replace(f"tester:{QUOTED}", "reader:reads")
+    write(ROWS, postgres.url("readable"))
+    refused(reader, "must let its user read")
+    with postgres.client() as client:
+        client.execute("GRANT SELECT ON readable TO reader")
+    assert write(ROWS.head(3), postgres.url("readable")).before == 10
+    assert ask(reader, ["u1", NAMES[5]])[0][1] is None, "the new table, with the old one's grants"
+    with pytest.raises(ConfigError, match="was not written: permission denied"):
+        write(ROWS, reader)
+
+
+def test_a_table_that_is_in_use_stays_and_nothing_is_left_behind(postgres, write, monkeypatch):
+    monkeypatch.setattr("fieldwise.serving.stores.postgres_load.LOCK", 1)
+    write(ROWS, postgres.url("used"))
+    with postgres.client() as client:
+        with client.transaction():
+            client.execute("SELECT * FROM used")
+            with pytest.raises(ConfigError, match="in use for more than 1 s: nothing was changed"):
+                write(ROWS.head(3), postgres.url("used"))
+        count = client.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'fieldwise\\_%' AND relkind = 'r'")
+        assert count.fetchone() == (0,)
+    assert len([row for row in ask(postgres.url("used"), NAMES)[0] if row]) == 10
+
+
+# what is not loaded
+
+
+def test_tables_that_cannot_be_loaded(server, write):
+    write(ROWS, server.url("stays"))
+    for frame, part in (
+        (ROWS.drop("user"), "must have the column 'user'"),
+        (pl.concat([ROWS, ROWS.head(1)]), "'u1' in column 'user' stands twice"),
+        (ROWS.with_columns(user=pl.lit(None, pl.String)), "is no name"),
+        (ROWS.with_columns(real=pl.lit(float("inf"))), "finite: column 'real' holds inf in row 0"),
+        (ROWS.with_columns(at=pl.struct("whole")), "column 'at'"),
+    ):
+        with pytest.raises(DataError, match=part):
+            write(frame, server.url("stays"))
+    assert len([row for row in ask(server.url("stays"), NAMES)[0] if row]) == 10
+
+
+def test_what_postgresql_cannot_hold(postgres, write):
+    with pytest.raises(DataError, match="NUL"):
+        write(ROWS.with_columns(text=pl.lit("a\0b")), postgres.url("cannot"))
+    with pytest.raises(DataError, match="1 to 63 bytes"):
+        write(ROWS.rename({"text": "x" * 64}), postgres.url("cannot"))
+    refused(postgres.url("cannot"), "holds no table")
+
+
+def test_an_empty_table_is_a_table(server, write):
+    write(ROWS.clear(), server.url("empty"))
+    assert ask(server.url("empty"), ["u1"])[0] == [None]
+
+
+# search
+
+
+def test_users_are_found_by_the_beginning_of_their_ids(postgres, write):
+    frame = pl.DataFrame({"user": ["b", "a%", "a", "ab", "B", "a_b", "ü"], "n": range(7)})
+    write(frame, postgres.url("found"))
+
+    async def run(store):
+        lookup = Lookup("users", store, timeout=5)
+        await lookup.open()
+        assert lookup.can_search
+        found = [await lookup.search(prefix, 2) for prefix in ("", "a", "a%", "ü", "zz")]
+        await lookup.close()
+        return found
+
+    by_hand = asyncio.run(run(TableStore("user", frame)))
+    assert [[row["user"] for row in rows] for rows in by_hand] == [["B", "a"], ["a", "a%"], ["a%"], ["ü"], []]
+    assert asyncio.run(run(open_store(postgres.url("found"), "user", "users"))) == by_hand
+
+
+def test_redis_does_not_search(redis, write):
+    write(ROWS, redis.url("search"))
+    assert not Lookup("users", open_store(redis.url("search"), "user", "users")).can_search
