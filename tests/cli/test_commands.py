@@ -108,6 +108,8 @@ OPTIONS = {
         "--max-rows",
         "--max-body",
         "--timeout",
+        "--batch-window",
+        "--watch",
         "--threads",
     },
     ("describe",): {"--set", "--protocol", "--data-dir", "--json", "--cache"},

@@ -318,6 +318,12 @@ def serve(
     max_rows: Annotated[int, typer.Option(min=1, help="Rows of a prediction.")] = 1000,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that an answer may take.")] = 10.0,
+    batch_window: Annotated[
+        float, typer.Option(min=0, help="Milliseconds that a request waits for others to be answered with it.")
+    ] = 0.0,
+    watch: Annotated[
+        float, typer.Option(min=0, help="Seconds between looks for a newer bundle or index on disk; 0: never.")
+    ] = 2.0,
     threads: Threads = None,
 ) -> None:
     """Serve predictions, recommendations, explanations and similar items over HTTP. Ctrl-C or SIGTERM stops it."""
@@ -339,6 +345,8 @@ def serve(
         max_rows,
         max_body,
         timeout,
+        batch_window,
+        watch,
         threads,
     )
 

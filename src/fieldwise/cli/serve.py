@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 from typing import cast, get_args
 
+from fieldwise.bundle import MANIFEST as BUNDLE
 from fieldwise.bundle import Bundle
 from fieldwise.cli.options import set_threads
 from fieldwise.cli.show import say
@@ -13,6 +14,8 @@ from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import open_index
+from fieldwise.serving.index_files import MANIFEST as INDEX
+from fieldwise.serving.replacement import Live, Watcher
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, open_store
 from fieldwise.serving.stores.complete import OnFailure
@@ -38,6 +41,8 @@ def run_serve(
     max_rows: int,
     max_body: int,
     timeout: float,
+    batch_window: float,
+    watch: float,
     threads: int | None,
 ) -> None:
     """Load, check, listen until stopped."""
@@ -50,17 +55,31 @@ def run_serve(
     if (prerank is None) != (index is None):
         raise ConfigError("an index is served with the IntTower that made it: give --prerank and --index, or neither")
     set_threads(threads)
-    ranker = None if bundle is None else Bundle.load(bundle)
-    cascade = None
-    if prerank is not None and index is not None:
-        cascade = Cascade(Bundle.load(prerank), open_index(index), ranker)
+
+    def load() -> Service:
+        ranker = None if bundle is None else Bundle.load(bundle)
+        if prerank is None or index is None:
+            return Service(ranker)
+        return Service(ranker, Cascade(Bundle.load(prerank), open_index(index), ranker))
+
+    live = Live(load())
+    manifests = [folder / BUNDLE for folder in (bundle, prerank) if folder is not None]
+    manifests += [index / INDEX] if index is not None else []
+    watcher = Watcher(live, load, manifests, every=watch, note=say)
     stores = _stores(users, user_id, items, item_id, store_timeout, on_store_failure)
-    settings = ServerSettings(token=token, max_rows=max_rows, max_body=max_body, timeout=timeout)
-    app = create_app(Service(ranker, cascade), settings, stores)
+    settings = ServerSettings(
+        token=token, max_rows=max_rows, max_body=max_body, timeout=timeout, batch_window=batch_window / 1000
+    )
+    app = create_app(live, settings, stores)
     listening = _listen(host, port)
     say(f"serving at http://{host}:{listening.getsockname()[1]} (/docs describes it; Ctrl-C stops it)")
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE))
-    server.run(sockets=[listening])
+    if watch:
+        watcher.start()
+    try:
+        server.run(sockets=[listening])
+    finally:
+        watcher.stop()
 
 
 def _stores(

@@ -5,6 +5,7 @@ Letters: N items.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 
 import numpy as np
@@ -85,6 +86,17 @@ class ItemFilters:
                     f"{cells.dtype}: filter by another"
                 ) from None
         return self._texts[column]
+
+    @property
+    def prepared(self) -> list[str]:
+        """The columns that were asked for."""
+        return list(self._columns)
+
+    def prepare(self, columns: Sequence[str]) -> None:
+        """Make columns ready; one that cannot filter is left to who asks for it."""
+        for column in columns:
+            with self._lock, suppress(DataError):
+                self._column(column)
 
     def _column(self, column: str) -> "_Column":
         if column not in self._columns:

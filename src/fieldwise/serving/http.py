@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
@@ -26,6 +26,7 @@ import fieldwise
 from fieldwise.errors import FieldwiseError
 from fieldwise.schema import Field as SchemaField
 from fieldwise.serving.batching import Batcher, BusyError
+from fieldwise.serving.replacement import Live
 from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.service import Asked, Service
 from fieldwise.serving.stores.complete import Missing, Stores
@@ -165,17 +166,21 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: Service, settings: ServerSettings | None = None, stores: Stores | None = None) -> FastAPI:
+def create_app(
+    service: Service | Live, settings: ServerSettings | None = None, stores: Stores | None = None
+) -> FastAPI:
     """The application of a service.
 
     Args:
-        service: what answers; its work runs in one thread, so that requests do not fight for the cores.
+        service: what answers, or who holds what answers now; the work runs in one thread, so that requests do not
+            fight for the cores.
         settings: limits and token.
         stores: fields of known users and items; opened and closed with the application.
     """
     limits, features = settings or ServerSettings(), stores or Stores()
+    live = service if isinstance(service, Live) else Live(service)
     worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise")
-    metrics = _Metrics()
+    metrics = _Metrics(live)
     store_metrics = StoreMetrics(features, metrics.registry)
 
     @asynccontextmanager
@@ -190,8 +195,13 @@ def create_app(service: Service, settings: ServerSettings | None = None, stores:
     def batched(run: Callable[[list[A]], Sequence[T | Exception]]) -> Batcher[A, T]:
         return Batcher(worker, run, most=limits.max_batch, window=limits.batch_window, waiting=limits.max_waiting)
 
-    predictions = batched(service.predict_all)
-    recommendations = batched(service.recommend_all)
+    def predict_all(requests: Sequence[list[dict[str, Any]]]) -> Sequence[list[dict[str, float]] | Exception]:
+        return live.service.predict_all(requests)
+
+    def recommend_all(requests: Sequence[Asked]) -> Sequence[dict[str, Any] | Exception]:
+        return live.service.recommend_all(requests)
+
+    predictions, recommendations = batched(predict_all), batched(recommend_all)
 
     async def in_time(answer: Awaitable[T]) -> T:
         try:
@@ -209,8 +219,9 @@ def create_app(service: Service, settings: ServerSettings | None = None, stores:
         return await in_time(asyncio.get_running_loop().run_in_executor(worker, call))
 
     async def whole(rows: list[dict[str, Cell]]) -> tuple[list[dict[str, Any]], list[Missing]]:
-        items = IndexItems(service.cascade.index) if service.cascade else None
-        return store_metrics.counted(await features.rows(rows, service.bundle.schema.fields, items))
+        now = live.service
+        items = IndexItems(now.cascade.index) if now.cascade else None
+        return store_metrics.counted(await features.rows(rows, now.bundle.schema.fields, items))
 
     async def known(
         user: Id | None, context: dict[str, Cell], fields: list[SchemaField]
@@ -230,7 +241,7 @@ def create_app(service: Service, settings: ServerSettings | None = None, stores:
         _at_most_number(limits.max_k, body.k, "k")
         for name, ids in (("candidates", body.candidates or []), ("exclude", body.exclude)):
             _at_most(100 * limits.max_rows, ids, name)
-        context, degraded = await known(body.user, body.context, service.context_fields)
+        context, degraded = await known(body.user, body.context, live.service.context_fields)
         asked = Asked(
             context=context,
             k=body.k,
@@ -252,8 +263,8 @@ def create_app(service: Service, settings: ServerSettings | None = None, stores:
         context: dict[str, Any] = {}
         rows, degraded = await whole(body.rows)
         if body.items:
-            context, degraded = await known(body.user, body.context, service.explained_fields)
-        found = await work(lambda: service.explain(rows=rows, context=context, items=_names(body.items, "items")))
+            context, degraded = await known(body.user, body.context, live.service.explained_fields)
+        found = await work(lambda: live.service.explain(rows=rows, context=context, items=_names(body.items, "items")))
         return ExplainResponse(explanations=found, degraded=degraded)
 
     @app.get("/v1/items/{id}/similar")
@@ -263,7 +274,7 @@ def create_app(service: Service, settings: ServerSettings | None = None, stores:
     ) -> SimilarResponse:
         """The items nearest to an item."""
         _at_most_number(limits.max_k, k, "k")
-        return SimilarResponse(items=[Item(**found) for found in await work(lambda: service.similar(id, k))])
+        return SimilarResponse(items=[Item(**found) for found in await work(lambda: live.service.similar(id, k))])
 
     @app.get("/healthz", include_in_schema=False)
     async def health() -> dict[str, str]:
@@ -271,11 +282,15 @@ def create_app(service: Service, settings: ServerSettings | None = None, stores:
 
     @app.get("/readyz", include_in_schema=False)
     async def ready() -> dict[str, Any]:
-        index = service.cascade.index if service.cascade else None
+        now = live.service
+        index = now.cascade.index if now.cascade else None
         return {
             "status": "ready",
-            "model": service.bundle.digest,
+            "model": now.bundle.digest,
             "items": len(index) if index else 0,
+            "index": index.generation if index else None,
+            "replaced": live.replaced,
+            "refused": live.refused,
             "stores": await features.states(),
         }
 
@@ -349,12 +364,19 @@ def _at_most_number(most: int, value: int, name: str) -> None:
 class _Metrics:
     """Prometheus' counters of one application."""
 
-    def __init__(self) -> None:
+    def __init__(self, live: Live) -> None:
         self.registry = CollectorRegistry()
         labels = ("method", "path", "status")
         self.requests = Counter("fieldwise_requests_total", "Requests answered.", labels, registry=self.registry)
         self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=self.registry)
         self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
+
+        replaced = Gauge("fieldwise_replacements", "Bundles or indexes replaced since start.", registry=self.registry)
+        replaced.set_function(lambda: live.replaced)
+        refused = Gauge(
+            "fieldwise_replacement_refused", "1 while the newest on disk is refused.", registry=self.registry
+        )
+        refused.set_function(lambda: live.refused is not None)
 
     def stages(self, milliseconds: dict[str, float]) -> None:
         for stage, value in milliseconds.items():

@@ -60,6 +60,28 @@ class Service:
             )
         self.bundle, self.cascade = scores, cascade
 
+    @property
+    def about(self) -> str:
+        """What it serves, in a few words."""
+        model = f"model {self.bundle.digest[:12]}"
+        return model if self.cascade is None else f"{model}, {len(self.cascade.index):,} items"
+
+    def warm_up(self, before: "Service | None" = None) -> None:
+        """Answer once, so that what is made at a first request is there.
+
+        Args:
+            before: the service that this one follows; the columns that it filters by are made ready.
+        """
+        sample = self.bundle.samples.head(1)
+        if sample.height:
+            self.bundle.score(sample)
+        if self.cascade is not None:
+            self.cascade.index.places  # noqa: B018
+            self._shown  # noqa: B018
+            if before is not None and before.cascade is not None:
+                known = self.cascade.index.items.columns
+                self.cascade.filters.prepare([c for c in before.cascade.filters.prepared if c in known])
+
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
         """Score and prediction of each row, by label where there are several.
 

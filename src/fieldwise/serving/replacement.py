@@ -1,0 +1,104 @@
+"""A bundle or an index that changes on disk takes its predecessor's place while serving; a damaged one does not."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fieldwise.errors import FieldwiseError
+from fieldwise.serving.service import Service
+
+__all__ = ["Live", "Watcher"]
+
+State = tuple[tuple[int, int, int] | None, ...]
+
+
+class Live:
+    """The service that answers now. Who answers a request, or a batch of them, reads `service` once.
+
+    Args:
+        service: the first one.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.replaced = 0
+        self.refused: str | None = None
+
+    def replace(self, load: Callable[[], Service]) -> bool:
+        """Load another service and let it take over once it has answered; on an error the one before goes on.
+
+        Returns:
+            Whether it took over; `refused` says why not.
+        """
+        try:
+            service = load()
+            service.warm_up(self.service)
+        except (FieldwiseError, OSError, MemoryError) as e:
+            self.refused = str(e) or type(e).__name__
+            return False
+        self.service, self.refused = service, None
+        self.replaced += 1
+        return True
+
+
+class Watcher:
+    """Looks at files from time to time, and loads anew when they have changed and then stayed as they are for one look.
+
+    Writers of bundles and indexes rename a complete manifest into its place last: that is the file to watch.
+
+    Args:
+        live: whose service is replaced.
+        load: reads it anew.
+        files: the manifests.
+        every: seconds between looks.
+        note: hears of every replacement and refusal.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        load: Callable[[], Service],
+        files: Sequence[Path],
+        *,
+        every: float,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.live, self.load, self.files, self.every, self.note = live, load, tuple(files), every, note
+        self._loaded = self._seen = self._state()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fieldwise-watcher", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look, in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; waits for a replacement under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """One look."""
+        before, self._seen = self._seen, self._state()
+        if self._seen == self._loaded or self._seen != before or None in self._seen:
+            return
+        self._loaded = self._seen
+        if self.live.replace(self.load):
+            self.note(f"replaced: {self.live.service.about}")
+        else:
+            self.note(f"not replaced, what was there goes on: {self.live.refused}")
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self.every):
+            self.look()
+
+    def _state(self) -> State:
+        found: list[tuple[int, int, int] | None] = []
+        for file in self.files:
+            try:
+                about = file.stat()
+                found.append((about.st_ino, about.st_size, about.st_mtime_ns))
+            except OSError:
+                found.append(None)
+        return tuple(found)

@@ -1,0 +1,109 @@
+"""What waits for the worker is answered together, each to its own asker."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fieldwise.serving.batching import Batcher, BusyError
+
+
+class Recorder:
+    """Doubles numbers, remembers its batches, and can be held."""
+
+    def __init__(self):
+        self.batches, self.go = [], threading.Event()
+        self.go.set()
+
+    def __call__(self, asked):
+        self.go.wait(5)
+        self.batches.append(list(asked))
+        return [ValueError(f"odd {x}") if x % 2 else 2 * x for x in asked]
+
+
+def run(scenario, **settings):
+    recorder = Recorder()
+
+    async def whole():
+        with ThreadPoolExecutor(1) as worker:
+            await scenario(Batcher(worker, recorder, **settings), recorder)
+
+    asyncio.run(whole())
+    return recorder.batches
+
+
+async def held(batcher, recorder, numbers):
+    """One request that keeps the worker, and the others behind it."""
+    recorder.go.clear()
+    tasks = [asyncio.create_task(batcher.ask(x)) for x in numbers[:1]]
+    await asyncio.sleep(0.02)
+    tasks += [asyncio.create_task(batcher.ask(x)) for x in numbers[1:]]
+    await asyncio.sleep(0.02)
+    return tasks
+
+
+def test_what_came_meanwhile_is_the_next_batch():
+    async def scenario(batcher, recorder):
+        tasks = await held(batcher, recorder, [0, 2, 4, 6, 8, 10])
+        recorder.go.set()
+        assert await asyncio.gather(*tasks) == [0, 4, 8, 12, 16, 20]
+
+    assert run(scenario, most=3) == [[0], [2, 4, 6], [8, 10]]
+
+
+def test_an_error_is_its_askers_alone():
+    async def scenario(batcher, recorder):
+        tasks = await held(batcher, recorder, [0, 2, 3, 4])
+        recorder.go.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [found[0], found[1], found[3]] == [0, 4, 8]
+        assert str(found[2]) == "odd 3"
+
+    assert run(scenario) == [[0], [2, 3, 4]]
+
+
+def test_a_fault_is_everyones_and_the_next_batch_is_answered():
+    async def scenario(batcher, recorder):
+        batcher.run = lambda _: 1 / 0
+        assert all(
+            isinstance(e, ZeroDivisionError)
+            for e in await asyncio.gather(batcher.ask(2), batcher.ask(4), return_exceptions=True)
+        )
+        batcher.run = recorder
+        assert await batcher.ask(2) == 4
+
+    run(scenario)
+
+
+def test_who_has_gone_is_left_out():
+    async def scenario(batcher, recorder):
+        tasks = await held(batcher, recorder, [0, 2, 4])
+        tasks[1].cancel()
+        recorder.go.set()
+        assert (await asyncio.gather(*tasks, return_exceptions=True))[2] == 8
+
+    assert run(scenario) == [[0], [4]]
+
+
+def test_a_window_waits_for_others():
+    async def scenario(batcher, _):
+        async def later(x):
+            await asyncio.sleep(0.02)
+            return await batcher.ask(x)
+
+        assert await asyncio.gather(batcher.ask(2), later(4)) == [4, 8]
+
+    assert run(scenario, window=0.2) == [[2, 4]]
+
+
+def test_only_so_many_wait():
+    async def scenario(batcher, recorder):
+        tasks = await held(batcher, recorder, [0, 2, 4])
+        with pytest.raises(BusyError):
+            await batcher.ask(6)
+        recorder.go.set()
+        assert await asyncio.gather(*tasks) == [0, 4, 8]
+        assert await batcher.ask(6) == 12
+
+    run(scenario, waiting=2)

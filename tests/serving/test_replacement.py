@@ -1,0 +1,205 @@
+"""A bundle and an index replaced under load: every request is answered, by one of the two; damage changes nothing."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from serving.conftest import catalogue
+
+from fieldwise import Bundle
+from fieldwise.errors import BundleError
+from fieldwise.serving import Cascade, build_index, open_index
+from fieldwise.serving.http import create_app
+from fieldwise.serving.replacement import Live, Watcher
+from fieldwise.serving.service import Asked, Service
+
+CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
+
+
+def best(service):
+    found = service.recommend(Asked(context=CONTEXT, k=5, prerank=5, where={}))
+    return [item["id"] for item in found["items"]]
+
+
+@pytest.fixture
+def place(tmp_path, tower, ranker):
+    """A tower, a ranker and an index on disk."""
+    tower.save(tmp_path / "tower")
+    ranker.save(tmp_path / "ranker")
+    build_index(tower, catalogue(), tmp_path / "ix")
+
+    def load():
+        ranker = Bundle.load(tmp_path / "ranker")
+        return Service(ranker, Cascade(Bundle.load(tmp_path / "tower"), open_index(tmp_path / "ix"), ranker))
+
+    manifests = [tmp_path / "tower/bundle.json", tmp_path / "ranker/bundle.json", tmp_path / "ix/index.json"]
+    live, notes = Live(load()), []
+    watcher = Watcher(live, load, manifests, every=60, note=notes.append)
+    return SimpleNamespace(folder=tmp_path, live=live, watcher=watcher, notes=notes)
+
+
+def test_a_newer_index_takes_over_once_it_stays(place, tower):
+    place.watcher.look()
+    assert not place.notes
+    build_index(tower, catalogue().head(7), place.folder / "ix")
+    place.watcher.look()  # it changed: wait for it to stay
+    assert len(place.live.service.cascade.index) == 30
+    place.watcher.look()
+    assert len(place.live.service.cascade.index) == 7
+    assert (place.live.replaced, place.live.refused) == (1, None)
+    assert "7 items" in place.notes[0]
+    place.watcher.look()
+    assert len(place.notes) == 1
+
+
+def test_a_newer_tower_waits_for_its_index(place, build):
+    before, newer = best(place.live.service), build(seed=9)
+    newer.save(place.folder / "tower")
+    place.watcher.look()
+    place.watcher.look()
+    assert "belongs to the model that made it" in place.live.refused
+    assert best(place.live.service) == before
+    build_index(newer, catalogue(), place.folder / "ix")
+    place.watcher.look()
+    place.watcher.look()
+    assert place.live.refused is None
+    assert place.live.service.cascade.prerank.digest == newer.digest
+    assert best(place.live.service) != before
+
+
+@pytest.mark.parametrize("what", ["ix", "ranker"])
+def test_a_damaged_one_is_refused_and_the_old_one_serves(place, what):
+    before = best(place.live.service)
+    large = max((f for f in (place.folder / what).iterdir() if f.suffix != ".json"), key=lambda f: f.stat().st_size)
+    whole = large.read_bytes()
+    large.unlink()  # mapped files of the old one stay as they are
+    large.write_bytes(whole[:-3] + b"xyz")
+    manifest = place.folder / what / ("index.json" if what == "ix" else "bundle.json")
+    text = manifest.read_bytes()
+    manifest.unlink()
+    manifest.write_bytes(text)
+    place.watcher.look()
+    place.watcher.look()
+    assert "damaged" in place.live.refused
+    assert place.notes[0].startswith("not replaced, what was there goes on: ")
+    assert best(place.live.service) == before
+    large.write_bytes(whole)
+    os.utime(manifest)
+    place.watcher.look()
+    place.watcher.look()
+    assert place.live.refused is None
+
+
+def test_a_manifest_that_is_gone_is_waited_for(place):
+    manifest = place.folder / "ix/index.json"
+    text = manifest.read_bytes()
+    manifest.unlink()
+    for _ in range(3):
+        place.watcher.look()
+    assert not place.notes
+    manifest.write_bytes(text)
+    place.watcher.look()
+    place.watcher.look()
+    assert place.live.replaced == 1
+
+
+def test_filters_asked_for_are_ready_after_a_replacement(place, tower):
+    place.live.service.recommend(Asked(context=CONTEXT, k=1, where={"genres": ["g1"]}))
+    build_index(tower, catalogue().head(20), place.folder / "ix")
+    place.watcher.look()
+    place.watcher.look()
+    assert place.live.service.cascade.filters.prepared == ["genres"]
+
+
+def test_readiness_and_metrics_say_it(place):
+    app = create_app(place.live)
+
+    def get(path):
+        async def run():
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://s") as client:
+                return await client.get(path)
+
+        return asyncio.run(run())
+
+    def fail():
+        raise BundleError("no more")
+
+    place.live.replace(fail)
+    about = get("/readyz").json()
+    assert about["refused"] == "no more"
+    assert about["index"] == place.live.service.cascade.index.generation
+    assert "fieldwise_replacement_refused 1.0" in get("/metrics").text
+    place.live.replace(lambda: place.live.service)
+    assert "fieldwise_replacements 1.0" in get("/metrics").text
+
+
+def test_no_request_fails_while_the_command_replaces(tmp_path, tower, ranker, build):
+    """Two towers and their indexes in turn, under requests from four threads."""
+    towers = [tower, build(seed=9)]
+    expected = set()
+    for number, one in enumerate(towers):
+        index = build_index(one, catalogue(), tmp_path / f"ix{number}")[0]
+        expected.add(tuple(best(Service(ranker, Cascade(one, index, ranker)))))
+    assert len(expected) == 2
+    tower.save(tmp_path / "tower")
+    ranker.save(tmp_path / "ranker")
+    build_index(tower, catalogue(), tmp_path / "ix")
+    arguments = ["ranker", "--prerank", "tower", "--index", "ix", "--watch", "0.1", "--port", "0", "--threads", "1"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "fieldwise", "serve", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    answers, stop = [], threading.Event()
+    try:
+        place = re.search(r"http://\S+", started.stderr.readline())
+        assert place is not None
+        notes = threading.Thread(target=started.stderr.read)
+        notes.start()
+
+        def ask():
+            with httpx.Client(base_url=place[0], timeout=20) as client:
+                while not stop.is_set():
+                    answer = client.post("/v1/recommend", json={"context": CONTEXT, "k": 5, "prerank": 5})
+                    answers.append((answer.status_code, [item["id"] for item in answer.json().get("items", [])]))
+
+        def ready():
+            return httpx.get(f"{place[0]}/readyz", timeout=20).json()
+
+        for _ in range(200):
+            try:
+                ready()
+                break
+            except httpx.ConnectError:
+                time.sleep(0.1)
+        askers = [threading.Thread(target=ask) for _ in range(4)]
+        for asker in askers:
+            asker.start()
+        for turn in range(1, 5):
+            newer = towers[turn % 2]
+            newer.save(tmp_path / "tower")
+            build_index(newer, catalogue(), tmp_path / "ix")
+            deadline = time.time() + 30
+            while ready()["index"] != open_index(tmp_path / "ix").generation:
+                assert time.time() < deadline
+                time.sleep(0.05)
+        stop.set()
+        for asker in askers:
+            asker.join()
+    finally:
+        stop.set()
+        started.send_signal(signal.SIGTERM)
+        started.wait(30)
+        notes.join()
+        started.stderr.close()
+    assert {status for status, _ in answers} == {200}
+    assert {tuple(items) for _, items in answers} == expected
