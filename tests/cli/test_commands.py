@@ -85,6 +85,7 @@ OPTIONS = {
         "--data",
         "--k",
         "--prerank",
+        "--probe",
         "--rows",
         "--seed",
         "--separator",
@@ -96,6 +97,7 @@ OPTIONS = {
     ("serve",): {
         "--prerank",
         "--index",
+        "--probe",
         "--users",
         "--user-id",
         "--items",

@@ -48,6 +48,7 @@ def test_two_stages_are_two_sorts(cascade, tower, ranker, items, k, prerank):
     assert found.counts == {
         "candidates": 30,
         "filtered": 30,
+        "scored": 30,
         "preranked": min(30, prerank),
         "ranked": min(k, prerank, 30),
     }

@@ -266,6 +266,10 @@ def evaluate_cascade(
     data: Annotated[Path, typer.Option(help="Rows whose users and contexts are asked for.")],
     k: Annotated[int, typer.Option(min=1, help="Items returned.")] = 20,
     size: Annotated[int, typer.Option("--prerank", min=1, help="Items that the ranking bundle sees.")] = 200,
+    probe: Annotated[
+        int | None,
+        typer.Option(min=1, help="Score only items near to the user: clusters of item heads for each user head."),
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, help="So many contexts at most, drawn.")] = 200,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the contexts drawn.")] = 0,
     separator: Separator = None,
@@ -276,7 +280,7 @@ def evaluate_cascade(
     """Measure what pre-ranking loses against ranking every item, and what each stage costs."""
     from fieldwise.cli.serving import run_evaluate_cascade
 
-    run_evaluate_cascade(prerank, ranker, index, data, k, size, rows, seed, separator, encoding, json, threads)
+    run_evaluate_cascade(prerank, ranker, index, data, k, size, probe, rows, seed, separator, encoding, json, threads)
 
 
 @app.command()
@@ -286,6 +290,10 @@ def serve(
     ] = None,
     prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None,
     index: Annotated[Path | None, typer.Option(help="Folder of the index, to recommend from.")] = None,
+    probe: Annotated[
+        int | None,
+        typer.Option(min=1, help="Score only items near to the user: clusters of item heads for each user head."),
+    ] = None,
     users: Annotated[
         str | None,
         typer.Option(
@@ -333,6 +341,7 @@ def serve(
         bundle,
         prerank,
         index,
+        probe,
         users,
         user_id,
         items,

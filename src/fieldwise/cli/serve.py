@@ -29,6 +29,7 @@ def run_serve(
     bundle: Path | None,
     prerank: Path | None,
     index: Path | None,
+    probe: int | None,
     users: str | None,
     user_id: str,
     items: str | None,
@@ -60,7 +61,7 @@ def run_serve(
         ranker = None if bundle is None else Bundle.load(bundle)
         if prerank is None or index is None:
             return Service(ranker)
-        return Service(ranker, Cascade(Bundle.load(prerank), open_index(index), ranker))
+        return Service(ranker, Cascade(Bundle.load(prerank), open_index(index), ranker, probe=probe))
 
     live = Live(load())
     manifests = [folder / BUNDLE for folder in (bundle, prerank) if folder is not None]

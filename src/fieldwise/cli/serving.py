@@ -134,6 +134,7 @@ def run_evaluate_cascade(
     data: Path,
     k: int,
     size: int,
+    probe: int | None,
     rows: int,
     seed: int,
     separator: str | None,
@@ -143,7 +144,7 @@ def run_evaluate_cascade(
 ) -> None:
     """Measure a cascade against ranking everything."""
     set_threads(threads)
-    cascade = Cascade(Bundle.load(prerank), open_index(index), Bundle.load(ranker))
+    cascade = Cascade(Bundle.load(prerank), open_index(index), Bundle.load(ranker), probe=probe)
     frame = as_table(data, separator=separator, encoding=encoding)
     contexts = drawn_rows(frame, rows, seed, "rows drawn as contexts")
     report = evaluate_cascade(cascade, contexts, k=k, prerank=size)
@@ -151,10 +152,10 @@ def run_evaluate_cascade(
         json_module.dump(asdict(report), sys.stdout, indent=1)
         print()
     else:
-        _print(report)
+        _print(report, probe)
 
 
-def _print(report: CascadeReport) -> None:
+def _print(report: CascadeReport, probe: int | None) -> None:
     out = console()
     out.print(
         f"{report.contexts:,} contexts, {report.items:,} items, {report.prerank:,} pre-ranked, {report.k} returned; "
@@ -164,6 +165,9 @@ def _print(report: CascadeReport) -> None:
     table.add_row(f"recall@{report.k}", f"{report.recall:.4f}")
     table.add_row(f"NDCG@{report.k}", f"{report.ndcg:.4f}")
     table.add_row("best item found", f"{report.best_found:.4f}")
+    if probe is not None:
+        table.add_row("items scored by the IntTower, in the mean", f"{report.candidates:,.0f}")
+        table.add_row(f"its best {report.prerank:,} of all items among them", f"{report.candidate_recall:.4f}")
     if report.hit_rate is not None:
         table.add_row(f"hit rate@{report.k} of the own items of {report.targets:,} rows", f"{report.hit_rate:.4f}")
         table.add_row("the same, ranking all items", f"{report.hit_rate_all:.4f}")

@@ -27,6 +27,7 @@ from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.request import context_row, split_columns
 from fieldwise.schema import Bag, Sequence
+from fieldwise.serving.clusters import HeadClusters
 from fieldwise.serving.filters import ItemFilters
 from fieldwise.serving.index import ItemIndex, check_columns_apart
 from fieldwise.serving.rows import text_of
@@ -92,7 +93,8 @@ class Found:
         rows: their rows in it.
         scores: `prerank_score` (a logit) and, where there is a ranking bundle, `prediction` (a probability, or a
             number), which the order goes by; else it goes by the former.
-        counts: items left after each stage: `candidates`, `filtered`, `preranked`, `ranked`.
+        preranked: the rows that IntTower chose, best first.
+        counts: items left after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`, `ranked`.
         seconds: what each stage took: `encode`, `filter`, `prerank`, `rank`; of queries answered together, the
             last two are those of all of them.
     """
@@ -100,6 +102,7 @@ class Found:
     index: ItemIndex
     rows: np.ndarray
     scores: Mapping[str, np.ndarray]
+    preranked: np.ndarray
     counts: Mapping[str, int]
     seconds: Mapping[str, float]
 
@@ -121,6 +124,7 @@ class Prepared:
             share one array.
         excluded: places within `rows`, or items where that is None, which must not come.
         candidates: how many items there were to choose from.
+        passing: how many of them pass all filters.
         seconds: what this took.
     """
 
@@ -130,6 +134,7 @@ class Prepared:
     rows: np.ndarray | None
     excluded: np.ndarray
     candidates: int
+    passing: int
     seconds: Mapping[str, float]
 
 
@@ -161,13 +166,21 @@ class Cascade:
         prerank: the IntTower that made the index.
         index: the items' heads.
         ranker: any bundle of one label, or of several, whose main one counts; its item fields are read from the index.
+        probe: clusters of item heads that IntTower looks into for each user head, where more than half of the items
+            pass the filters and these clusters hold k' of them (see `fieldwise.serving.clusters`); None scores all that
+            pass.
 
     Errors:
         BundleError: the index belongs to another bundle.
+        ConfigError: a probe below 1.
         DataError: the items lack a column of the ranking bundle's item fields.
     """
 
-    def __init__(self, prerank: Bundle, index: ItemIndex, ranker: Bundle | None = None) -> None:
+    def __init__(
+        self, prerank: Bundle, index: ItemIndex, ranker: Bundle | None = None, *, probe: int | None = None
+    ) -> None:
+        if probe is not None and probe < 1:
+            raise ConfigError(f"probe must be at least 1 cluster for each user head, found {probe}")
         index.check_model(prerank)
         taken = [name for name in (PRERANK_SCORE, PREDICTION) if name in index.items.columns]
         if taken:
@@ -176,6 +189,8 @@ class Cascade:
             )
         assert isinstance(prerank.network, IntTowerNetwork), "the index was made by it"
         self.prerank, self.network, self.index, self.ranker = prerank, prerank.network, index, ranker
+        self.probe = probe
+        self.clusters = None if probe is None else HeadClusters.of(index.stored)
         self._towers = _Request.of(prerank, index, index.items.head(1))  # a row to make whole rows with: not read
         self._ranking = None if ranker is None else _Request.of(ranker, index, index.items)
 
@@ -215,6 +230,7 @@ class Cascade:
             rows=rows,
             excluded=unwanted,
             candidates=candidates,
+            passing=(len(self.index) if rows is None else len(rows)) - len(unwanted),
             seconds=clock.seconds,
         )
 
@@ -235,36 +251,52 @@ class Cascade:
                 index=self.index,
                 rows=rows,
                 scores=scores,
+                preranked=places,
                 counts={
                     "candidates": one.candidates,
-                    "filtered": (len(self.index) if one.rows is None else len(one.rows)) - len(one.excluded),
+                    "filtered": one.passing,
+                    "scored": scored,
                     "preranked": len(places),
                     "ranked": len(rows),
                 },
                 seconds={**one.seconds, **clock.seconds},
             )
-            for one, (places, _), (rows, scores) in zip(asked, kept, found, strict=True)
+            for one, (places, _, scored), (rows, scores) in zip(asked, kept, found, strict=True)
         ]
 
-    def _preranked(self, asked: SequenceOf[Prepared]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each query the rows of its best k' items, best first, and their logits."""
+    def _preranked(self, asked: SequenceOf[Prepared]) -> list[tuple[np.ndarray, np.ndarray, int]]:
+        """For each query the rows of its best k' items, best first, their logits, and how many items were scored."""
         heads = self._user_heads([one.tower for one in asked])
+        candidates = [self._candidates(one, user) for one, user in zip(asked, heads, strict=True)]
         groups: dict[int, list[int]] = {}
-        for number, one in enumerate(asked):
-            groups.setdefault(id(one.rows), []).append(number)
-        kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for number, (rows, _) in enumerate(candidates):
+            groups.setdefault(id(rows), []).append(number)
+        kept: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
         for numbers in groups.values():
-            rows = asked[numbers[0]].rows
+            rows = candidates[numbers[0]][0]
             chosen = None if rows is None else torch.from_numpy(rows)
             scores = self.network.score_stored(heads[numbers], self.index.stored, chosen)
             for number, score_R in zip(numbers, scores, strict=True):
-                unwanted, own = asked[number].excluded, rows
+                unwanted, own = candidates[number][1], rows
                 if len(unwanted):
                     score_R = torch.from_numpy(np.delete(score_R.numpy(), unwanted))
                     own = np.delete(np.arange(len(self.index)) if rows is None else rows, unwanted)
                 best = best_rows(score_R, asked[number].query.prerank).numpy()
-                kept[number] = best if own is None else own[best], score_R.numpy()[best].astype(np.float64)
+                logit = score_R.numpy()[best].astype(np.float64)
+                kept[number] = best if own is None else own[best], logit, len(score_R)
         return [kept[number] for number in range(len(asked))]
+
+    def _candidates(self, one: Prepared, user_LHP: Tensor) -> tuple[np.ndarray | None, np.ndarray]:
+        """Which items IntTower scores for a query (None: all), and which places among them must not come."""
+        if self.clusters is None or self.probe is None or 2 * one.passing <= len(self.index):
+            return one.rows, one.excluded
+        near = self.clusters.candidates(user_LHP.flatten(0, 1), self.probe)
+        if one.rows is not None:
+            near = np.intersect1d(near, one.rows, assume_unique=True)
+        unwanted = one.excluded if one.rows is None else one.rows[one.excluded]
+        unwanted = np.flatnonzero(np.isin(near, unwanted, assume_unique=True))
+        enough = len(near) - len(unwanted) >= min(one.query.prerank, one.passing)
+        return (near, unwanted) if enough else (one.rows, one.excluded)
 
     def _user_heads(self, contexts: SequenceOf[Batch]) -> Tensor:
         """IntTower's heads of some contexts [U, L, H, P]."""
@@ -276,18 +308,18 @@ class Cascade:
         )
 
     def _ranked(
-        self, asked: SequenceOf[Prepared], kept: SequenceOf[tuple[np.ndarray, np.ndarray]]
+        self, asked: SequenceOf[Prepared], kept: SequenceOf[tuple[np.ndarray, np.ndarray, int]]
     ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """For each query the rows of its best k items, best first, and their scores."""
         ranking, found = self._ranking, []
         scores: SequenceOf[np.ndarray] = []
         if ranking is not None:
-            owner = np.repeat(np.arange(len(asked)), [len(rows) for rows, _ in kept])
-            every = np.concatenate([rows for rows, _ in kept])
+            owner = np.repeat(np.arange(len(asked)), [len(rows) for rows, _, _ in kept])
+            every = np.concatenate([rows for rows, _, _ in kept])
             contexts = ranking.stacked([one.ranking for one in asked if one.ranking is not None])
             together = ranking.score_rows(contexts, torch.from_numpy(every), torch.from_numpy(owner))
-            scores = np.split(together, np.cumsum([len(rows) for rows, _ in kept])[:-1])
-        for number, (one, (rows, logit)) in enumerate(zip(asked, kept, strict=True)):
+            scores = np.split(together, np.cumsum([len(rows) for rows, _, _ in kept])[:-1])
+        for number, (one, (rows, logit, _)) in enumerate(zip(asked, kept, strict=True)):
             if ranking is None:
                 best = np.arange(min(one.query.k, len(rows)))
                 found.append((rows[best], {PRERANK_SCORE: logit[best]}))

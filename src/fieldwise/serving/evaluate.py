@@ -37,6 +37,9 @@ class CascadeReport:
         targets: rows whose own item the index holds and, where the rows have the (binary) label, is a positive one.
         hit_rate: how often the row's own item is among the cascade's k, over these rows; None where there are none.
         hit_rate_all: the same among the k of ranking everything.
+        candidates: items that IntTower scores, in the mean over contexts.
+        candidate_recall: the share of the k' best items by IntTower's exact scores that are among them; 1 without a
+            candidate stage.
         recall_by_prerank: the share of the best k that would reach the ranking bundle, by the number that it sees.
         milliseconds: by stage and for `all` stages, the percentiles 50, 95 and 99; `everything` is ranking all items.
     """
@@ -51,6 +54,8 @@ class CascadeReport:
     targets: int
     hit_rate: float | None
     hit_rate_all: float | None
+    candidates: float
+    candidate_recall: float
     recall_by_prerank: dict[int, float]
     milliseconds: dict[str, tuple[float, float, float]]
 
@@ -85,6 +90,7 @@ def evaluate_cascade(
     discounts = 1 / np.log2(np.arange(2, best + 2))
     own = _targets(cascade, contexts)
     recall, gain, first, hits, hits_all, laps, whole = [], [], [], [], [], [], []
+    scored, among = [], []
     reached: dict[int, list[float]] = {size: [] for size in wanted}
     for number, context in enumerate(contexts.iter_rows(named=True)):
         found = cascade.recommend(Query(context=context, k=k, prerank=prerank))
@@ -98,6 +104,8 @@ def evaluate_cascade(
         first.append(top[0] in found.rows)
         laps.append({**found.seconds, "all": sum(found.seconds.values())})
         place = np.argsort(best_rows(torch.from_numpy(cascade.prerank_all(context)), items).numpy())
+        scored.append(found.counts["scored"])
+        among.append((place[found.preranked] < prerank).sum() / min(prerank, items))
         for size in wanted:
             reached[size].append(float((place[top] < size).mean()))
         if (row := own[number]) is not None:
@@ -115,6 +123,8 @@ def evaluate_cascade(
         targets=len(hits),
         hit_rate=float(np.mean(hits)) if hits else None,
         hit_rate_all=float(np.mean(hits_all)) if hits else None,
+        candidates=float(np.mean(scored)),
+        candidate_recall=float(np.mean(among)),
         recall_by_prerank={size: float(np.mean(shares)) for size, shares in reached.items()},
         milliseconds={stage: _percentiles(seconds) for stage, seconds in stages.items()},
     )

@@ -1,0 +1,91 @@
+"""Candidates from clusters of item heads, against loops over heads and centres."""
+
+import numpy as np
+import pytest
+import torch
+from serving.conftest import catalogue, log
+
+from fieldwise.errors import ConfigError
+from fieldwise.ops.stored_items import StoredItems
+from fieldwise.serving import Cascade, Query, build_index, evaluate_cascade
+from fieldwise.serving.clusters import HeadClusters
+
+
+def heads(*shape, seed=0):
+    return torch.tensor(np.random.default_rng(seed).normal(size=shape), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("storage", ["float32", "int8"])
+def test_every_head_is_in_its_nearest_cluster(storage):
+    stored = StoredItems.of(heads(200, 3, 5), storage)
+    clusters = HeadClusters.of(stored, clusters=12, seed=1)
+    floats = stored.heads.float() if stored.scale is None else stored.heads.float() * stored.scale.unsqueeze(2)
+    for item in range(200):
+        own = {c for c in range(12) if item in clusters.items[clusters.starts[c] : clusters.starts[c + 1]]}
+        distance = ((floats[item][:, None] - clusters.centres) ** 2).sum(2)
+        assert own == set(distance.argmin(1).tolist())
+
+
+def test_candidates_have_a_head_near_to_a_users():
+    clusters = HeadClusters.of(StoredItems.of(heads(200, 3, 5)), clusters=12)
+    user = heads(4, 5, seed=3)
+    for probe in (1, 3, 12, 50):
+        wanted = set()
+        for head in user:
+            for cluster in torch.argsort(-(clusters.centres @ head))[:probe].tolist():
+                wanted |= set(clusters.items[clusters.starts[cluster] : clusters.starts[cluster + 1]].tolist())
+        assert clusters.candidates(user, probe).tolist() == sorted(wanted)
+    assert len(clusters.candidates(user, 12)) == 200
+
+
+def test_planted_groups_are_found():
+    """Heads around far corners: a user's best items are those of the nearest corner, and no others are looked at."""
+    corners = 10 * torch.eye(6)
+    items = corners.repeat(20, 1).unsqueeze(1) + 0.1 * heads(120, 1, 6)
+    clusters = HeadClusters.of(StoredItems.of(items), clusters=24)
+    found = clusters.candidates(corners[2:3], 4)
+    assert 0 < len(found) <= 80
+    scores = (items[:, 0] @ corners[2]).numpy()
+    assert set(np.argsort(-scores)[:5].tolist()) <= {row for row in range(120) if row % 6 == 2}
+    wide = clusters.candidates(corners[2:3], 24)
+    assert set(range(2, 120, 6)) <= set(wide.tolist())
+
+
+def test_the_number_of_clusters():
+    stored = StoredItems.of(heads(40, 2, 3))
+    assert len(HeadClusters.of(stored).centres) == 20
+    for wrong in (0, 81):
+        with pytest.raises(ConfigError, match=f"from 1 to the 80 heads that there are, found {wrong}"):
+            HeadClusters.of(stored, clusters=wrong)
+
+
+def test_a_cascade_that_probes_all_clusters_is_exact_and_a_narrow_one_says_what_it_loses(tmp_path, tower, ranker):
+    index = build_index(tower, catalogue(300), tmp_path / "ix")[0]
+    exact = Cascade(tower, index, ranker)
+    context = {"user": "u1", "history": "i1|i2", "device": "tv"}
+    for query in (
+        Query(context=context, k=5, prerank=20),
+        Query(context=context, k=5, prerank=20, exclude=["i3", "i7"]),
+        Query(context=context, k=5, prerank=20, where={"item": [f"i{n}" for n in range(200)]}, exclude=["i3"]),
+        Query(context=context, k=5, prerank=20, where={"item": [f"i{n}" for n in range(9)]}),
+        Query(context=context, k=5, prerank=20, candidates=[f"i{n}" for n in range(250)]),
+    ):
+        wide = Cascade(tower, index, ranker, probe=10_000).recommend(query)
+        assert wide.rows.tolist() == exact.recommend(query).rows.tolist()
+        assert wide.counts == exact.recommend(query).counts
+        narrow = Cascade(tower, index, ranker, probe=1).recommend(query)
+        assert narrow.counts["scored"] <= wide.counts["scored"]
+        assert narrow.counts["preranked"] == wide.counts["preranked"]
+        assert not {"i3", "i7"} & set(narrow.items["item"]) & set(query.exclude)
+    contexts = log(20, seed=4).drop("item")
+    whole = evaluate_cascade(exact, contexts, k=5, prerank=20)
+    assert (whole.candidates, whole.candidate_recall) == (300, 1)
+    some = evaluate_cascade(Cascade(tower, index, ranker, probe=2), contexts, k=5, prerank=20)
+    assert some.candidates < 300
+    by_hand = []
+    for row in contexts.iter_rows(named=True):
+        found = Cascade(tower, index, ranker, probe=2).recommend(Query(context=row, k=5, prerank=20)).preranked
+        by_hand.append(np.isin(np.argsort(-exact.prerank_all(row), kind="stable")[:20], found).mean())
+    assert some.candidate_recall == pytest.approx(np.mean(by_hand))
+    with pytest.raises(ConfigError, match="at least 1 cluster for each user head, found 0"):
+        Cascade(tower, index, ranker, probe=0)
