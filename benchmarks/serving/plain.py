@@ -1,11 +1,10 @@
 """The cascade as it is written in an afternoon: FastAPI, plain PyTorch, one request after the other.
 
-`python -m benchmarks.serving.plain FOLDER PORT` serves what `benchmarks.serving.prepare` put into FOLDER. Networks, weights and
+`python -m benchmarks.serving.plain FOLDER PORT THREADS` serves what `prepare` put into FOLDER. Networks, weights and
 encoders are fieldwise's, so that both servers give the same answers; their operations are the plain PyTorch ones, the
 item heads lie in memory, contexts are encoded by fieldwise's quick encoder (generous: a table a request takes 10 ms).
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,8 +64,6 @@ def application(folder: Path) -> FastAPI:
     heads_NKP = index.stored.heads.clone()
     tower, ranker = Side(folder / "inttower", items), Side(folder / "autoint", items)
     users = {row["user_id"]: row for row in pl.read_parquet(folder / "users.parquet").iter_rows(named=True)}
-    ids = items["item_id"].to_list()
-    having = {value: torch.from_numpy((items["release_decade"] == value).to_numpy()) for value in items["release_decade"].unique()}
     app = FastAPI()
 
     @app.post("/v1/recommend")
@@ -76,11 +73,13 @@ def application(folder: Path) -> FastAPI:
         values = {**users[ask.user], **ask.context}
         values["history"] = (values["history"] or "").split("|")
         with torch.inference_mode(), use_ops("plain"):
-            (decade,) = ask.where["release_decade"]
-            rows = having[decade].nonzero().flatten()
+            mask = torch.ones(items.height, dtype=torch.bool)
+            for column, wanted in ask.where.items():
+                mask &= torch.from_numpy(items[column].is_in(wanted).to_numpy())
+            rows = mask.nonzero().flatten()
             user_HP = tower.bundle.network.user(tower.batch(values, rows[:1]))[0].flatten(0, 1)
             chosen = heads_NKP[rows]
-            score = (chosen.flatten(0, 1) @ user_HP.t()).view(*chosen.shape[:2], -1).amax(1).sum(1)
+            score = torch.einsum("hp,nkp->nhk", user_HP, chosen).amax(2).sum(1)
             prerank_score, best = torch.topk(score, min(ask.prerank, len(rows)))
             rows = rows[best]
             logit = ranker.bundle.network(ranker.batch(values, rows))
@@ -97,5 +96,5 @@ def application(folder: Path) -> FastAPI:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(int(os.environ.get("THREADS", torch.get_num_threads())))
+    torch.set_num_threads(int(sys.argv[3]))
     uvicorn.run(application(Path(sys.argv[1])), port=int(sys.argv[2]), log_level="warning", access_log=False)

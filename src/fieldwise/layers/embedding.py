@@ -4,13 +4,23 @@ Letters: B batch, F fields, S fields of kind `id` or `value`, V of kind `value`,
 R rows of the shared table.
 """
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 from fieldwise.layout import Batch, Layout
 from fieldwise.ops.rows import gather_rows
 
-__all__ = ["FieldEmbedding", "FirstOrder"]
+__all__ = ["Assembled", "FieldEmbedding", "FirstOrder"]
+
+
+class Assembled(ABC):
+    """A stand-in for a batch whose rows share fields: it knows their vectors better than by reading every row."""
+
+    @abstractmethod
+    def vectors(self, embedding: "FieldEmbedding") -> Tensor:
+        """What `embedding` gives of its rows [B, F, D]."""
 
 
 class FieldEmbedding(nn.Module):
@@ -63,6 +73,8 @@ class FieldEmbedding(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The vectors of the fields [B, F, D]."""
+        if isinstance(batch, Assembled):
+            return batch.vectors(self)
         x_BSD = self.rows(batch.ids)
         if self.has_values:
             factors_BS = x_BSD.new_ones(batch.ids.shape)

@@ -5,6 +5,7 @@ Letters: N candidates, F fields, C of them the context's, I the candidates', D e
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -28,7 +29,6 @@ __all__ = [
     "joined",
     "mlp_candidates",
     "score_candidates",
-    "score_rows",
     "shares_context",
     "stacked",
 ]
@@ -82,6 +82,11 @@ class Split:
     layout: Layout
     context: Side
     candidates: Side
+
+    @cached_property
+    def order(self) -> Tensor:
+        """Where each of the layout's fields stands when the candidates' fields follow the context's, int64 [F]."""
+        return torch.tensor([*self.context.positions, *self.candidates.positions]).argsort()
 
     @classmethod
     def at(cls, layout: Layout, context: Iterable[int]) -> "Split":
@@ -181,30 +186,6 @@ def shares_context(network: nn.Module, split: Split) -> bool:
     if isinstance(network, SeveralLabels):
         return all(shares_context(head, split) for head in network.heads)
     return isinstance(network, SharesContext) or (isinstance(network, TwoTower) and _holds_user(split))
-
-
-def score_rows(network: nn.Module, split: Split, contexts: Batch, candidates: Batch, owner_N: Tensor) -> Tensor:
-    """The scores of N candidates, each in one of several contexts, by full rows: what several requests ask at once.
-
-    For a few hundred candidates a context this is faster than `score_candidates`, whose sharing costs more operations.
-    The network is in evaluation mode.
-
-    Args:
-        network: any network of `fieldwise.models`, of one or several labels.
-        split: which fields are whose.
-        contexts: C rows of `split.context.layout`.
-        candidates: N rows of `split.candidates.layout`.
-        owner_N: int64, which context each candidate belongs to.
-
-    Shape:
-        returns [N], or [N, T] of several labels.
-    """
-    bags, found = split.candidates.num_bags, []
-    with torch.no_grad(), flushed_denormals():
-        for start in range(0, max(candidates.size, 1), SCORING_BATCH):
-            end = min(start + SCORING_BATCH, candidates.size)
-            found.append(network(joined(split, contexts, _rows(candidates, bags, start, end), owner_N[start:end])))
-    return torch.cat(found)
 
 
 def stacked(batches: Sequence[Batch], bags: int) -> Batch:

@@ -22,8 +22,10 @@ from fieldwise.data.encode_row import encode_row
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.layout import Batch
-from fieldwise.models.candidates import Split, joined, score_candidates, score_rows, stacked
+from fieldwise.models.candidates import Split, score_candidates, stacked
 from fieldwise.models.inttower import IntTowerNetwork
+from fieldwise.models.scoring import SCORING_BATCH
+from fieldwise.models.shared_rows import Catalogue, SharedRows
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.request import context_row, split_columns
 from fieldwise.schema import Bag, Sequence
@@ -144,17 +146,28 @@ def best_rows(score_R: Tensor, k: int) -> Tensor:
     >>> best_rows(torch.tensor([1.0, 3.0, 1.0, 3.0, float("nan")]), 3)
     tensor([1, 3, 0])
     """
-    k = min(k, len(score_R))
-    if torch.isnan(score_R).any():
-        score_R = torch.nan_to_num(score_R, nan=-torch.inf)
-    best = torch.topk(score_R, k)
-    scores, places = best.values.numpy(), best.indices.numpy()
-    if k and int((score_R >= best.values[-1]).sum()) > k:  # of those equal to the last, the first ones come
-        score = score_R.numpy()
-        above, equal = np.flatnonzero(score > scores[-1]), np.flatnonzero(score == scores[-1])
-        places = np.concatenate([above, equal[: k - len(above)]])
-        scores = score[places]
-    return torch.from_numpy(places[np.lexsort((places, -scores))])
+    return torch.from_numpy(_best_rows(score_R.unsqueeze(0), k)[0])
+
+
+def _best_rows(score_UR: Tensor, k: int) -> list[np.ndarray]:
+    """`best_rows` of several users at once."""
+    k = min(k, score_UR.shape[1])
+    if not k:
+        return [np.empty(0, np.int64)] * len(score_UR)
+    if torch.isnan(score_UR).any():
+        score_UR = torch.nan_to_num(score_UR, nan=-torch.inf)
+    best = torch.topk(score_UR, k, sorted=False)
+    least_U1 = best.values.amin(1, keepdim=True)
+    ties = ((score_UR >= least_U1).sum(1) > k).tolist()
+    found = []
+    for user, (scores, places) in enumerate(zip(best.values.numpy(), best.indices.numpy(), strict=True)):
+        if ties[user]:  # of those equal to the least, the first ones come
+            score, least = score_UR[user].numpy(), float(least_U1[user])
+            above, equal = np.flatnonzero(score > least), np.flatnonzero(score == least)
+            places = np.concatenate([above, equal[: k - len(above)]])
+            scores = score[places]
+        found.append(places[np.lexsort((places, -scores))])
+    return found
 
 
 class Cascade:
@@ -194,6 +207,17 @@ class Cascade:
         self._towers = _Request.of(prerank, index, index.items.head(1))  # a row to make whole rows with: not read
         self._ranking = None if ranker is None else _Request.of(ranker, index, index.items)
 
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether both bundles encode contexts alike."""
+        towers, ranking = self._towers, self._ranking
+        return (
+            ranking is not None
+            and towers.columns == ranking.columns
+            and towers.split.context.layout == ranking.split.context.layout
+            and towers.bundle.encoder.to_json() == ranking.bundle.encoder.to_json()
+        )
+
     def recommend(self, query: Query) -> Found:
         """The best items for a query.
 
@@ -211,7 +235,7 @@ class Cascade:
         """
         clock = _Clock()
         tower = self._towers.context(query.context)
-        ranking = None if self._ranking is None else self._ranking.context(query.context)
+        ranking = None if self._ranking is None else tower if self._alike else self._ranking.context(query.context)
         clock.lap("encode")
         rows = None if query.candidates is None else np.sort(self.index.rows_of(list(query.candidates)).numpy())
         candidates = len(self.index) if rows is None else len(rows)
@@ -276,12 +300,17 @@ class Cascade:
             rows = candidates[numbers[0]][0]
             chosen = None if rows is None else torch.from_numpy(rows)
             scores = self.network.score_stored(heads[numbers], self.index.stored, chosen)
-            for number, score_R in zip(numbers, scores, strict=True):
+            shared = not any(len(candidates[number][1]) for number in numbers)
+            most = max(asked[number].query.prerank for number in numbers)
+            first = _best_rows(scores, most) if shared else [None] * len(numbers)
+            for number, score_R, best in zip(numbers, scores, first, strict=True):
                 unwanted, own = candidates[number][1], rows
                 if len(unwanted):
                     score_R = torch.from_numpy(np.delete(score_R.numpy(), unwanted))
                     own = np.delete(np.arange(len(self.index)) if rows is None else rows, unwanted)
-                best = best_rows(score_R, asked[number].query.prerank).numpy()
+                if best is None:
+                    best = best_rows(score_R, most).numpy()
+                best = best[: asked[number].query.prerank]
                 logit = score_R.numpy()[best].astype(np.float64)
                 kept[number] = best if own is None else own[best], logit, len(score_R)
         return [kept[number] for number in range(len(asked))]
@@ -300,12 +329,8 @@ class Cascade:
 
     def _user_heads(self, contexts: SequenceOf[Batch]) -> Tensor:
         """IntTower's heads of some contexts [U, L, H, P]."""
-        request = self._towers
-        batch = request.stacked(contexts)
-        any_item = torch.zeros(batch.size, dtype=torch.int64)  # its fields are not read
-        return self.network.user(
-            joined(request.split, batch, request.items.batch(any_item)[0], torch.arange(batch.size))
-        )
+        any_item = torch.zeros(len(contexts), dtype=torch.int64)  # its fields are not read
+        return self.network.user(self._towers.rows(contexts, any_item, torch.arange(len(contexts))))
 
     def _ranked(
         self, asked: SequenceOf[Prepared], kept: SequenceOf[tuple[np.ndarray, np.ndarray, int]]
@@ -316,7 +341,7 @@ class Cascade:
         if ranking is not None:
             owner = np.repeat(np.arange(len(asked)), [len(rows) for rows, _, _ in kept])
             every = np.concatenate([rows for rows, _, _ in kept])
-            contexts = ranking.stacked([one.ranking for one in asked if one.ranking is not None])
+            contexts = [one.ranking for one in asked if one.ranking is not None]
             together = ranking.score_rows(contexts, torch.from_numpy(every), torch.from_numpy(owner))
             scores = np.split(together, np.cumsum([len(rows) for rows, _, _ in kept])[:-1])
         for number, (one, (rows, logit, _)) in enumerate(zip(asked, kept, strict=True)):
@@ -391,17 +416,26 @@ class _Request:
         table = encoder.transform_part(context_row(values, self.columns), part) if found is None else found
         return table.batch(slice(0, 1))[0]
 
-    def stacked(self, contexts: SequenceOf[Batch]) -> Batch:
-        """Several contexts in one batch."""
-        return stacked(contexts, self.split.context.num_bags)
-
     def score(self, context: Batch, rows: Tensor) -> np.ndarray:
         """Scores of some items [R] in one context by the main label, float64."""
         return _main(score_candidates(self.bundle.network, self.split, context, self.items.batch(rows)[0]))
 
-    def score_rows(self, contexts: Batch, rows: Tensor, owner: Tensor) -> np.ndarray:
+    def rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> Any:
+        """The rows that some items [R] make, each with the context that owns it, as a batch for the network."""
+        return SharedRows(self.catalogue, stacked(contexts, self.split.context.num_bags), rows, owner)
+
+    def score_rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> np.ndarray:
         """Scores of some items [R], each in the context that owns it, by the main label, float64."""
-        return _main(score_rows(self.bundle.network, self.split, contexts, self.items.batch(rows)[0], owner))
+        whole = stacked(contexts, self.split.context.num_bags)
+        parts = zip(torch.split(rows, SCORING_BATCH), torch.split(owner, SCORING_BATCH), strict=True)
+        with torch.no_grad(), flushed_denormals():
+            scores = [self.bundle.network(SharedRows(self.catalogue, whole, *part)) for part in parts]
+        return _main(torch.cat(scores))
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The items' fields as the network reads them."""
+        return Catalogue(self.split, len(self.items), lambda rows: self.items.batch(rows)[0])
 
     def prediction(self, score: np.ndarray) -> np.ndarray:
         """Probabilities, or numbers within the label's range."""

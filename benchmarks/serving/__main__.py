@@ -1,0 +1,207 @@
+"""`python -m benchmarks.serving compare`: throughput and latency of /v1/recommend, against a plain cascade, in turns.
+
+`soak`: memory over minutes of load, while the index and the bundles are replaced again and again.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving.prepare import prepare
+from fieldwise.experiments.environment import environment
+from fieldwise.files import write_atomically
+
+ROOT = Path(__file__).parents[2]
+SERVERS = ("fieldwise", "plain")
+
+
+def main() -> None:
+    options = parser().parse_args()
+    prepare(options.folder)
+    if options.command == "compare":
+        compare(options)
+    else:
+        soak(options)
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    found.add_argument("--folder", type=Path, default=ROOT / "build" / "serving", help="bundles, index, requests")
+    commands = found.add_subparsers(dest="command", required=True)
+    against = commands.add_parser("compare", help="both servers in turns")
+    against.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
+    against.add_argument("--seconds", type=float, default=10, help="of each turn")
+    against.add_argument("--rounds", type=int, default=5)
+    against.add_argument("--threads", type=int, default=1, help="of PyTorch, in both servers")
+    against.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "serving" / "results.json")
+    against.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
+    soaking = commands.add_parser("soak", help="memory and replacements under load")
+    soaking.add_argument("--minutes", type=float, default=10)
+    soaking.add_argument("--clients", type=int, default=8)
+    soaking.add_argument("--every", type=float, default=60, help="seconds between replacements; 0: none")
+    soaking.add_argument("--threads", type=int, default=1)
+    soaking.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
+    return found
+
+
+def compare(options: argparse.Namespace) -> None:
+    turns: dict[str, dict[int, list[dict[str, Any]]]] = {name: {n: [] for n in options.clients} for name in SERVERS}
+    with contextlib.ExitStack() as stack:
+        ports = {name: stack.enter_context(serving(name, options)) for name in SERVERS}
+        first = {name: answer(port, options.folder) for name, port in ports.items()}
+        same = first["fieldwise"] == first["plain"]
+        print(f"the first answers hold the same items in the same order: {'yes' if same else 'NO'}")
+        for name, port in ports.items():
+            load(port, 4, 2, options.folder)
+            print(f"{name}: warm")
+        for number in range(options.rounds):
+            for clients in options.clients:
+                for name in SERVERS if number % 2 else reversed(SERVERS):
+                    turns[name][clients].append(load(ports[name], clients, options.seconds, options.folder))
+    rows = [row(clients, {name: turns[name][clients] for name in SERVERS}) for clients in options.clients]
+    print(f"\n{'clients':>7} {'':>10} {'requests/s':>10} {'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8}")
+    for found in rows:
+        for name in SERVERS:
+            own = found[name]
+            print(
+                f"{found['clients']:>7} {name:>10} {own['rate']:>10.0f} {own['p50']:>8.1f} {own['p95']:>8.1f} "
+                f"{own['p99']:>8.1f}"
+            )
+        low, high = min(found["ratios"]), max(found["ratios"])
+        print(f"{'':>7} {'ratio':>10} {statistics.median(found['ratios']):>10.2f}   ({low:.2f} to {high:.2f})")
+    about = {
+        "command": " ".join(["python -m benchmarks.serving", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "environment": environment(),
+        "rows": rows,
+    }
+    write_atomically(options.json, json.dumps(about, indent=1).encode())
+
+
+def row(clients: int, turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Medians over rounds, and the ratio of throughputs round by round."""
+    found: dict[str, Any] = {"clients": clients}
+    for name, own in turns.items():
+        found[name] = {key: statistics.median(turn[key] for turn in own) for key in ("rate", "p50", "p95", "p99")}
+        found[name]["statuses"] = dict(sum((Counter(turn["statuses"]) for turn in own), Counter()))
+    pairs = zip(turns["fieldwise"], turns["plain"], strict=True)
+    found["ratios"] = [ours["rate"] / theirs["rate"] for ours, theirs in pairs]
+    return found
+
+
+def soak(options: argparse.Namespace) -> None:
+    """A minute at a time: requests, statuses, memory; replacements in between."""
+    live = options.folder / "live"
+    shutil.rmtree(live, ignore_errors=True)
+    for name in ("inttower", "autoint", "index"):
+        shutil.copytree(options.folder / name, live / name)
+    for name in ("users.parquet", "bodies.json"):
+        shutil.copy(options.folder / name, live / name)
+    options.folder = live
+    statuses: Counter[str] = Counter()
+    with serving("fieldwise", options) as port:
+        load(port, options.clients, 5, live)
+        began, replaced = time.time(), time.time()
+        client = None
+        print(f"{'minute':>6} {'requests/s':>10} {'p99 ms':>8} {'memory MiB':>10} {'replaced':>8}  statuses")
+        while time.time() - began < 60 * options.minutes:
+            client = start_load(port, options.clients, 10, live)
+            if options.every and time.time() - replaced > options.every:
+                replace(live)
+                replaced = time.time()
+            found = json.loads(client.communicate()[0])
+            statuses.update(found["statuses"])
+            ready = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz"))
+            print(
+                f"{(time.time() - began) / 60:>6.1f} {found['rate']:>10.0f} {found['p99']:>8.1f} "
+                f"{memory(port):>10.0f} {ready['replaced']:>8}  {found['statuses']}",
+                flush=True,
+            )
+    print(f"all: {dict(statuses)}")
+
+
+def replace(folder: Path) -> None:
+    """Write the same bundle and the same index once more, as new files under new manifests, and the index's changes."""
+    from fieldwise import Bundle
+    from fieldwise.serving import build_index, open_index
+
+    Bundle.load(folder / "autoint").save(folder / "autoint")
+    tower = Bundle.load(folder / "inttower")
+    tower.save(folder / "inttower")
+    items = open_index(folder / "index").items
+    turned = items.sample(fraction=1, shuffle=True, seed=int(time.time()))
+    build_index(tower, turned, folder / "index")
+
+
+@contextlib.contextmanager
+def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
+    """A server process; its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = options.folder.resolve()
+    command = [sys.executable, "-m", "benchmarks.serving.plain", str(folder), str(port), str(options.threads)]
+    if name == "fieldwise":
+        own = ["autoint", "--prerank", "inttower", "--index", "index", "--users", "users.parquet"]
+        own += ["--port", str(port), "--threads", str(options.threads), *options.serve]
+        command = [sys.executable, "-m", "fieldwise", "serve", *own]
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environ = {**os.environ, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "PASSIVE"}
+    with subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(600):
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/openapi.json")
+                    break
+                if process.poll() is not None:
+                    sys.exit(f"the {name} server did not start: {' '.join(command)}")
+                time.sleep(0.1)
+            PROCESSES[port] = process.pid
+            yield port
+        finally:
+            process.terminate()
+
+
+PROCESSES: dict[int, int] = {}
+
+
+def memory(port: int) -> float:
+    """MiB that the server holds of its own, without files that it maps."""
+    text = Path(f"/proc/{PROCESSES[port]}/status").read_text()
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("RssAnon", "RssShmem"))) / 1024
+
+
+def start_load(port: int, clients: int, seconds: float, folder: Path) -> "subprocess.Popen[str]":
+    arguments = [str(port), str(clients), str(seconds), str(folder / "bodies.json")]
+    command = [sys.executable, "-m", "benchmarks.serving.client", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def load(port: int, clients: int, seconds: float, folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(start_load(port, clients, seconds, folder).communicate()[0])
+    return found
+
+
+def answer(port: int, folder: Path) -> list[str]:
+    """The items of the first request's answer."""
+    body = json.dumps(json.loads((folder / "bodies.json").read_text("utf-8"))[0]).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/recommend", body, {"content-type": "application/json"}
+    )
+    return [item["id"] for item in json.load(urllib.request.urlopen(request))["items"]]
+
+
+if __name__ == "__main__":
+    main()
