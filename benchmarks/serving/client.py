@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-
 HEAD = b"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 

@@ -188,7 +188,6 @@ def create_app(
         await features.open()
         yield
         await features.close()
-        worker.shutdown(wait=True)
 
     app = FastAPI(title="fieldwise", version=fieldwise.__version__, responses=ERRORS, lifespan=until_stopped)
 

@@ -1,0 +1,56 @@
+"""Requests drawn from the published OpenAPI document, allowed and not: no fault of ours, no answer outside it."""
+
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is absent: pip install schemathesis")
+
+import polars as pl
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from serving.conftest import catalogue
+
+from fieldwise.serving import Cascade, build_index
+from fieldwise.serving.http import create_app
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import Lookup, Stores, TableStore
+
+CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+USERS = pl.DataFrame({"user": ["u1", "u2"], "history": ["i1|i2", None], "device": ["tv", "phone"]})
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory, tower, ranker):
+    cascade = Cascade(tower, build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0], ranker)
+    stores = Stores(users=Lookup("users", TableStore("user", USERS)))
+    return schemathesis.openapi.from_asgi("/openapi.json", create_app(Service(ranker, cascade), stores=stores))
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/predict"),
+        ("POST", "/v1/recommend"),
+        ("POST", "/v1/explain"),
+        ("GET", "/v1/items/{id}/similar"),
+    ],
+)
+@given(data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_answers_are_within_the_document(document, method, path, mode, data):
+    case = data.draw(document[path][method].as_strategy(generation_mode=mode))
+    case.call_and_validate(checks=CHECKS)
+
+
+def test_every_operation_is_asked(document):
+    found = {(result.ok().method.upper(), result.ok().path) for result in document.get_all_operations()}
+    marks = test_answers_are_within_the_document.pytestmark
+    assert found == set(next(mark.args[1] for mark in marks if mark.args[0] == ("method", "path")))
