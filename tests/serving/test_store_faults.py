@@ -233,5 +233,10 @@ def test_a_store_in_memory_never_fails(service):
             assert (await in_time(client)).json()["degraded"] == []
             ready = (await client.get("/readyz")).json()["stores"]
             assert ready == {"users": {"kind": "memory", "state": "ok"}}
+            document = (await client.get("/openapi.json")).json()["components"]["schemas"]
+            for name in ("PredictResponse", "RecommendResponse", "ExplainResponse"):
+                listed = document[name]["properties"]["degraded"]["items"]
+                assert listed == {"$ref": "#/components/schemas/Missing"}
+            assert document["Missing"]["properties"]["reason"]["enum"] == ["slow", "gone", "paused", "damaged"]
 
     asyncio.run(run())
