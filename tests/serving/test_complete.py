@@ -21,7 +21,7 @@ FIELDS = SCHEMA.fields
 class Failing:
     """A store that was read once and fails ever since."""
 
-    kind = "memory"
+    kind = "redis"
 
     def __init__(self, store, reason="gone"):
         self.column, self.columns, self.reason = store.column, store.columns, reason

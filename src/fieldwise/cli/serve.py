@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import sys
 from pathlib import Path
 from typing import cast, get_args
 
@@ -22,6 +23,7 @@ from fieldwise.serving.stores.complete import OnFailure
 
 __all__ = ["run_serve"]
 
+SWITCH = 0.001  # seconds until the model's thread lets the one that listens and asks stores go on; Python's are 0.005
 GRACE = 10  # seconds for answers that are under way when the server stops
 
 
@@ -72,6 +74,7 @@ def run_serve(
         token=token, max_rows=max_rows, max_body=max_body, timeout=timeout, batch_window=batch_window / 1000
     )
     app = create_app(live, settings, stores)
+    sys.setswitchinterval(SWITCH)
     listening = _listen(host, port)
     say(f"serving at http://{host}:{listening.getsockname()[1]} (/docs describes it; Ctrl-C stops it)")
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE))
@@ -105,7 +108,7 @@ def _stores(
             await stores.close()
 
     asyncio.run(check())
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # lookups themselves say when a store fails
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # lookups themselves say when a store fails
     return stores
 
 

@@ -1,4 +1,4 @@
-"""Asking a store within a time limit, and leaving it alone for a moment after it failed."""
+"""Asking a store: many requests at once, within a time limit, and not at all for a moment after it failed."""
 
 import asyncio
 import logging
@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from fieldwise.serving.stores.base import FeatureStore, Reason, Row, SearchableStore, StoreError
+from fieldwise.serving.stores.base import FeatureStore, Row, SearchableStore, StoreError
 
 __all__ = ["Lookup"]
 
 T = TypeVar("T")
 FAILURES = 3  # in a row, until a store is left alone
-LATE = 0.002  # seconds
-PAUSE = 1.0  # seconds that it is left alone; then one request tries it
+PAUSE = 1.0  # seconds that it is left alone; then one question tries it
+STEPS = 10  # a limit is waited for in so many steps: a process that is busy itself does not blame the store
+QUESTIONS = 2  # that a store is asked at the same time
+MOST = 5000  # ids from which on a question takes no further ones
 
 log = logging.getLogger("fieldwise.serving")
 
@@ -21,25 +23,33 @@ log = logging.getLogger("fieldwise.serving")
 class Lookup:
     """A store with a time limit and a circuit breaker.
 
-    A lookup takes at most `timeout`, whatever the store does (and as long again where this process was busy). After
-    three failures in a row the store is left alone: lookups fail at once, and one a second is let through, until one
-    succeeds.
+    Lookups that come while two questions are under way are asked together in the next. A question takes at most
+    `timeout`, so a lookup twice that, whatever the store does. After three failures in a row the store is left alone:
+    lookups fail at once, and one question a second is let through, until one succeeds.
 
     Args:
         name: `users` or `items`.
         store: what is asked.
-        timeout: seconds that an answer may take.
+        timeout: seconds that a question may take.
 
     After construction:
         state: `ok`, or the reason of the last failure.
+
+    >>> import polars as pl
+    >>> from fieldwise.serving.stores import TableStore
+    >>> users = Lookup("users", TableStore("user", pl.DataFrame({"user": [3], "country": ["FI"]})))
+    >>> asyncio.run(users.get(["3", "4"]))
+    [{'user': '3', 'country': 'FI'}, None]
     """
 
-    def __init__(self, name: str, store: FeatureStore, *, timeout: float = 0.05) -> None:
+    def __init__(self, name: str, store: FeatureStore, *, timeout: float = 0.1) -> None:
         self.name, self.store, self.timeout = name, store, timeout
-        self.state: Reason | str = "ok"
+        self.state = "ok"
         self.observe: Callable[[str, str, float], None] | None = None  # name, state, seconds of each lookup
         self._failures, self._retry_at = 0, 0.0
-        self._left: set[asyncio.Task[Any]] = set()
+        self._next: _Question | None = None
+        self._slots = asyncio.Semaphore(QUESTIONS)
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def kind(self) -> str:
@@ -58,10 +68,14 @@ class Lookup:
 
     async def open(self) -> None:
         """Open the store."""
+        self._slots = asyncio.Semaphore(QUESTIONS)  # of this event loop
         await self.store.open()
 
     async def close(self) -> None:
-        """Close the store."""
+        """Close the store; who still waits for it fails."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.store.close()
 
     async def get(self, ids: Sequence[str]) -> list[Row | None]:
@@ -70,7 +84,7 @@ class Lookup:
         Errors:
             StoreError: the store fails, does not answer in time, or has failed just now.
         """
-        return await self._guarded(lambda: self.store.get(ids))
+        return await self._observed(self._joined(ids))
 
     @property
     def can_search(self) -> bool:
@@ -84,50 +98,67 @@ class Lookup:
             StoreError: as of `get`.
         """
         store = self.store
-        return await self._guarded(lambda: store.search(prefix, limit)) if isinstance(store, SearchableStore) else []
+        if not isinstance(store, SearchableStore):
+            return []
+        return await self._observed(self._asked(lambda: store.search(prefix, limit)))
 
-    async def _guarded(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        began = time.perf_counter()
+    async def _joined(self, ids: Sequence[str]) -> list[Row | None]:
+        if self.kind == "memory":
+            return await self.store.get(ids)
+        self._check_pause()
+        question = self._next
+        if question is None or len(question.ids) >= MOST:
+            question = self._next = _Question()
+            question.answer = self._started(self._answer(question))
+        question.ids |= dict.fromkeys(ids)
+        assert question.answer is not None, "started above"
+        rows = await asyncio.shield(question.answer)  # others wait for it too
+        return [rows[one] for one in ids]
+
+    async def _answer(self, question: "_Question") -> dict[str, Row | None]:
+        async with self._slots:
+            if self._next is question:
+                self._next = None
+            ids = list(question.ids)
+            return dict(zip(ids, await self._asked(lambda: self.store.get(ids)), strict=True))
+
+    async def _asked(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """One question to the store."""
+        self._check_pause()
+        if self._failures >= FAILURES:
+            self._retry_at = time.monotonic() + PAUSE  # this one tries; the others go on without
+        task = self._started(ask())
         try:
-            found = await self._within_limit(ask)
+            for _ in range(STEPS):
+                if (await asyncio.wait({task}, timeout=self.timeout / STEPS))[0]:
+                    break
+            else:
+                raise StoreError("slow", f"no answer within {1000 * self.timeout:g} ms")
+            found = task.result()
         except StoreError as e:
             self._failed(e)
-            self._observed(e.reason, began)
             raise
+        finally:
+            task.cancel()  # what it still does to end is not waited for
         self._succeeded()
-        self._observed("ok", began)
         return found
 
-    async def _within_limit(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        now = time.monotonic()
-        if self._failures >= FAILURES:
-            if now < self._retry_at:
-                raise StoreError("paused", f"left alone for {PAUSE:g} s after {FAILURES} failures")
-            self._retry_at = now + PAUSE  # this one tries; the others go on without
-        task = asyncio.create_task(ask())
-        self._left.add(task)
+    def _started(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
         task.add_done_callback(self._ended)
-        try:
-            done, _ = await asyncio.wait({task}, timeout=self.timeout)
-            late = time.monotonic() - now - self.timeout
-            if not done and late > LATE:  # by the process's other work: no fault of the store's
-                done, _ = await asyncio.wait({task}, timeout=min(late, self.timeout))
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        if done:
-            return task.result()
-        task.cancel()  # what it still does to end is not waited for
-        raise StoreError("slow", f"no answer within {1000 * self.timeout:g} ms")
+        return task
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._left.discard(task)
+        self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # seen: who asked has left, or has it too
 
+    def _check_pause(self) -> None:
+        if self._failures >= FAILURES and time.monotonic() < self._retry_at:
+            raise StoreError("paused", f"left alone for {PAUSE:g} s after {FAILURES} failures")
+
     def _failed(self, error: StoreError) -> None:
-        if error.reason == "paused":
-            return
         self.state = error.reason
         if error.reason == "damaged":
             return  # it answers
@@ -141,6 +172,21 @@ class Lookup:
             log.warning("the %s' store (%s) answers again", self.name, self.kind)
         self._failures, self.state = 0, "ok"
 
-    def _observed(self, state: str, began: float) -> None:
-        if self.observe is not None:
-            self.observe(self.name, state, time.perf_counter() - began)
+    async def _observed(self, lookup: Coroutine[Any, Any, T]) -> T:
+        began, state = time.perf_counter(), "ok"
+        try:
+            return await lookup
+        except StoreError as e:
+            state = e.reason
+            raise
+        finally:
+            if self.observe is not None:
+                self.observe(self.name, state, time.perf_counter() - began)
+
+
+class _Question:
+    """Ids of several lookups that are asked for together, and their answer by id."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, None] = {}
+        self.answer: asyncio.Task[dict[str, Row | None]] | None = None

@@ -17,6 +17,7 @@ from fieldwise.serving.stores.url import StoreURL
 try:
     import psycopg
     from psycopg import AsyncConnection, sql
+    from psycopg.conninfo import conninfo_to_dict
     from psycopg.rows import DictRow, dict_row
     from psycopg_pool import AsyncConnectionPool
 except ImportError as e:
@@ -25,7 +26,7 @@ except ImportError as e:
 __all__ = ["PostgresStore", "table_name"]
 
 START = 5  # seconds that the first connection may take
-STATEMENT = 1000  # milliseconds after which the server ends a query that was given up here
+OPTIONS = "-c statement_timeout=1000 -c timezone=UTC -c default_transaction_read_only=on"  # given up here, ended there
 UNIQUE = """
     SELECT c.relkind = 'v' OR EXISTS (
         SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -81,14 +82,20 @@ class PostgresStore:
         self._search = sql.SQL(
             'SELECT * FROM {table} WHERE starts_with({id}::text, %s) ORDER BY {id}::text COLLATE "C" LIMIT %s'
         ).format(**names)
+        own = conninfo_to_dict(self._address.url).get("options") or ""
         self._pool = AsyncConnectionPool(
             self._address.url,
-            kwargs={"autocommit": True, "row_factory": dict_row, "prepare_threshold": None, "connect_timeout": 2},
+            kwargs={
+                "autocommit": True,
+                "row_factory": dict_row,
+                "prepare_threshold": None,  # a table that is replaced may have other columns
+                "connect_timeout": 2,
+                "options": f"{OPTIONS} {own}".strip(),
+            },
             min_size=self._connections,
             max_size=self._connections,
             timeout=START,
             reconnect_timeout=1,  # then the next lookup makes it try anew
-            configure=_configure,
             open=False,
         )
         await self._pool.open()
@@ -120,7 +127,7 @@ class PostgresStore:
     async def close(self) -> None:
         """Close the connections."""
         if self._pool is not None:
-            await self._pool.close()
+            await self._pool.close(timeout=1)
         self._pool = None
 
     async def _look_at(self, connection: AsyncConnection[Any], table: sql.Identifier) -> None:
@@ -170,6 +177,7 @@ class PostgresStore:
         self, connection: AsyncConnection[DictRow], query: sql.Composed, values: Sequence[Any]
     ) -> list[DictRow]:
         task = asyncio.create_task(self._fetched(connection, query, values))
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, if nobody waits any more
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -177,7 +185,6 @@ class PostgresStore:
             with socket.socket(fileno=os.dup(connection.fileno())) as line:
                 line.shutdown(socket.SHUT_RDWR)
             await asyncio.wait({task})
-            task.exception()  # seen
             raise
 
     async def _fetched(
@@ -218,9 +225,3 @@ def table_name(address: StoreURL) -> sql.Identifier:
 def _escaped(name: sql.Identifier) -> sql.SQL:
     """An identifier within a query that has parameters."""
     return sql.SQL(name.as_string(None).replace("%", "%%"))
-
-
-async def _configure(connection: AsyncConnection[Any]) -> None:
-    await connection.execute(f"SET statement_timeout = {STATEMENT}")
-    await connection.execute("SET timezone = 'UTC'")
-    await connection.execute("SET default_transaction_read_only = on")
