@@ -24,7 +24,7 @@ from fieldwise import AutoInt
 from fieldwise.serving import Cascade, build_index
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import Lookup, Stores, TableStore
+from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium")
@@ -532,6 +532,34 @@ def test_a_server_that_is_gone_is_told_with_a_way_on(visit, serve, cascades):
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".was:not([hidden])")
     assert page.inner_text("#trouble") == ""
+
+
+class Gone:
+    """A store of users that cannot be reached."""
+
+    kind, column, columns = "database", "user", ("user", "history")
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def get(self, ids):
+        raise StoreError("gone", "no answer")
+
+
+def test_an_answer_without_some_fields_says_so(visit, serve, cascades):
+    one = cascades["afm"]
+    stores = Stores(users=Lookup("users", Gone()), on_failure="degrade")
+    page = visit(serve(Service(one.ranker, one), stores))
+    assert not page.get_by_role("button", name="Next").is_visible(), "users of this store are not counted"
+    page.get_by_role("combobox", name="User").fill("u7")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#trouble:not(:empty)")
+    settle(page)
+    assert "history counted as null" in page.inner_text("#trouble")
+    assert page.locator(ROW).count() == 10
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -64,6 +64,11 @@ class Browser:
             return self._given
         return title_column(self._index, [one.column for _, one in self._fields])
 
+    @property
+    def user_fields(self) -> list[Field]:
+        """Those that users and contexts give, one a column."""
+        return [field for _, field in self._fields if field.role != "item"]
+
     def items(self, search: str, ids: Sequence[str], offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
         """Items of these ids; without ids, those whose id begins so or whose title has it, and how many there are.
 

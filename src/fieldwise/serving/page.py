@@ -199,7 +199,7 @@ def add_page(
         """A user's own values of the models' fields."""
         if users is None:
             raise RequestError("this server has no users: give their fields as context", "user", 404)
-        values, position, degraded = await users.of(id, service().context_fields)
+        values, position, degraded = await users.of(id, browsing.now().user_fields)
         return UserResponse(id=id, fields=values, position=position, degraded=degraded)
 
     @app.get("/v1/items")
