@@ -223,6 +223,15 @@ def test_a_title_of_ones_own(cascade, ranker):
         client(Service(ranker, cascade), title="titel")
 
 
+def test_a_list_is_no_title(tmp_path, tower, ranker):
+    table = catalogue().with_columns(genres=pl.col("genres").str.split("|"))
+    lists = Cascade(tower, build_index(tower, table, tmp_path / "ix")[0], ranker)
+    with pytest.raises(ConfigError, match="found 'genres' with lists"):
+        client(Service(ranker, lists), title="genres")
+    columns = {one["name"]: one for one in client(Service(ranker, lists)).get("/v1/about").json()["items"]["columns"]}
+    assert columns["genres"]["values"] == ["g0", "g1", "g2", "g3"]
+
+
 # whatever is asked
 
 TEXT = st.text(max_size=9) | st.sampled_from(["u", "i1", "Title", "\x00", "%"])

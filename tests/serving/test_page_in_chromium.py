@@ -442,6 +442,11 @@ def test_an_address_that_somebody_broke(visit, places):
         assert page.locator(ROW).count() == rows, query
 
 
+def test_an_address_without_a_user_keeps_its_values(visit, places):
+    page = visit(f"{places['afm']}/?context=%7B%22history%22%3A%5B%22i9%22%5D%7D")
+    check(page, recommended(places["afm"], **asked_of(places["afm"], "u0", history=["i9"])))
+
+
 def test_a_wrong_value_is_told_at_its_field(visit, places):
     wrong = "?context=%7B%22device%22%3A%7B%7D%7D"
     page = visit(

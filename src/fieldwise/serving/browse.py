@@ -43,6 +43,8 @@ class Browser:
             known = [] if self._index is None else self._index.items.columns
             hint = nearest(title, known) if known else "give items with an index, or leave it out"
             raise ConfigError(f"a title must be a column of the items, found {title!r}: {hint}")
+        if title is not None and self._index is not None and self._index.items.schema[title].is_nested():
+            raise ConfigError(f"a title must be a column of texts, found {title!r} with lists: name another")
         self._given = title
 
     @cached_property

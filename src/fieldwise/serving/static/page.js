@@ -535,6 +535,7 @@ async function show(push) {
       return tell(fault);
     }
   }
+  state.user = user;
   await choose(user, push);
 }
 
