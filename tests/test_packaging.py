@@ -56,9 +56,12 @@ def _wheel(folder: Path, **environment: str) -> Path:
     return wheel
 
 
+DATA = {".py", ".toml", ".typed", ".html", ".css", ".js", ".svg"}
+
+
 def _sources() -> set[str]:
     source = ROOT / "src"
-    return {p.relative_to(source).as_posix() for p in source.rglob("*") if p.suffix in {".py", ".toml", ".typed"}}
+    return {p.relative_to(source).as_posix() for p in source.rglob("*") if p.suffix in DATA}
 
 
 @pytest.mark.slow

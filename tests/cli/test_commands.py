@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,8 @@ OPTIONS = {
         "--item-id",
         "--store-timeout",
         "--on-store-failure",
+        "--log",
+        "--title",
         "--host",
         "--port",
         "--token",
@@ -619,6 +622,23 @@ def test_demo_compares_saves_and_recommends(fieldwise, small_demo):
     scores = [float(line.split()[-1]) for line in listed]
     assert all(re.match(r" m\d{4} ", line) for line in listed)
     assert scores == sorted(scores, reverse=True)
+
+
+def test_demo_leaves_what_a_server_needs(fieldwise, small_demo):
+    from fieldwise.data.tables import as_table
+
+    code, out, _ = fieldwise("demo", "--out", "a demo", "--quiet")
+    assert code == 0
+    command = shlex.split(out.splitlines()[-1].partition("and why: ")[2])
+    assert command[:2] == ["fieldwise", "serve"]
+    ranker, options = command[2], dict(zip(command[3::2], command[4::2], strict=True))
+    assert set(options) == {"--prerank", "--items", "--users"}
+    assert Bundle.load(ranker).schema.label.column == "liked"
+    assert Path(options["--prerank"]) == Path("a demo/inttower")
+    items, users = as_table(options["--items"]), as_table(options["--users"])
+    assert items.columns == ["item_id", "title", "genres", "release_decade", "length"]
+    assert users.columns == ["user_id", "age_group", "gender", "city", "history"]
+    assert users.height <= 20
 
 
 def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch):

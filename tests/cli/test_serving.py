@@ -103,7 +103,12 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
 
     refused(fieldwise("serve"), "needs a bundle that scores")
     refused(fieldwise("serve", "nothing"), "nothing is no bundle")
-    refused(fieldwise("serve", bundle, "--prerank", trained), "give --prerank and --index, or neither")
+    refused(fieldwise("serve", bundle, "--prerank", trained), "give --index, or --items, or a --log")
+    for option in ("--index", "--log"):
+        refused(fieldwise("serve", bundle, option, "items.csv"), f"{option} is for", "give --prerank")
+    refused(fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"), "an index is made of a table")
+    with_index = "serve", bundle, "--prerank", trained, "--index", "ix"
+    refused(fieldwise(*with_index, "--log", "log.csv", "--users", "users.csv"), "leave it out")
     refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is no index")
     refused(fieldwise("serve", bundle, "--users", "items.csv"), "must have the column 'user_id'")
     with socket.socket() as taken:

@@ -364,7 +364,8 @@ def test_what_is_counted(ranker):
 
 def test_the_published_document_has_every_answer(server):
     document = server.get("/openapi.json").json()
-    assert set(document["paths"]) == {"/v1/predict", "/v1/recommend", "/v1/explain", "/v1/items/{id}/similar"}
+    model = {"/v1/predict", "/v1/recommend", "/v1/explain", "/v1/items/{id}/similar"}
+    assert set(document["paths"]) == model | {"/v1/about", "/v1/users", "/v1/users/{id}", "/v1/items"}
     for path in document["paths"].values():
         for operation in path.values():
             assert {"200", "401", "404", "413", "422", "503"} <= set(operation["responses"])

@@ -302,16 +302,24 @@ def serve(
             help="Users with their fields: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
         ),
     ] = None,
-    user_id: Annotated[str, typer.Option(help="The column of --users that names a user.")] = "user_id",
+    user_id: Annotated[str, typer.Option(help="The column of --users, or --log, that names a user.")] = "user_id",
     items: Annotated[
         str | None,
         typer.Option(
             envvar="FIELDWISE_ITEMS",
             show_envvar=True,
-            help="Items with their fields, likewise, for rows that name an item alone; else the index's are taken.",
+            help="Items with their fields, likewise, for rows that name an item alone; else the index's are taken. "
+            "With --prerank and no --index, a table to make the index of.",
         ),
     ] = None,
     item_id: Annotated[str, typer.Option(help="The column of --items that names an item.")] = "item_id",
+    log: Annotated[
+        Path | None,
+        typer.Option(help="A log to take items and users from, with their latest values, for want of these."),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="The item column that the page names items by; found by rule where left out.")
+    ] = None,
     store_timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds that a question to --users or --items may take.")
     ] = 0.1,
@@ -334,7 +342,7 @@ def serve(
     ] = 2.0,
     threads: Threads = None,
 ) -> None:
-    """Serve predictions, recommendations, explanations and similar items over HTTP. Ctrl-C or SIGTERM stops it."""
+    """Serve predictions, recommendations and explanations over HTTP, with a page. Ctrl-C or SIGTERM stops it."""
     from fieldwise.cli.serve import run_serve
 
     run_serve(
@@ -346,6 +354,8 @@ def serve(
         user_id,
         items,
         item_id,
+        log,
+        title,
         store_timeout,
         on_store_failure,
         host,

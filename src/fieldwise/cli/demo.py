@@ -1,6 +1,7 @@
 """`fieldwise demo`: six models side by side on one log, a leaderboard, and ten recommendations by name."""
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ from fieldwise.cli.show import console, row_counts, say
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.prepare import Prepared
+from fieldwise.data.tables import write_table
 from fieldwise.errors import ConfigError
 from fieldwise.pipeline import Run, load_frame, prepare_recipe, train_recipe
 from fieldwise.recipe import Recipe, load_recipe
 from fieldwise.recommend import Catalogue, recommend
+from fieldwise.serving.log_tables import tables_of_log
 from fieldwise.training.progress import progress_for
 
 __all__ = ["run_demo"]
@@ -75,6 +78,7 @@ def run_demo(data: str, out: Path, seed: int, data_dir: Path | None, quiet: bool
     best = max(runs, key=lambda run: run.valid["auc"])
     _recommendations(screen, best, demo.catalogue, prepared.train.frame, frame)
     screen.print(f"bundles: {out}/")
+    _how_to_serve(screen, runs, demo.catalogue, frame, out)
     if runs[-1].result.stopped == "interrupted":
         raise KeyboardInterrupt
 
@@ -104,6 +108,24 @@ def leaderboard(runs: Sequence[Run]) -> Table:
             "best possible (true probability)", f"{best['auc']:.4f}", f"{best['logloss']:.4f}", "", "", "", ""
         )
     return table
+
+
+def _how_to_serve(screen: Console, runs: Sequence[Run], catalogue: Catalogue, frame: pl.DataFrame, out: Path) -> None:
+    """Write the items and users of the log, and show the command that serves them with the best ranking bundle."""
+    towers = [run for run in runs if run.recipe.name.endswith("/inttower")]
+    rankers = [run for run in runs if run not in towers]
+    if not towers or not rankers:
+        return
+    tower, ranker = towers[0], max(rankers, key=lambda run: run.valid["auc"])
+    schemas = [ranker.bundle.schema, tower.bundle.schema]
+    paths = {"--items": out / "items.parquet", "--users": out / "users.parquet"}
+    for table, path in zip(tables_of_log(frame, schemas, catalogue.item, catalogue.user), paths.values(), strict=True):
+        write_table(table, path)
+    command = ["fieldwise", "serve", str(_folder(out, ranker.recipe)), "--prerank", str(_folder(out, tower.recipe))]
+    command += [part for option, path in paths.items() for part in (option, str(path))]
+    if catalogue.user != "user_id":
+        command += ["--user-id", catalogue.user]
+    screen.print(f"a page to choose users, see recommendations and why: {shlex.join(command)}")
 
 
 def _prepared_for(recipe: Recipe, first: Recipe, prepared: Prepared, frame: pl.DataFrame) -> Prepared:

@@ -5,20 +5,25 @@ import logging
 import socket
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast, get_args
+
+import polars as pl
 
 from fieldwise.bundle import MANIFEST as BUNDLE
 from fieldwise.bundle import Bundle
 from fieldwise.cli.options import set_threads
 from fieldwise.cli.show import say
 from fieldwise.config import nearest
+from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.serving.cascade import Cascade
-from fieldwise.serving.index import open_index
+from fieldwise.serving.index import ItemIndex, build_index, item_column, open_index
 from fieldwise.serving.index_files import MANIFEST as INDEX
+from fieldwise.serving.log_tables import tables_of_log
 from fieldwise.serving.replacement import Live, Watcher
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import Lookup, Stores, open_store
+from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
 from fieldwise.serving.stores.complete import OnFailure
 
 __all__ = ["run_serve"]
@@ -36,6 +41,8 @@ def run_serve(
     user_id: str,
     items: str | None,
     item_id: str,
+    log: Path | None,
+    title: str | None,
     store_timeout: float,
     on_store_failure: str,
     host: str,
@@ -55,28 +62,37 @@ def run_serve(
         from fieldwise.serving.http import ServerSettings, create_app
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
-    if (prerank is None) != (index is None):
-        raise ConfigError("an index is served with the IntTower that made it: give --prerank and --index, or neither")
+    _check_sources(prerank, index, users, items, log)
     set_threads(threads)
+    catalogue: pl.DataFrame | None = None
+    people: str | FeatureStore | None = users
+    if log is not None:
+        catalogue, known = _from_log(log, [folder for folder in (bundle, prerank) if folder is not None], user_id)
+        people = people or TableStore(user_id, known)
+    if prerank is not None and index is None and items is not None:
+        catalogue, items = as_table(items), None
 
     def load() -> Service:
         ranker = None if bundle is None else Bundle.load(bundle)
-        if prerank is None or index is None:
+        if prerank is None:
             return Service(ranker)
-        return Service(ranker, Cascade(Bundle.load(prerank), open_index(index), ranker, probe=probe))
+        tower = Bundle.load(prerank)
+        opened = open_index(index) if index is not None else _passing_index(tower, catalogue)
+        return Service(ranker, Cascade(tower, opened, ranker, probe=probe))
 
     live = Live(load())
     manifests = [folder / BUNDLE for folder in (bundle, prerank) if folder is not None]
     manifests += [index / INDEX] if index is not None else []
     watcher = Watcher(live, load, manifests, every=watch, note=say)
-    stores = _stores(users, user_id, items, item_id, store_timeout, on_store_failure)
+    stores = _stores(people, user_id, items, item_id, store_timeout, on_store_failure)
     settings = ServerSettings(
         token=token, max_rows=max_rows, max_body=max_body, timeout=timeout, batch_window=batch_window / 1000
     )
-    app = create_app(live, settings, stores)
+    app = create_app(live, settings, stores, title=title)
     sys.setswitchinterval(SWITCH)
     listening = _listen(host, port)
-    say(f"serving at http://{host}:{listening.getsockname()[1]} (/docs describes it; Ctrl-C stops it)")
+    place = f"http://{host}:{listening.getsockname()[1]}"
+    say(f"serving at {place} (a page to look at; /docs describes the API; Ctrl-C stops it)")
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE))
     if watch:
         watcher.start()
@@ -86,8 +102,36 @@ def run_serve(
         watcher.stop()
 
 
+def _check_sources(
+    prerank: Path | None, index: Path | None, users: str | None, items: str | None, log: Path | None
+) -> None:
+    for name, given in (("--index", index), ("--log", log)):
+        if prerank is None and given is not None:
+            raise ConfigError(f"{name} is for recommendations by two bundles: give --prerank, an IntTower, too")
+    if prerank is not None and index is None and items is None and log is None:
+        raise ConfigError("--prerank needs items to recommend: give --index, or --items, or a --log that has them")
+    if prerank is not None and index is None and items is not None and "://" in items:
+        raise ConfigError("an index is made of a table: give --index, or a file as --items")
+    if log is not None and users is not None and (index or items):
+        raise ConfigError("--log is for items and users that are not given otherwise: leave it out")
+
+
+def _from_log(log: Path, bundles: list[Path], user_id: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    schemas = [Bundle.load(folder).schema for folder in bundles]
+    return tables_of_log(as_table(log), schemas, item_column(schemas[-1]), user_id)
+
+
+def _passing_index(tower: Bundle, items: pl.DataFrame | None) -> ItemIndex:
+    """An index for this process alone: its files go at once, what is mapped of them stays until it ends."""
+    assert items is not None, "checked"
+    with TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
+        index, _ = build_index(tower, items, Path(folder) / "index")
+    say(f"{len(index):,} items indexed for as long as the server runs (`fieldwise index` keeps an index)")
+    return index
+
+
 def _stores(
-    users: str | None, user_id: str, items: str | None, item_id: str, timeout: float, on_failure: str
+    users: str | FeatureStore | None, user_id: str, items: str | None, item_id: str, timeout: float, on_failure: str
 ) -> Stores:
     """The stores asked for, once connected to and checked."""
     if on_failure not in get_args(OnFailure):
@@ -95,9 +139,9 @@ def _stores(
             f"--on-store-failure must be known, found {on_failure!r}: {nearest(on_failure, get_args(OnFailure))}"
         )
     found = {
-        name: Lookup(name, open_store(source, column, name), timeout=timeout)
-        for name, source, column in (("users", users, user_id), ("items", items, item_id))
-        if source is not None
+        name: Lookup(name, open_store(given, column, name) if isinstance(given, str) else given, timeout=timeout)
+        for name, given, column in (("users", users, user_id), ("items", items, item_id))
+        if given is not None
     }
     stores = Stores(**found, on_failure=cast(OnFailure, on_failure))
 

@@ -26,6 +26,8 @@ import fieldwise
 from fieldwise.errors import FieldwiseError
 from fieldwise.schema import Field as SchemaField
 from fieldwise.serving.batching import Batcher, BusyError
+from fieldwise.serving.known_users import KnownUsers
+from fieldwise.serving.page import add_page, is_page
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.service import Asked, Service
@@ -119,12 +121,16 @@ class RecommendResponse(BaseModel):
 
 
 class ExplainRequest(_Body):
-    """Either raw rows, or items of the index for a user or a context."""
+    """Either raw rows, or items of the index for a user or a context.
+
+    With `pairs`, models without terms of pairs have `measured_pairs`: what two fields give together.
+    """
 
     rows: list[dict[str, Cell]] = []
     user: Id | None = None
     context: dict[str, Cell] = {}
     items: list[Id] = []
+    pairs: bool = False
 
 
 class ExplainResponse(BaseModel):
@@ -167,7 +173,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def create_app(
-    service: Service | Live, settings: ServerSettings | None = None, stores: Stores | None = None
+    service: Service | Live,
+    settings: ServerSettings | None = None,
+    stores: Stores | None = None,
+    *,
+    title: str | None = None,
 ) -> FastAPI:
     """The application of a service.
 
@@ -176,6 +186,10 @@ def create_app(
             fight for the cores.
         settings: limits and token.
         stores: fields of known users and items; opened and closed with the application.
+        title: the item column that the page names items by; chosen by rule where left out.
+
+    Errors:
+        ConfigError: items have no such column.
     """
     limits, features = settings or ServerSettings(), stores or Stores()
     live = service if isinstance(service, Live) else Live(service)
@@ -263,7 +277,8 @@ def create_app(
         rows, degraded = await whole(body.rows)
         if body.items:
             context, degraded = await known(body.user, body.context, live.service.explained_fields)
-        found = await work(lambda: live.service.explain(rows=rows, context=context, items=_names(body.items, "items")))
+        items = _names(body.items, "items")
+        found = await work(lambda: live.service.explain(rows=rows, context=context, items=items, pairs=body.pairs))
         return ExplainResponse(explanations=found, degraded=degraded)
 
     @app.get("/v1/items/{id}/similar")
@@ -321,6 +336,8 @@ def create_app(
     async def http_error(_: Request, e: HTTPException) -> JSONResponse:
         return _error(e.status_code, str(e.detail), None, dict(e.headers or {}))
 
+    most = {"k": limits.max_k, "rows": limits.max_rows, "explained": limits.max_explained}
+    add_page(app, lambda: live.service, KnownUsers(features) if features.users else None, most, title=title)
     app.add_middleware(_Gate, limits=limits, metrics=metrics)
     return app
 
@@ -410,7 +427,7 @@ class _Gate:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        if self.limits.token is not None and scope["path"] not in OPEN:
+        if self.limits.token is not None and scope["path"] not in OPEN and not is_page(scope["path"]):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, f"Bearer {self.limits.token}".encode()):
                 refused = _error(401, "a request needs the header Authorization: Bearer TOKEN", "authorization")

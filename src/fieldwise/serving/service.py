@@ -13,6 +13,7 @@ import torch
 from fieldwise.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.explanation import explain
+from fieldwise.explain.measured_pairs import measured_pairs
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
 from fieldwise.serving.cascade import Cascade, Found, Prepared, Query
@@ -156,9 +157,17 @@ class Service:
         }
 
     def explain(
-        self, *, rows: Sequence[Mapping[str, Any]], context: Mapping[str, Any], items: Sequence[str]
+        self,
+        *,
+        rows: Sequence[Mapping[str, Any]],
+        context: Mapping[str, Any],
+        items: Sequence[str],
+        pairs: bool = False,
     ) -> list[dict[str, Any]]:
         """Why rows, or some items in a context, have their scores.
+
+        With `pairs`, what pairs of fields give together is measured (`measured_pairs`) where the model has no terms of
+        pairs.
 
         Errors:
             RequestError: as in `predict` and `recommend`.
@@ -173,7 +182,11 @@ class Service:
             own = index.items[places.numpy()].select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
             frame = own.join(others, how="cross")
         found = explain(self.bundle, frame)
-        return [found.row(number) for number in range(frame.height)]
+        explained = [found.row(number) for number in range(frame.height)]
+        for number, one in enumerate(explained):
+            if pairs and "pairs" not in one:
+                one["measured_pairs"] = measured_pairs(found, number)
+        return explained
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
         """The items whose heads are nearest to an item's, by the mean over its heads of the best cosine.
@@ -190,6 +203,14 @@ class Service:
         scores[own] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(k, len(index) - 1)]
         return self._items(best, {"similarity": scores[best].astype(np.float64)})
+
+    def items(self, places: np.ndarray) -> list[dict[str, Any]]:
+        """Items of the index by where they stand, with their columns as JSON has them.
+
+        Errors:
+            RequestError: no index.
+        """
+        return self._items(places, {})
 
     def _cascade(self) -> Cascade:
         if self.cascade is None:

@@ -44,6 +44,11 @@ class TableStore:
         """The table's."""
         return self._rows.columns
 
+    @property
+    def ids(self) -> Sequence[str]:
+        """Whom it knows, in the table's order."""
+        return list(self._places)
+
     async def open(self) -> None:
         """Nothing to connect to."""
 

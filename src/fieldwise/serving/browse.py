@@ -1,0 +1,203 @@
+"""What a person who looks at a server needs of it: its fields with their usual values, its items by name."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.bundle import Bundle
+from fieldwise.config import nearest
+from fieldwise.data.columns import as_number, as_text
+from fieldwise.data.fitted import Fitted, Vocabulary
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.models.build import model_to_dict
+from fieldwise.schema import Bag, Categorical, Field, Numeric
+from fieldwise.schema import Sequence as SequenceField
+from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.rows import RequestError
+from fieldwise.serving.service import Service
+
+__all__ = ["Browser", "title_column"]
+
+LISTED = 60  # values of a column that are offered to choose from, at most
+FREQUENT = 100  # values that tell whether a list is one of items
+NAMED = 0.5  # share of different values that a column of names has, at least
+
+
+class Browser:
+    """A service, to look around in. What depends on bundles, catalogue and users alone is made once.
+
+    Args:
+        service: what answers.
+        title: the item column that names items for people; `title_column` chooses where left out.
+
+    Errors:
+        ConfigError: items have no such column.
+    """
+
+    def __init__(self, service: Service, title: str | None = None) -> None:
+        self.service, self._index = service, service.cascade.index if service.cascade else None
+        if title is not None and (self._index is None or title not in self._index.items.columns):
+            known = [] if self._index is None else self._index.items.columns
+            hint = nearest(title, known) if known else "give items with an index, or leave it out"
+            raise ConfigError(f"a title must be a column of the items, found {title!r}: {hint}")
+        if title is not None and self._index is not None and self._index.items.schema[title].is_nested():
+            raise ConfigError(f"a title must be a column of texts, found {title!r} with lists: name another")
+        self._given = title
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """Bundles, labels, fields with their known and usual values, and the catalogue."""
+        bundle, index = self.service.bundle, self._index
+        labels = bundle.schema.labels
+        return {
+            "model": _named(bundle),
+            "labels": [{"name": one.name, "task": one.task, "range": one.range} for one in labels],
+            "fields": [_about_field(*one) | {"items": self._holds_items(*one)} for one in self._fields],
+            "items": None if index is None else self._about_items(index),
+        }
+
+    @cached_property
+    def title(self) -> str | None:
+        """The item column that names items for people."""
+        if self._index is None or self._given is not None:
+            return self._given
+        return title_column(self._index, [one.column for _, one in self._fields])
+
+    @property
+    def user_fields(self) -> list[Field]:
+        """Those that users and contexts give, one a column."""
+        return [field for _, field in self._fields if field.role != "item"]
+
+    def items(self, search: str, ids: Sequence[str], offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """Items of these ids; without ids, those whose id begins so or whose title has it, and how many there are.
+
+        Errors:
+            RequestError: no index.
+        """
+        if self._index is None:
+            raise RequestError("this server has no item index: start it with one", "server", 404)
+        index = self._index
+        if ids:
+            found = np.array([index.places[one] for one in ids if one in index.places], np.int64)
+        else:
+            start, (names, titles) = search.lower(), self._searched
+            found = (names.str.starts_with(start) | titles.str.contains(start, literal=True)).arg_true().to_numpy()
+        return self.service.items(found[offset : offset + limit]), len(found)
+
+    @cached_property
+    def _fields(self) -> list[tuple[Bundle, Field]]:
+        """The fields that a request gives, one a column, each with the bundle that reads it."""
+        found: dict[str, tuple[Bundle, Field]] = {}
+        cascade = self.service.cascade
+        for bundle in (self.service.bundle, *([cascade.prerank] if cascade else [])):
+            for field in bundle.schema.fields:
+                found.setdefault(field.column, (bundle, field))
+        return list(found.values())
+
+    @cached_property
+    def _searched(self) -> tuple[pl.Series, pl.Series]:
+        """Ids and titles in small letters."""
+        index = self._index
+        assert index is not None, "it is searched"
+        ids = pl.Series(index.ids, dtype=pl.String)
+        titles = ids if self.title is None else as_text(index.items.get_column(self.title)).fill_null("")
+        return ids.str.to_lowercase(), titles.str.to_lowercase()
+
+    def _holds_items(self, bundle: Bundle, field: Field) -> bool:
+        """Whether a field's lists hold items: histories whose known values are mostly ids of the catalogue."""
+        if self._index is None or not isinstance(field, (Bag, SequenceField)):
+            return False
+        fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
+        known = fitted.values[:FREQUENT] if isinstance(fitted, Vocabulary) else ()
+        return 2 * sum(one in self._index.places for one in known) > len(known)
+
+    def _about_items(self, index: ItemIndex) -> dict[str, Any]:
+        cascade = self.service.cascade
+        assert cascade is not None, "it has the index"
+        columns = [{"name": name, "values": self._values(name)} for name in index.items.columns]
+        return {
+            "count": len(index),
+            "column": index.id_column,
+            "title": self.title,
+            "columns": columns,
+            "prerank": _named(cascade.prerank),
+            "ranked": cascade.ranker is not None,
+        }
+
+    def _values(self, column: str) -> list[str] | None:
+        """The values to filter by, where there are few."""
+        assert self.service.cascade is not None, "it has the column"
+        try:
+            texts = self.service.cascade.filters.texts(column)
+        except DataError:
+            return None
+        if isinstance(texts.dtype, pl.List):
+            texts = texts.list.explode(empty_as_null=False, keep_nulls=False)
+        values = texts.drop_nulls().unique()
+        return None if len(values) > LISTED else _in_order(values.to_list())
+
+
+def title_column(index: ItemIndex, read: Sequence[str] = ()) -> str | None:
+    """The column of a catalogue that names items for people, by rule.
+
+    Of the text columns that are neither the id nor read by a model, the one with most different values, if at least
+    half of them differ; of equal ones the first.
+    """
+    items = index.items
+    shares = {
+        name: items.get_column(name).drop_nulls().n_unique() / items.height
+        for name, kind in items.schema.items()
+        if kind == pl.String and name not in {index.id_column, *read}
+    }
+    best = max(shares, key=lambda name: shares[name], default=None)
+    return best if best is not None and shares[best] >= NAMED else None
+
+
+def _named(bundle: Bundle) -> dict[str, Any]:
+    return {"name": model_to_dict(bundle.settings)["name"], "digest": bundle.digest}
+
+
+def _about_field(bundle: Bundle, field: Field) -> dict[str, Any]:
+    fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
+    known = fitted.values if isinstance(fitted, Vocabulary) else None
+    return {
+        "name": field.name,
+        "column": field.column,
+        "role": field.role,
+        "kind": field.kind,
+        "values": None if known is None or len(known) > LISTED else _in_order(list(known)),
+        "usual": _usual(bundle, field, fitted),
+        "max_length": field.max_length if isinstance(field, SequenceField) else None,
+    }
+
+
+def _usual(bundle: Bundle, field: Field, fitted: Fitted) -> str | float | list[str] | None:
+    """The most frequent category, the median of the bundle's sample rows, or an empty list."""
+    if isinstance(field, (Bag, SequenceField)):
+        return []
+    if isinstance(fitted, Vocabulary):
+        return fitted.values[0] if fitted.values else None
+    if field.column not in bundle.samples.columns:
+        return None
+    column = bundle.samples.get_column(field.column)
+    if isinstance(field, Numeric):
+        median = as_number(column, f"column {field.column!r}").median()
+        return float(f"{median:.6g}") if isinstance(median, float) else None
+    assert isinstance(field, Categorical), "the kind that is left"
+    modes = as_text(column).drop_nulls().mode().sort()
+    return str(modes[0]) if len(modes) else None
+
+
+def _in_order(values: list[str]) -> list[str]:
+    """Numbers by size, then texts."""
+
+    def key(text: str) -> tuple[int, float, str]:
+        try:
+            return 0, float(text), text
+        except ValueError:
+            return 1, 0.0, text
+
+    return sorted(values, key=key)

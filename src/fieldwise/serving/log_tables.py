@@ -1,0 +1,58 @@
+"""From a log to what a server needs beside bundles: a table of items and one of users."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from fieldwise.config import nearest
+from fieldwise.data.ordering import order_values
+from fieldwise.errors import DataError
+from fieldwise.schema import Schema
+
+__all__ = ["tables_of_log"]
+
+
+def tables_of_log(
+    log: pl.DataFrame, schemas: Sequence[Schema], item: str, user: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The items and the users of a log, each with its latest values: by the schemas' time, else the last row's.
+
+    Items have the columns of the item fields, and those that no schema names and that have one value an item, such as
+    titles. Users have the columns of the user fields. Rows without an id name nobody. Both are in the order of ids.
+
+    Args:
+        log: rows of users and items.
+        schemas: of the bundles that will read the tables.
+        item: the column that names an item.
+        user: the column that names a user.
+
+    Errors:
+        DataError: one of the columns is missing.
+
+    >>> from fieldwise import Categorical, Label, simulate
+    >>> fields = Categorical("gender", role="user"), Categorical("item_id", role="item")
+    >>> log = simulate(500, users=20, items=10)
+    >>> items, users = tables_of_log(log, [Schema(fields=fields, label=Label("liked"))], "item_id", "user_id")
+    >>> items.columns, users.columns
+    (['item_id', 'title', 'genres', 'release_decade', 'length'], ['user_id', 'gender'])
+    """
+    role = {field.column: field.role for schema in schemas for field in schema.fields}
+    for column in (item, user, *role):
+        if column not in log.columns:
+            raise DataError(f"the log must have the column {column!r}: {nearest(column, log.columns)}")
+    named = {label.column for schema in schemas for label in schema.labels}
+    named |= {column for schema in schemas for column in (schema.time, schema.group, *schema.keys) if column}
+    time = next((schema.time for schema in schemas if schema.time in log.columns), None)
+    if time is not None:
+        log = log[order_values(log, time, "time").argsort(kind="stable")]
+    extra = [column for column in log.columns if column not in {item, user, *role, *named}]
+    counts = log.group_by(item).agg(pl.col(extra).n_unique()).select(pl.col(extra).max()) if extra else None
+    constant = [] if counts is None or not counts.height else [c for c in extra if (counts[c][0] or 0) <= 1]
+    own = {item, *constant, *(column for column, one in role.items() if one == "item")}
+    theirs = {user, *(column for column, one in role.items() if one == "user")} - {item}
+    return _latest(log, item, own), _latest(log, user, theirs)
+
+
+def _latest(log: pl.DataFrame, name: str, columns: set[str]) -> pl.DataFrame:
+    some = log.select([name, *(column for column in log.columns if column in columns - {name})])
+    return some.drop_nulls(name).unique(name, keep="last").sort(name)

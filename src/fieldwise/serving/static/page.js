@@ -1,0 +1,542 @@
+import { get, post, whenTokenIsNeeded } from "./api.js";
+import { combobox } from "./combobox.js";
+import { byId, counted, few, later, make, same } from "./dom.js";
+import { fieldControl } from "./fields.js";
+import { itemDetails, itemTitle, recommendationList, scoreStyle } from "./list.js";
+import { whyView } from "./why.js";
+
+const PRERANK = 200; // items that are ranked, and whose places are compared
+const PAUSE = 150; // milliseconds after the last key
+
+let about = null;
+let style = null;
+let list = null;
+let userBox = null;
+const controls = new Map(); // by what the server's errors call them
+const filters = new Map(); // by item column
+const titles = new Map(); // of items, by id
+
+let base = {}; // the fields' values before any change, by column
+let own = new Set(); // columns that the user's own row has
+let position = null; // of the user among all
+const state = { user: null, changed: {}, where: {}, unseen: true, k: 10, open: null };
+
+// What is asked for
+
+const inForm = (field) => (about.items === null || field.role !== "item") && field.column !== about.users?.column;
+const valueOf = (column) => (column in state.changed ? state.changed[column] : (base[column] ?? null));
+const history = () => about.fields.filter((field) => field.role !== "item" && field.items);
+
+/** The values that a request gives beside the user's own. */
+function context(changed) {
+  const found = {};
+  for (const field of about.fields) {
+    if (about.items !== null && field.role === "item") continue;
+    if (field.column in changed) found[field.column] = changed[field.column];
+    else if (!own.has(field.column)) found[field.column] = base[field.column] ?? null;
+  }
+  return found;
+}
+
+const seen = () => (state.unseen ? [...new Set(history().flatMap((field) => valueOf(field.column) ?? []))] : []);
+const who = () => (state.user === null ? {} : { user: state.user });
+
+function request(changed, k) {
+  return { ...who(), context: context(changed), k, prerank: Math.max(PRERANK, state.k), where: state.where, exclude: seen() };
+}
+
+// The state in the address
+
+function write(push = false) {
+  const query = new URLSearchParams();
+  if (state.user !== null) query.set("user", state.user);
+  if (Object.keys(state.changed).length) query.set("context", JSON.stringify(state.changed));
+  if (Object.keys(state.where).length) query.set("where", JSON.stringify(state.where));
+  if (!state.unseen) query.set("seen", "1");
+  if (state.k !== 10) query.set("k", state.k);
+  if (state.open !== null) query.set("why", state.open);
+  const text = query.toString();
+  window.history[push ? "pushState" : "replaceState"](null, "", text ? `?${text}` : location.pathname);
+  written = location.search;
+}
+let written = null;
+
+function read() {
+  const query = new URLSearchParams(location.search);
+  state.user = about.users === null ? null : query.get("user");
+  state.changed = columnsOf(query.get("context"), new Set(about.fields.map((field) => field.column)));
+  state.where = columnsOf(query.get("where"), new Set((about.items?.columns ?? []).map((column) => column.name)));
+  state.unseen = query.get("seen") !== "1";
+  const k = Number(query.get("k") ?? 10);
+  state.k = Number.isInteger(k) && k >= 1 ? Math.min(k, mostItems()) : Math.min(10, mostItems());
+  state.open = query.get("why");
+}
+
+/** An object of known columns from the address, or nothing: anybody may have written it. */
+function columnsOf(text, known) {
+  try {
+    const found = JSON.parse(text ?? "{}");
+    return Object.fromEntries(Object.entries(found).filter(([column]) => known.has(column)));
+  } catch {
+    return {};
+  }
+}
+
+const mostItems = () => Math.min(about.items?.count ?? 1, about.limits.k);
+
+// Asking, and showing answers
+
+let asking = null;
+let before = { key: null, ranks: null };
+
+async function update() {
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  busy(true);
+  forget();
+  try {
+    await (about.items === null ? score(signal) : recommend(signal));
+  } catch (fault) {
+    if (signal.aborted) return;
+    tell(fault);
+  }
+  if (!signal.aborted) busy(false);
+}
+const waited = later(PAUSE, update);
+
+function soon() {
+  busy(true);
+  waited();
+}
+
+const busy = (is) => byId("list").setAttribute("aria-busy", String(is));
+
+const scoreOf = (item) => item.prediction ?? item.prerank_score;
+
+async function recommend(signal) {
+  const changed = Object.keys(state.changed).length > 0;
+  const now = post("v1/recommend", request(state.changed, state.k), signal);
+  const asked = request({}, Math.min(mostItems(), Math.max(PRERANK, state.k)));
+  const key = JSON.stringify(asked);
+  if (changed && before.key !== key) {
+    const [then] = await Promise.all([post("v1/recommend", asked, signal), now]);
+    before = { key, ranks: new Map(then.items.map((item, place) => [item.id, { rank: place + 1, score: scoreOf(item) }])) };
+  }
+  const answer = await now;
+  if (signal.aborted) return;
+  degraded(answer);
+  for (const item of answer.items) titles.set(item.id, itemTitle(item, about.items));
+  const ranks = changed ? before.ranks : null;
+  list.show(answer.items.map((item) => ({ item, score: scoreOf(item) })), ranks);
+  if (state.open !== null) list.has(state.open) ? list.toggle(state.open, true) : ((state.open = null), write());
+  const milliseconds = Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0);
+  const { candidates, filtered, preranked } = answer.counts;
+  const left = filtered < candidates ? `${counted(filtered)} of ${few(candidates, "item", "items")}` : few(candidates, "item", "items");
+  byId("cost").textContent = `${left} → ${counted(preranked)} → ${answer.items.length} in ${milliseconds.toFixed(0)} ms`;
+  empty(answer);
+  announce(answer.items, ranks);
+}
+
+function empty(answer) {
+  if (answer.items.length) return byId("single").replaceChildren();
+  byId("single").replaceChildren(make("p", { class: "empty", text: "No item passes these filters. Take one out to see recommendations." }));
+}
+
+function announce(items, ranks) {
+  const name = state.user === null ? "" : ` for ${state.user}`;
+  if (!items.length) return say(`No recommendations${name}`);
+  const moved = ranks === null ? 0 : items.filter((item, place) => ranks.get(item.id)?.rank !== place + 1).length;
+  const first = `First: ${itemTitle(items[0], about.items)}, ${style.text(scoreOf(items[0]))}.`;
+  byId("meaning").textContent = ranks === null ? intro : `Marks and figures beside the scores compare with ${compared()}.`;
+  say(`${few(items.length, "recommendation", "recommendations")}${name}. ${first}${ranks === null ? "" : ` ${moved} moved.`}`);
+}
+
+function say(text) {
+  byId("status").textContent = text;
+}
+
+/** Without a catalogue: one row, as the form has it. */
+async function score(signal) {
+  const row = (changed) => Object.fromEntries(about.fields.map(({ column }) => [column, column in changed ? changed[column] : (base[column] ?? null)]));
+  const changed = Object.keys(state.changed).length > 0;
+  const rows = changed ? [row(state.changed), row({})] : [row({})];
+  const [scores, why] = await Promise.all([
+    post("v1/predict", { rows }, signal),
+    post("v1/explain", { rows: rows.slice(0, 1), pairs: true }, signal),
+  ]);
+  if (signal.aborted) return;
+  degraded(scores);
+  const of = (prediction, label) => prediction[about.labels.length > 1 ? `${label.name}.prediction` : "prediction"];
+  const cards = about.labels.map((label) => {
+    const written = scoreStyle(label.task, label.range);
+    const value = of(scores.predictions[0], label);
+    const change = changed ? value - of(scores.predictions[1], label) : 0;
+    const moved = changed && Math.abs(change) >= written.least;
+    return make(
+      "p",
+      { class: "card" },
+      make("span", { text: meaning(label) }),
+      make("strong", { class: "number", text: written.text(value) }),
+      make("span", { class: `delta ${change > 0 ? "up" : "down"}`, text: moved ? written.moved(change) : "" }),
+    );
+  });
+  byId("single").replaceChildren(...cards, make("div", { class: "why" }, ...whyView(why.explanations[0], style, shownValue)));
+  say(`${meaning(about.labels[0])}: ${style.text(of(scores.predictions[0], about.labels[0]))}`);
+}
+
+async function openWhy(id, panel) {
+  if (state.open !== id) {
+    const last = state.open;
+    state.open = id;
+    if (last !== null) list.toggle(last, false);
+    state.open = id;
+    write();
+  }
+  const body = { ...who(), context: context(state.changed), items: [id], pairs: true };
+  const key = JSON.stringify(body);
+  if (panel.dataset.asked === key) return;
+  panel.dataset.asked = key;
+  if (!panel.children.length) panel.append(make("p", { class: "quiet waiting", text: "Looking for the reasons…" }));
+  try {
+    const { explanations } = await post("v1/explain", body);
+    if (panel.dataset.asked !== key) return;
+    const found = make("div", { class: "similar" });
+    const near = make("button", { type: "button", text: "Similar items", "aria-expanded": "false", onclick: () => similar(id, found, near) });
+    panel.replaceChildren(...whyView(explanations[0], style, shownValue), near, found);
+  } catch (fault) {
+    delete panel.dataset.asked;
+    panel.replaceChildren(make("p", { class: "error", role: "alert", text: fault.message }));
+  }
+}
+
+async function similar(id, place, button) {
+  if (button.getAttribute("aria-expanded") === "true") {
+    button.setAttribute("aria-expanded", "false");
+    return place.replaceChildren();
+  }
+  try {
+    const { items } = await get(`v1/items/${encodeURIComponent(id)}/similar`, { k: 5 });
+    button.setAttribute("aria-expanded", "true");
+    place.replaceChildren(
+      make(
+        "ol",
+        {},
+        ...items.map((item) =>
+          make(
+            "li",
+            {},
+            make("span", { class: "name" }, make("span", { class: "title", text: itemTitle(item, about.items) }), make("span", { class: "meta", text: itemDetails(item, about.items) })),
+            make("span", { class: "number", text: item.similarity.toFixed(2) }),
+          ),
+        ),
+      ),
+      make("p", { class: "note", text: "By the mean over the item’s heads of the best cosine: nearest first." }),
+    );
+  } catch (fault) {
+    place.replaceChildren(make("p", { class: "error", role: "alert", text: fault.message }));
+  }
+}
+
+/** A field's value as reasons have it: items by their titles. */
+function shownValue(name, value) {
+  const field = about.fields.find((one) => one.name === name);
+  if (field?.role === "item" && field.column === about.items?.column) return catalogue.name(value);
+  return field?.items ? value.split(", ").map(catalogue.name).join(", ") : value;
+}
+
+// Errors stand where they belong
+
+/** What an answer had to do without, where the server says so. */
+function degraded(answer) {
+  byId("trouble").replaceChildren(...(answer.degraded ?? []).map((one) => make("p", { text: one.message })));
+}
+
+function forget() {
+  for (const control of controls.values()) control.fail("");
+  userFails("");
+}
+
+function userFails(message) {
+  if (!userBox) return;
+  byId("user-error").textContent = message;
+  if (message) userBox.input.setAttribute("aria-invalid", "true");
+  else userBox.input.removeAttribute("aria-invalid");
+}
+
+function tell(fault) {
+  const field = (fault.field ?? "").replace(/^rows\[\d+\]|^user(?=\.)/, "context");
+  const control = controls.get(field) ?? controls.get(field.replace(/\[.*$/, ""));
+  if (field === "user" && userBox) userFails(fault.message);
+  else if (control) {
+    control.fail(fault.message);
+    if (matchMedia("(max-width: 55rem)").matches) byId("more").open = true;
+  } else {
+    const again = make("button", { type: "button", text: "Try again", onclick: update });
+    byId("trouble").replaceChildren(make("p", { text: fault.message }), again);
+  }
+  say(fault.message);
+}
+
+// The form
+
+function change(column, value) {
+  if (same(value, base[column])) delete state.changed[column];
+  else state.changed[column] = value;
+  refresh();
+  write();
+  soon();
+}
+
+function refresh() {
+  for (const { column } of about.fields) controls.get(`context.${column}`)?.set(valueOf(column), base[column] ?? null);
+  const changes = Object.keys(state.changed).length;
+  byId("changes").textContent = changes ? `${changes} changed` : "";
+  byId("reset").disabled = !changes;
+}
+
+const catalogue = {
+  async search(typed, signal) {
+    const { items } = await get("v1/items", { search: typed, limit: 8 }, signal);
+    for (const item of items) titles.set(item.id, itemTitle(item, about.items));
+    return items.map((item) => ({ value: item.id, text: itemTitle(item, about.items), more: itemDetails(item, about.items) }));
+  },
+  name: (id) => titles.get(id) ?? id,
+  /** Ask for the titles of ids that have none yet; tells whether there are new ones. */
+  async learn(ids) {
+    const unknown = [...new Set(ids)].filter((id) => !titles.has(id)).slice(0, 100);
+    if (!unknown.length || about.items.title === null) return false;
+    for (const id of unknown) titles.set(id, id);
+    try {
+      const { items } = await get("v1/items", { id: unknown, limit: 100 });
+      for (const item of items) titles.set(item.id, itemTitle(item, about.items));
+      return items.length > 0;
+    } catch {
+      return false; // ids are names too
+    }
+  },
+};
+
+const isList = (field) => field.kind === "bag" || field.kind === "sequence";
+const GROUPS = [
+  ["User’s fields", (field) => field.role === "user" && !isList(field)],
+  ["Context", (field) => field.role === "context" && !isList(field)],
+  ["Item’s fields", (field) => field.role === "item" && !isList(field)],
+  ["Lists", isList],
+];
+
+function buildFields() {
+  for (const [heading, belongs] of GROUPS) {
+    const fields = about.fields.filter((field) => belongs(field) && inForm(field));
+    if (!fields.length) continue;
+    const group = make("fieldset", {}, make("legend", { text: heading }));
+    for (const field of fields) {
+      const control = fieldControl(field, (value) => change(field.column, value), field.items ? catalogue : null);
+      controls.set(`context.${field.column}`, control);
+      group.append(control.element);
+    }
+    byId("fields").append(group);
+  }
+}
+
+function buildFilters() {
+  const place = byId("filters");
+  place.hidden = false;
+  const k = fieldControl({ name: "How many", kind: "numeric" }, (value) => {
+    if (value === null) return;
+    state.k = value;
+    write();
+    soon();
+  });
+  controls.set("k", k);
+  place.append(k.element);
+  filters.set("", { set: () => k.set(state.k, state.k) });
+  if (history().length) {
+    const unseen = make("input", { id: "unseen", type: "checkbox" });
+    unseen.addEventListener("change", () => {
+      state.unseen = unseen.checked;
+      write();
+      update();
+    });
+    place.append(make("div", { class: "field tick" }, unseen, make("label", { for: "unseen", text: `Leave out items of ${history()[0].name}` })));
+    filters.set(" ", { set: () => (unseen.checked = state.unseen) });
+  }
+  for (const { name, values } of about.items.columns) {
+    if (!values || values.length < 2) continue;
+    const control = fieldControl(
+      { name, kind: "bag", values, max_length: null },
+      (chosen) => {
+        if (chosen.length) state.where[name] = chosen;
+        else delete state.where[name];
+        control.set(chosen, chosen);
+        write();
+        update();
+      },
+    );
+    filters.set(name, { set: () => control.set(state.where[name] ?? [], state.where[name] ?? []) });
+    controls.set(`where.${name}`, control);
+    place.append(control.element);
+  }
+}
+
+/** Take a user's own values as the ones to change from. */
+async function take(user, wanted) {
+  const found = user === null ? { fields: {}, position: null } : await get(`v1/users/${encodeURIComponent(user)}`);
+  if (!wanted()) return;
+  base = Object.fromEntries(about.fields.map(({ column, usual }) => [column, column in found.fields ? found.fields[column] : usual]));
+  own = new Set(about.fields.map((field) => field.column).filter((column) => column in found.fields));
+  position = found.position;
+  for (const { column, role } of about.fields) {
+    const another = role === "user" && user !== state.user; // what was changed of another user's
+    if (column in state.changed && (another || same(state.changed[column], base[column]))) delete state.changed[column];
+  }
+  state.user = user;
+}
+
+let choosing = 0;
+
+async function choose(user, push = true) {
+  const turn = ++choosing;
+  asking?.abort();
+  busy(true);
+  forget();
+  try {
+    await take(user, () => turn === choosing);
+  } catch (fault) {
+    if (turn === choosing) {
+      busy(false);
+      tell(fault);
+    }
+    return;
+  }
+  if (turn !== choosing) return;
+  if (userBox && user !== null) userBox.value = user;
+  refresh();
+  write(push);
+  await update();
+}
+
+async function step(offset) {
+  try {
+    const { users } = await get("v1/users", { offset: offset % about.users.count, limit: 1 });
+    await choose(users[0]);
+  } catch (fault) {
+    tell(fault);
+  }
+}
+
+function buildUsers() {
+  userBox = combobox({
+    id: "user",
+    placeholder: about.users.count === null ? "a user’s id" : `search ${few(about.users.count, "user", "users")}`,
+    keep: true,
+    search: async (text, signal) => {
+      const { users } = await get("v1/users", { search: text, limit: 8 }, signal);
+      return users.map((user) => ({ value: user, text: user }));
+    },
+    choose: (user) => choose(user),
+  });
+  const error = make("p", { id: "user-error", class: "error" });
+  userBox.input.setAttribute("aria-describedby", error.id);
+  byId("user-place").append(userBox.element, error);
+  const listed = Boolean(about.users.count);
+  for (const id of ["next", "random"]) byId(id).hidden = !listed;
+  byId("next").addEventListener("click", () => step((position ?? -1) + 1));
+  byId("random").addEventListener("click", () => step(Math.floor(Math.random() * about.users.count)));
+}
+
+// The start
+
+function meaning(label) {
+  return label.task === "binary" ? `probability of “${label.name}”` : `predicted “${label.name}”`;
+}
+
+function introduce() {
+  const { model, items, labels } = about;
+  const ranker = items === null || items.ranked ? model.name : null;
+  byId("models").textContent =
+    items === null
+      ? `Scored by ${model.name}`
+      : `${few(items.count, "item", "items")}, ${ranker ? `pre-ranked by ${items.prerank.name}, ranked by ${ranker}` : `ranked by ${items.prerank.name}`}`;
+  byId("models").title = `bundle ${model.digest.slice(0, 12)}`;
+  byId("heading").textContent = items === null ? "Score a row" : "Recommendations";
+  document.title = `${byId("heading").textContent} · fieldwise`;
+  if (items === null) intro = "Change a field and see what the model makes of it.";
+  else intro = `Best first, by ${items.ranked ? `the ${meaning(labels[0])}` : `${items.prerank.name}’s logit`}. Open one to see why.`;
+  byId("meaning").textContent = intro;
+  const from = about.users === null ? "the usual values" : "the user’s own values";
+  byId("reset").textContent = `Reset to ${from}`;
+}
+let intro = "";
+const compared = () => (state.user === null ? "the usual values" : `${state.user}’s own values`);
+
+function askForToken(wrong) {
+  const dialog = byId("ask-token");
+  byId("token-error").textContent = wrong;
+  byId("token").value = "";
+  dialog.showModal();
+  return new Promise((given) => {
+    dialog.addEventListener("close", () => given(byId("token").value), { once: true });
+  });
+}
+
+async function start() {
+  whenTokenIsNeeded(askForToken);
+  byId("ask-token").addEventListener("cancel", (event) => event.preventDefault());
+  byId("asked").addEventListener("submit", (event) => event.preventDefault());
+  byId("more").open = !matchMedia("(max-width: 55rem)").matches;
+  try {
+    about = await get("v1/about");
+  } catch (fault) {
+    return tell(fault);
+  }
+  introduce();
+  read();
+  const main = about.labels[0];
+  style = about.items === null || about.items.ranked ? scoreStyle(main.task, main.range) : scoreStyle("logit", null);
+  byId("who").hidden = about.users === null;
+  if (about.users !== null) buildUsers();
+  buildFields();
+  if (about.items !== null) {
+    buildFilters();
+    list = recommendationList(byId("list"), about.items, style, {
+      open: openWhy,
+      closed: (id) => {
+        if (state.open === id) {
+          state.open = null;
+          write();
+        }
+      },
+    });
+  }
+  byId("reset").addEventListener("click", () => {
+    state.changed = {};
+    refresh();
+    write();
+    update();
+  });
+  window.addEventListener("popstate", () => {
+    if (location.search === written) return; // a link within the page
+    read();
+    for (const id of list?.openIds() ?? []) if (id !== state.open) list.toggle(id, false);
+    show(false);
+  });
+  await show(false);
+}
+
+/** Show the state as it is: of the first user, where none is chosen. */
+async function show(push) {
+  for (const filter of filters.values()) filter.set();
+  let { user } = state;
+  if (user === null && about.users?.count) {
+    try {
+      [user] = (await get("v1/users", { limit: 1 })).users;
+    } catch (fault) {
+      return tell(fault);
+    }
+  }
+  state.user = user;
+  await choose(user, push);
+}
+
+start();

@@ -1,0 +1,418 @@
+"""What the page asks for: fields and usual values, users, items by name; and its files."""
+
+import asyncio
+import html.parser
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib import resources
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from serving.conftest import SCHEMA, catalogue, log
+
+from fieldwise import FM, AutoInt, Bundle, Categorical, Label, Numeric, Schema
+from fieldwise.data.encoder import Encoder
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.explain import Subject, explain
+from fieldwise.explain.measured_pairs import measured_pairs
+from fieldwise.explain.occlusion import pair_interactions
+from fieldwise.models.build import build_network
+from fieldwise.serving import Cascade, build_index
+from fieldwise.serving.browse import title_column
+from fieldwise.serving.http import ServerSettings, create_app
+from fieldwise.serving.log_tables import tables_of_log
+from fieldwise.serving.replacement import Live
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore
+
+USERS = pl.DataFrame({"user": ["u1", "u2", "U10"], "history": ["i1|i2", None, "i3"], "since": ["2026", None, "2025"]})
+CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
+
+
+@pytest.fixture(scope="module")
+def cascade(tmp_path_factory, tower, ranker):
+    return Cascade(tower, build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0], ranker)
+
+
+def client(service, stores=None, *, title=None, **more):
+    app = create_app(service, ServerSettings(**more), stores, title=title)
+
+    def get(path, **content):
+        async def run():
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as asking:
+                return await asking.request(content.pop("method", "GET"), path, **content)
+
+        return asyncio.run(run())
+
+    return SimpleNamespace(get=get)
+
+
+@pytest.fixture(scope="module")
+def server(ranker, cascade):
+    return client(Service(ranker, cascade), Stores(users=Lookup("users", TableStore("user", USERS))))
+
+
+# about
+
+
+def test_about_names_bundles_fields_and_limits(server, ranker, tower):
+    about = server.get("/v1/about").json()
+    assert about["model"] == {"name": "afm", "digest": ranker.digest}
+    assert about["labels"] == [{"name": "click", "task": "binary", "range": None}]
+    assert about["users"] == {"column": "user", "count": 3}
+    assert about["limits"] == {"k": 1000, "rows": 1000, "explained": 50}
+    items = about["items"]
+    assert (items["count"], items["column"], items["title"], items["ranked"]) == (30, "item", "title", True)
+    assert items["prerank"] == {"name": "inttower", "digest": tower.digest}
+    assert [field["column"] for field in about["fields"]] == list(SCHEMA.columns)
+    fields = {field["name"]: field for field in about["fields"]}
+    rows = log()
+    assert fields["device"]["values"] == ["phone", "tv"]
+    assert fields["device"]["usual"] == rows["device"].mode().sort()[0]
+    assert fields["genres"]["values"] == ["g0", "g1", "g2", "g3"]
+    assert (fields["history"]["items"], fields["history"]["max_length"], fields["history"]["usual"]) == (True, 3, [])
+    assert not fields["genres"]["items"]
+    assert fields["price"]["usual"] == pytest.approx(float(np.median(rows["price"].head(7))), rel=1e-5)
+    values = {column["name"]: column["values"] for column in items["columns"]}
+    assert values["genres"] == ["g0", "g1", "g2", "g3"]
+    assert list(values) == ["item", "title", "genres", "price"]
+
+
+def test_values_are_offered_where_they_are_few():
+    """Numbers by size, and nothing for a long vocabulary or a hashed one, which still has a usual value."""
+    schema = Schema(
+        fields=(Categorical("hour"), Categorical("user", role="user"), Categorical("device", hash_buckets=9)),
+        label=Label("click"),
+    )
+    frame = pl.DataFrame(
+        {"hour": [9, 10, 9] * 30, "user": [f"u{k}" for k in range(90)], "device": ["tv", "tv", "phone"] * 30}
+    )
+    encoder, settings = Encoder.fit(frame, schema), FM(embedding_dim=2)
+    network = build_network(settings, encoder.layout, 0, labels=1).eval()
+    bundle = Bundle(schema, encoder, settings, network, frame.head(7), {})
+    fields = client(Service(bundle)).get("/v1/about").json()["fields"]
+    assert [field["values"] for field in fields] == [["9", "10"], None, None]
+    assert [field["usual"] for field in fields] == ["9", "u0", "tv"]
+
+
+def test_about_a_ranking_bundle_alone(ranker):
+    bare = client(Service(ranker))
+    about = bare.get("/v1/about").json()
+    assert (about["items"], about["users"]) == (None, None)
+    assert bare.get("/v1/users").json() == {"users": [], "count": 0}
+    assert bare.get("/v1/users/u1").json()["error"]["field"] == "user"
+    assert bare.get("/v1/items").status_code == 404
+    with pytest.raises(ConfigError, match="a title must be a column of the items, found 'name'"):
+        client(Service(ranker), title="name")
+
+
+def test_about_a_tower_alone(tower, cascade):
+    about = client(Service(cascade=Cascade(tower, cascade.index))).get("/v1/about").json()
+    assert (about["model"]["name"], about["items"]["ranked"]) == ("inttower", False)
+
+
+# users
+
+
+def test_users_by_the_beginning_of_their_ids(server):
+    assert server.get("/v1/users").json() == {"users": ["u1", "u2", "U10"], "count": 3}
+    assert server.get("/v1/users?search=U1").json() == {"users": ["u1", "U10"], "count": 2}
+    assert server.get("/v1/users?search=u1&offset=1").json() == {"users": ["U10"], "count": 2}
+    assert server.get("/v1/users?limit=1&offset=9").json() == {"users": [], "count": 3}
+    assert server.get("/v1/users?search=.").json()["count"] == 0
+
+
+def test_a_user_has_its_fields_as_requests_give_them(server):
+    found = server.get("/v1/users/u1").json()
+    assert found == {"id": "u1", "fields": {"user": "u1", "history": ["i1", "i2"]}, "position": 0, "degraded": []}
+    assert server.get("/v1/users/u2").json()["fields"]["history"] is None
+    answer = server.get("/v1/users/nobody")
+    assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")
+
+
+class Sorted:
+    """A store that finds users by the beginnings of their ids and counts nothing, as databases do; or fails."""
+
+    kind, column, columns = "database", "user", ("user", "history")
+
+    def __init__(self, fails=False):
+        self.fails = fails
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def get(self, ids):
+        if self.fails:
+            raise StoreError("gone", "no answer")
+        return [{"user": one, "history": "i1|i2"} if one.startswith("u") else None for one in ids]
+
+    async def search(self, prefix, limit):
+        if self.fails:
+            raise StoreError("gone", "no answer")
+        return [{"user": one, "history": None} for one in ("u1", "u10", "u2") if one.startswith(prefix)][:limit]
+
+
+def test_users_of_a_database_are_found_and_not_counted(ranker):
+    found = client(Service(ranker), Stores(users=Lookup("users", Sorted())))
+    assert found.get("/v1/about").json()["users"] == {"column": "user", "count": None}
+    assert found.get("/v1/users?search=u1").json() == {"users": ["u1", "u10"], "count": None}
+    assert found.get("/v1/users?offset=1").json()["error"]["field"] == "offset"
+    user = found.get("/v1/users/u1").json()
+    assert (user["fields"], user["position"]) == ({"user": "u1", "history": ["i1", "i2"]}, None)
+    assert found.get("/v1/users/x").status_code == 404
+
+
+def test_a_store_that_fails_is_told(ranker):
+    broken = client(Service(ranker), Stores(users=Lookup("users", Sorted(fails=True))))
+    assert broken.get("/v1/users").status_code == 503
+    assert broken.get("/v1/users/u1").status_code == 503
+    assert broken.get("/v1/about").status_code == 200
+    without = client(Service(ranker), Stores(users=Lookup("users", Sorted(fails=True)), on_failure="degrade"))
+    assert [one["columns"] for one in without.get("/v1/users/u1").json()["degraded"]] == [["history"]]
+
+
+# items
+
+
+def test_items_by_id_or_title(server):
+    found = server.get("/v1/items?search=title 1").json()
+    titles = [f"Title {k}" for k in range(30)]
+    expected = [f"i{k}" for k, title in enumerate(titles) if title.startswith("Title 1")]
+    assert ([item["id"] for item in found["items"]], found["count"]) == (expected[:10], len(expected))
+    assert server.get("/v1/items?search=I2&limit=3").json()["count"] == 11
+    chosen = server.get("/v1/items", params={"id": ["i7", "none", "i3"]}).json()
+    assert [item["fields"]["title"] for item in chosen["items"]] == ["Title 7", "Title 3"]
+    assert server.get("/v1/items?search=(").json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "title"),
+    [
+        ({}, "title"),
+        ({"slug": [f"s{k}" for k in range(30)], "title": ["same"] * 30}, "slug"),
+        ({"title": [f"t{k % 14}" for k in range(30)]}, None),
+        ({"title": [None] * 30}, None),
+        ({"title": list(range(30))}, None),
+    ],
+    ids=["a title", "another text differs more", "too few differ", "none has one", "numbers"],
+)
+def test_which_column_names_items(tmp_path, tower, columns, title):
+    table = catalogue().with_columns(pl.Series(name, values) for name, values in columns.items())
+    index, _ = build_index(tower, table, tmp_path / "ix")
+    assert title_column(index, ["genres", "price"]) == title
+
+
+def test_a_title_of_ones_own(cascade, ranker):
+    assert client(Service(ranker, cascade), title="price").get("/v1/about").json()["items"]["title"] == "price"
+    with pytest.raises(ConfigError, match="did you mean 'title'"):
+        client(Service(ranker, cascade), title="titel")
+
+
+def test_a_list_is_no_title(tmp_path, tower, ranker):
+    table = catalogue().with_columns(genres=pl.col("genres").str.split("|"))
+    lists = Cascade(tower, build_index(tower, table, tmp_path / "ix")[0], ranker)
+    with pytest.raises(ConfigError, match="found 'genres' with lists"):
+        client(Service(ranker, lists), title="genres")
+    columns = {one["name"]: one for one in client(Service(ranker, lists)).get("/v1/about").json()["items"]["columns"]}
+    assert columns["genres"]["values"] == ["g0", "g1", "g2", "g3"]
+
+
+# whatever is asked
+
+TEXT = st.text(max_size=9) | st.sampled_from(["u", "i1", "Title", "\x00", "%"])
+NUMBER = st.integers() | st.text(max_size=4)
+
+
+QUESTIONS = {"search": TEXT, "offset": NUMBER, "limit": NUMBER, "id": st.lists(TEXT)}
+
+
+@pytest.mark.parametrize("path", ["users", "items"])
+@given(asked=st.fixed_dictionaries({}, optional=QUESTIONS))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+def test_no_question_is_a_fault_of_ours(server, path, asked):
+    answer = server.get(f"/v1/{path}", params=asked)
+    assert answer.status_code in (200, 422), answer.text
+    assert len(answer.json().get(path, [])) <= 100
+
+
+def test_a_replaced_catalogue_is_seen(tmp_path, tower, ranker, cascade):
+    live = Live(Service(ranker, cascade))
+    changing = client(live)
+    assert changing.get("/v1/about").json()["items"]["count"] == 30
+    live.service = Service(ranker, Cascade(tower, build_index(tower, catalogue(12), tmp_path / "ix")[0], ranker))
+    assert changing.get("/v1/about").json()["items"]["count"] == 12
+    assert changing.get("/v1/items").json()["count"] == 12
+
+
+# pairs
+
+
+def test_measured_pairs_are_those_of_occlusion(build):
+    bundle = build(AutoInt(embedding_dim=4))
+    explanation = explain(bundle, log(3, seed=4))
+    subject = Subject.of(bundle, log(3, seed=4))
+    others = np.broadcast_to(np.arange(len(subject.background)), (1, len(subject.background)))
+    together = pair_interactions(subject.mixer, subject.logit, others, np.array([1]))[0].mean(0)
+    fields = subject.fields
+    names = {(fields[i], fields[j]): value for (i, j), value in zip(subject.pairs, together, strict=True)}
+    found = measured_pairs(explanation, 1)
+    assert len(found) == len(names) == 15
+    for pair in found:
+        assert pair["effect"] == pytest.approx(names[tuple(pair["fields"])], abs=1e-5)
+        assert pair["values"] == [subject.values[name][1] for name in pair["fields"]]
+    assert [abs(pair["effect"]) for pair in found] == sorted((abs(pair["effect"]) for pair in found), reverse=True)
+
+
+def test_pairs_are_measured_when_asked_for_where_the_model_has_none(build, cascade, tower, server):
+    body = {"context": CONTEXT, "items": ["i4"]}
+    autoint = build(AutoInt(embedding_dim=4))
+    measuring = client(Service(autoint, Cascade(tower, cascade.index, autoint)))
+    plain = measuring.get("/v1/explain", method="POST", json=body).json()["explanations"][0]
+    asked = measuring.get("/v1/explain", method="POST", json={**body, "pairs": True}).json()["explanations"][0]
+    assert set(asked) - set(plain) == {"measured_pairs"}
+    assert len(asked["measured_pairs"]) == 15
+    exact = server.get("/v1/explain", method="POST", json={**body, "pairs": True}).json()["explanations"][0]
+    assert "measured_pairs" not in exact
+    assert len(exact["pairs"]) == 15
+
+
+# the files
+
+
+def test_the_page_runs_only_what_the_server_gives(server):
+    page = server.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+    found: list[tuple[str, dict[str, str | None]]] = []
+
+    class Reader(html.parser.HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            found.append((tag, dict(attrs)))
+
+    Reader().feed(page.text)
+    scripts = [attributes for tag, attributes in found if tag == "script"]
+    assert [one["src"] for one in scripts] == ["page/page.js"]
+    assert not [tag for tag, attributes in found if tag == "style" or any(a.startswith("on") for a in attributes)]
+    named = [attributes.get("href") or attributes.get("src") for tag, attributes in found if tag in ("link", "script")]
+    for name in named:
+        answer = server.get(f"/{name}")
+        assert answer.status_code == 200
+        assert answer.headers["content-security-policy"] == policy
+        again = server.get(f"/{name}", headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+def test_files_name_each_other_and_write_text_alone():
+    folder = resources.files("fieldwise.serving") / "static"
+    files = {one.name: one.read_text("utf-8") for one in folder.iterdir()}
+    assert sum(len(text) for text in files.values()) < 80_000
+    for name, text in files.items():
+        if name.endswith(".js"):
+            for other in re.findall(r'from "\./([^"]+)"', text):
+                assert other in files
+            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text)
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+
+
+def test_the_page_needs_no_token_and_its_answers_do(ranker):
+    closed = client(Service(ranker), token="secret")
+    assert closed.get("/").status_code == 200
+    assert closed.get("/page/page.js").status_code == 200
+    for path in ("/v1/about", "/v1/users", "/v1/users/u1", "/v1/items"):
+        assert closed.get(path).status_code == 401
+    assert closed.get("/page/none.js").status_code == 404
+    assert closed.get("/page/../v1/about").status_code in (401, 404)
+
+
+# tables of a log
+
+
+def test_a_log_gives_items_and_users_with_their_latest_values():
+    rows = pl.DataFrame(
+        {
+            "day": [3, 1, 2, 4],
+            "user": ["a", "a", "b", None],
+            "age": [31, 30, 20, 99],
+            "item": ["x", "y", "x", "y"],
+            "price": [2.0, 5.0, 1.0, 6.0],
+            "title": ["X", "Y", "X", "Y"],
+            "device": ["tv", "tv", "tv", "phone"],
+            "rank": [1, 2, 3, 4],
+            "click": [0, 1, 0, 1],
+        }
+    )
+    schema = Schema(
+        fields=(
+            Numeric("age", role="user"),
+            Categorical("item", role="item"),
+            Numeric("price", role="item"),
+            Categorical("device"),
+        ),
+        label=Label("click"),
+        time="day",
+    )
+    items, users = tables_of_log(rows, [schema], "item", "user")
+    assert items.to_dict(as_series=False) == {"item": ["x", "y"], "price": [2.0, 6.0], "title": ["X", "Y"]}
+    assert users.to_dict(as_series=False) == {"user": ["a", "b"], "age": [31, 20]}
+
+
+def test_a_log_that_lacks_a_column_is_refused():
+    schema = Schema(fields=(Categorical("item", role="item"),), label=Label("click"))
+    with pytest.raises(DataError, match="the log must have the column 'who'"):
+        tables_of_log(pl.DataFrame({"item": ["x"], "click": [1]}), [schema], "item", "who")
+
+
+# the command
+
+
+def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, ranker):
+    """One command: items, users and the index come from the log, and nothing of them is left behind."""
+    tower.save(tmp_path / "tower")
+    ranker.save(tmp_path / "ranker")
+    log().with_columns(click=pl.lit(0)).write_csv(tmp_path / "log.csv")
+    (tmp_path / "tmp").mkdir()
+    arguments = ["ranker", "--prerank", "tower", "--log", "log.csv", "--user-id", "user", "--port", "0"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "fieldwise", "serve", *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+    )
+    assert started.stderr is not None
+    try:
+        lines = [started.stderr.readline(), started.stderr.readline()]
+        place = re.search(r"http://\S+", lines[1])
+        assert place is not None, lines
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place[0], timeout=20) as asking:
+            about = asking.get("/v1/about").json()
+            assert about["items"]["count"] == log()["item"].n_unique()
+            assert about["items"]["title"] == "title"
+            assert about["users"] == {"column": "user", "count": 6}
+            assert asking.get("/").status_code == 200
+            assert list((tmp_path / "tmp").glob("fieldwise-*")) == []
+            answer = asking.post("/v1/recommend", json={"user": "u1", "context": {"device": "tv"}, "k": 2})
+            assert len(answer.json()["items"]) == 2
+    finally:
+        started.send_signal(signal.SIGTERM)
+        rest = started.communicate(timeout=30)[1]
+    assert started.returncode in (0, -signal.SIGTERM)
+    assert "Traceback" not in rest

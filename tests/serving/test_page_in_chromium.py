@@ -1,0 +1,663 @@
+"""The page in a real Chromium, against a real server on loopback: what it shows is what the API answers."""
+
+import asyncio
+import contextlib
+import re
+import shutil
+import socket
+import threading
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import polars as pl
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+pytest.importorskip("uvicorn", reason="uvicorn is absent: pip install 'fieldwise[serve]'")
+pytest.importorskip("playwright.sync_api", reason="playwright is absent: pip install playwright")
+
+import uvicorn
+from playwright import sync_api as playwright
+from serving.conftest import catalogue, make
+
+from fieldwise import AutoInt
+from fieldwise.serving import Cascade, build_index
+from fieldwise.serving.http import ServerSettings, create_app
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium")
+
+ATTACK = "<img src=x onerror=\"document.title='taken'\"><b>bold</b>"
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+USERS = pl.DataFrame(
+    {
+        "user": [f"u{k}" for k in range(6)],
+        "history": ["i1|i2", None, "i3", "i4|i5|i6|i7", "i8", "i1"],
+    }
+)
+ROW = "#list > li"
+SETTLED = "() => document.querySelector('#list').getAttribute('aria-busy') === 'false'"
+
+
+def items():
+    titles = [f"Title {k}" for k in range(30)]
+    titles[4] = ATTACK
+    return catalogue().with_columns(title=pl.Series(titles))
+
+
+def users():
+    return Stores(users=Lookup("users", TableStore("user", USERS), timeout=5))
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory):
+    """Start servers: `serve(service)` gives an address."""
+    running = []
+
+    def start(service, stores=None, **limits):
+        app = create_app(service, ServerSettings(**limits), stores)
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
+        thread.start()
+        running.append((server, thread))
+        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+    yield start
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def cascades(tmp_path_factory, tower, ranker):
+    index, _ = build_index(tower, items(), tmp_path_factory.mktemp("index") / "ix")
+    autoint = make(AutoInt(embedding_dim=4), seed=3)
+    return {name: Cascade(tower, index, one) for name, one in (("afm", ranker), ("autoint", autoint), ("tower", None))}
+
+
+@pytest.fixture(scope="module")
+def places(serve, cascades, ranker):
+    """Addresses of servers with an AFM, an AutoInt, IntTower alone, and an AFM without a catalogue."""
+    found = {name: serve(Service(one.ranker, one), users()) for name, one in cascades.items()}
+    return found | {"bare": serve(Service(ranker))}
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium):
+    """Open the page: `visit(address)`; at the end nothing was complained about and no other host was asked."""
+    opened = []
+
+    def go(address, *, width=1280, wait=ROW, strict=True, **more):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **more)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        heard, asked = [], []
+        page.on("console", lambda message: heard.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda fault: heard.append(str(fault)))
+        page.on("request", lambda request: asked.append(request.url))
+        opened.append((context, heard if strict else [], asked, urlsplit(address).netloc))
+        page.goto(address)
+        page.wait_for_selector(wait)
+        if wait == ROW:
+            page.wait_for_function(SETTLED)
+        return page
+
+    yield go
+    for context, heard, asked, host in opened:
+        context.close()
+        assert heard == []
+        assert {urlsplit(url).netloc for url in asked} == {host}
+
+
+def recommended(address, **body):
+    answer = httpx.post(f"{address}/v1/recommend", json=body, timeout=20)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["items"]
+
+
+def device(address):
+    fields = httpx.get(f"{address}/v1/about", timeout=20).json()["fields"]
+    return next(field for field in fields if field["name"] == "device")["usual"]
+
+
+def shown(page):
+    """Ids and scores as they stand."""
+    rows = page.locator(ROW)
+    texts = page.locator(f"{ROW} .score .number").all_inner_texts()
+    return [row.get_attribute("data-id") for row in rows.all()], texts
+
+
+def settle(page):
+    page.wait_for_function(SETTLED)
+
+
+def percents(found):
+    return [f"{100 * item['prediction']:.1f}\u00a0%" for item in found]
+
+
+def check(page, found):
+    assert shown(page) == ([item["id"] for item in found], percents(found))
+
+
+def asked_of(address, user, **changed):
+    """What the page asks for when all else is as it was."""
+    own = USERS.filter(pl.col("user") == user)["history"][0]
+    history = changed.get("history", own.split("|") if own else [])
+    context = {"device": device(address), **changed}
+    return {"user": user, "context": context, "k": 10, "exclude": history}
+
+
+def test_the_first_user_is_shown_with_the_scores_of_the_api(visit, places):
+    page = visit(places["afm"])
+    check(page, recommended(places["afm"], **asked_of(places["afm"], "u0")))
+    assert page.title() == "Recommendations · fieldwise"
+    assert "30 items, pre-ranked by inttower, ranked by afm" in page.inner_text("header")
+    assert page.locator("#list").evaluate("one => one.children.length") == 10
+
+
+def test_a_user_is_chosen_by_keyboard_alone(visit, places):
+    page = visit(places["afm"])
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    box = page.get_by_role("combobox", name="User")
+    assert box.evaluate("one => one === document.activeElement")
+    page.keyboard.type("U")
+    page.wait_for_selector('[role="option"]')
+    assert box.get_attribute("aria-expanded") == "true"
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
+        page.keyboard.press(key)
+    marked = page.locator('[role="option"][aria-selected="true"]')
+    assert marked.inner_text() == "u2"
+    assert marked.get_attribute("id") == box.get_attribute("aria-activedescendant")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.search === '?user=u2'")
+    settle(page)
+    assert box.get_attribute("aria-expanded") == "false"
+    assert box.input_value() == "u2"
+    check(page, recommended(places["afm"], **asked_of(places["afm"], "u2")))
+    assert "for u2. First:" in page.get_by_role("status").inner_text()
+    # Next and random users, and back.
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.search === '?user=u3'")
+    settle(page)
+    check(page, recommended(places["afm"], **asked_of(places["afm"], "u3")))
+    page.go_back()
+    page.wait_for_function("() => document.querySelector('#user').value === 'u2'")
+    settle(page)
+    check(page, recommended(places["afm"], **asked_of(places["afm"], "u2")))
+
+
+def test_escape_leaves_the_user_and_an_unknown_one_is_told_at_the_box(visit, places):
+    page = visit(f"{places['afm']}/?user=u1", strict=False)  # Chromium reports the 404 itself
+    box = page.get_by_role("combobox", name="User")
+    box.fill("u4")
+    page.wait_for_selector('[role="option"]')
+    page.keyboard.press("Escape")
+    assert box.input_value() == "u1"
+    box.fill("nobody")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#user-error:not(:empty)")
+    assert "must be known to the server, found 'nobody'" in page.inner_text("#user-error")
+    assert box.get_attribute("aria-invalid") == "true"
+    assert "user-error" in (box.get_attribute("aria-describedby") or "")
+    assert page.locator(ROW).count() == 10, "the old list stays"
+
+
+def test_a_changed_field_moves_the_scores_to_what_the_api_answers(visit, places):
+    address = places["afm"]
+    page = visit(f"{address}/?user=u3")
+    before = recommended(address, **{**asked_of(address, "u3"), "k": 26})
+    other = "phone" if device(address) == "tv" else "tv"
+    page.get_by_label("device").select_option(other)
+    page.wait_for_selector(".was:not([hidden])")
+    settle(page)
+    found = recommended(address, **asked_of(address, "u3", device=other))
+    check(page, found)
+    was = {item["id"]: (place, item["prediction"]) for place, item in enumerate(before, 1)}
+    moves = zip(
+        page.locator(f"{ROW} .delta").all_inner_texts(), page.locator(f"{ROW} .places").all_inner_texts(), strict=True
+    )
+    for place, (item, (delta, places_)) in enumerate(zip(found, moves, strict=True), 1):
+        rank, prediction = was[item["id"]]
+        change = 100 * (item["prediction"] - prediction)
+        assert delta == ("±0" if abs(change) < 0.05 else f"{change:+.1f}".replace("-", "\u2212"))
+        assert places_ == ("=" if rank == place else f"{'▲' if rank > place else '▼'} {abs(rank - place)}")
+    assert page.inner_text("#changes") == "1 changed"
+    assert parse_qs(urlsplit(page.url).query) == {"user": ["u3"], "context": [f'{{"device":"{other}"}}']}
+    # Another sees the same by the address.
+    check(visit(page.url), found)
+    page.get_by_role("button", name="Reset to the user’s own values").click()
+    settle(page)
+    check(page, before[:10])
+    assert page.locator(".was:not([hidden])").count() == 0
+
+
+def test_a_value_of_ones_own_and_one_that_is_not_known(visit, places):
+    address = places["afm"]
+    page = visit(address)
+    page.get_by_label("device", exact=True).select_option(label="Another value…")
+    page.get_by_label("Another value").fill("fridge")
+    settle(page)
+    check(page, recommended(address, **asked_of(address, "u0", device="fridge")))
+    page.get_by_label("device", exact=True).select_option(label="(not known)")
+    settle(page)
+    check(page, recommended(address, **asked_of(address, "u0", device=None)))
+
+
+def test_a_history_is_changed_by_title(visit, places):
+    address = places["afm"]
+    page = visit(f"{address}/?user=u3")
+    page.wait_for_selector(".chips li >> text=Title 5")
+    page.get_by_role("button", name="Remove Title 7").click()
+    settle(page)
+    check(page, recommended(address, **asked_of(address, "u3", history=["i4", "i5", "i6"])))
+    adding = page.get_by_role("combobox", name="history")
+    adding.fill("title 29")
+    page.wait_for_selector('[role="option"]')
+    page.keyboard.press("Enter")
+    settle(page)
+    history = ["i4", "i5", "i6", "i29"]
+    check(page, recommended(address, **asked_of(address, "u3", history=history)))
+    assert page.locator(".chips li.unread").count() == 1, "the model reads the last three"
+
+
+def test_stale_answers_are_dropped(visit, places):
+    """An answer that comes late does not replace the one to a later question."""
+    address = places["afm"]
+    page = visit(address)
+    held = []
+
+    def hold(route):
+        if '"device":"slow"' in route.request.post_data:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/recommend", hold)
+    page.get_by_label("device", exact=True).select_option(label="Another value…")
+    free = page.get_by_label("Another value")
+    free.fill("slow")
+    page.wait_for_timeout(400)
+    assert held
+    assert page.locator("#list").get_attribute("aria-busy") == "true"
+    assert page.locator(ROW).count() == 10, "the old list stays until the new one is there"
+    free.fill("quick")
+    settle(page)
+    found = recommended(address, **asked_of(address, "u0", device="quick"))
+    check(page, found)
+    for route in held:
+        with contextlib.suppress(playwright.Error):  # the page may have given it up
+            route.fulfill(json={"items": [], "counts": {}, "milliseconds": {}})
+    page.wait_for_timeout(200)
+    check(page, found)
+
+
+@pytest.mark.parametrize("model", ["afm", "autoint", "tower"])
+def test_why_has_the_pairs_of_explain(visit, places, model):
+    address = places[model]
+    page = visit(f"{address}/?user=u3")
+    first = page.locator(f"{ROW} >> nth=0")
+    button = first.get_by_role("button").first
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".bars")
+    assert button.get_attribute("aria-expanded") == "true"
+    body = asked_of(address, "u3")
+    ask = {"user": "u3", "context": body["context"], "items": [first.get_attribute("data-id")], "pairs": True}
+    why = httpx.post(f"{address}/v1/explain", json=ask, timeout=20).json()["explanations"][0]
+    titles = dict(zip(items()["item"], items()["title"], strict=True))
+
+    def value(name, text):
+        return ", ".join(titles.get(one, one) for one in text.split(", ")) if name in ("item", "history") else text
+
+    def lines(heading):
+        section = first.locator("section", has=page.get_by_role("heading", name=heading, exact=True))
+        section.get_by_role("button", name=re.compile("Show all")).click() if section.get_by_role(
+            "button"
+        ).count() else None
+        return [
+            (" ".join(line.locator(".words").text_content().split()), line.locator(".amount").text_content())
+            for line in section.locator("li").all()
+        ]
+
+    def amount(x):
+        return ("+" if x >= 0 else "\u2212") + f"{abs(x):.2f}"
+
+    kind, name = ("pairs", "contribution") if model == "afm" else ("measured_pairs", "effect")
+    expected = [
+        (" × ".join(f"{f} {value(f, v)}" for f, v in zip(pair["fields"], pair["values"], strict=True)), pair[name])
+        for pair in why[kind]
+    ]
+    found = lines("Pairs that mattered")
+    assert [words for words, _ in found] == [words for words, _ in expected]
+    for (_, text), (_, x) in zip(found, expected, strict=True):
+        assert text == amount(x) or abs(abs(x) * 100 % 1 - 0.5) < 1e-6
+    fields = lines("Fields")
+    assert [words for words, _ in fields] == [
+        f"{one['field']} {value(one['field'], one['value'])}" for one in why["fields"]
+    ]
+    levels = first.get_by_text("IntTower’s levels and gates")
+    assert levels.count() == (model == "tower")
+    if model == "tower":
+        levels.click()
+        assert [text for _, text in lines("Levels")] == [amount(level["contribution"]) for level in why["levels"]]
+    # The address opens it, another one closes it.
+    assert parse_qs(urlsplit(page.url).query)["why"] == ask["items"]
+    page.locator(f"{ROW} >> nth=1").get_by_role("button").first.click()
+    page.wait_for_selector(f"{ROW}:nth-child(2) .bars")
+    assert button.get_attribute("aria-expanded") == "false"
+
+
+def test_an_open_why_follows_a_changed_field(visit, places):
+    address = places["afm"]
+    page = visit(f"{address}/?user=u3")
+    first = page.locator(f"{ROW} >> nth=0")
+    item = first.get_attribute("data-id")
+    first.get_by_role("button").first.click()
+    page.wait_for_selector(".bars")
+    page.get_by_label("device", exact=True).select_option(label="(not known)")
+    settle(page)
+    one = page.locator(f'{ROW}[data-id="{item}"]')
+    body = asked_of(address, "u3", device=None)
+    found = {item["id"]: item["prediction"] for item in recommended(address, **body)}
+    if item in found:
+        page.wait_for_function(
+            "text => document.querySelector('.sum strong').textContent === text",
+            arg=percents([{"prediction": found[item]}])[0],
+        )
+        assert one.locator(".words", has_text="device (absent)").count()
+    else:
+        assert one.count() == 0
+
+
+def test_similar_items_are_those_of_the_api(visit, places):
+    address = places["afm"]
+    page = visit(f"{address}/?user=u3")
+    first = page.locator(f"{ROW} >> nth=0")
+    first.get_by_role("button").first.click()
+    first.get_by_role("button", name="Similar items").click()
+    page.wait_for_selector(".similar li")
+    near = httpx.get(f"{address}/v1/items/{first.get_attribute('data-id')}/similar?k=5", timeout=20).json()["items"]
+    assert first.locator(".similar .number").all_inner_texts() == [f"{item['similarity']:.2f}" for item in near]
+    assert first.locator(".similar .title").all_inner_texts() == [item["fields"]["title"] for item in near]
+
+
+def test_filters_and_how_many(visit, places):
+    address = places["afm"]
+    page = visit(f"{address}/?user=u3", strict=False)  # Chromium reports the 422 itself
+    page.get_by_role("combobox", name="genres").fill("g1")
+    page.wait_for_selector('[role="option"]')
+    page.keyboard.press("Enter")
+    settle(page)
+    body = {**asked_of(address, "u3"), "where": {"genres": ["g1"]}}
+    check(page, recommended(address, **body))
+    page.get_by_label("Leave out items of history").uncheck()
+    settle(page)
+    check(page, recommended(address, **{**body, "exclude": []}))
+    page.get_by_label("How many").fill("3")
+    settle(page)
+    check(page, recommended(address, **{**body, "exclude": [], "k": 3}))
+    page.get_by_label("How many").fill("31")
+    page.wait_for_selector(".error:not(:empty)")
+    assert "at most the 30 items of the index, found 31" in page.inner_text(".field:has([aria-invalid]) .error")
+    assert page.locator(ROW).count() == 3, "the old list stays"
+
+
+def test_no_item_passes(visit, places):
+    page = visit(f"{places['afm']}/?where=%7B%22genres%22%3A%5B%22none%22%5D%7D", wait=".empty")
+    assert "No item passes these filters" in page.inner_text("#results")
+    assert page.get_by_role("status").inner_text() == "No recommendations for u0"
+
+
+BROKEN = {"context=x": 10, "where=7&context=[]": 10, "k=-1": 10, "k=1e9": 28, "why=none": 10}
+
+
+def test_an_address_that_somebody_broke(visit, places):
+    page = visit(places["afm"])
+    for query, rows in BROKEN.items():
+        page.goto(f"{places['afm']}/?{query}")
+        page.wait_for_selector(ROW)
+        settle(page)
+        assert page.locator(ROW).count() == rows, query
+
+
+def test_an_address_without_a_user_keeps_its_values(visit, places):
+    page = visit(f"{places['afm']}/?context=%7B%22history%22%3A%5B%22i9%22%5D%7D")
+    check(page, recommended(places["afm"], **asked_of(places["afm"], "u0", history=["i9"])))
+
+
+def test_a_wrong_value_is_told_at_its_field(visit, places):
+    wrong = "?context=%7B%22device%22%3A%7B%7D%7D"
+    page = visit(
+        f"{places['afm']}/{wrong}", wait="#fields .error:not(:empty)", strict=False
+    )  # Chromium reports the 422
+    assert "context.device: must be text" in page.inner_text("#fields .field:has([aria-invalid]) .error")
+    assert page.get_by_label("device", exact=True).get_attribute("aria-invalid") == "true"
+
+
+def test_titles_are_text_whatever_they_hold(visit, places):
+    page = visit(f"{places['afm']}/?user=u5&k=30&seen=1")
+    row = page.locator(f'{ROW}[data-id="i4"]')
+    assert row.locator(".title").text_content() == ATTACK
+    row.get_by_role("button").first.click()
+    page.wait_for_selector(".bars")
+    assert page.locator("#list img, #list b").count() == 0
+    page.get_by_role("combobox", name="history").fill("<img")
+    page.wait_for_selector('[role="option"]')
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator(".chips").first.inner_text().startswith("Title 1")
+    assert page.locator(".chips img").count() == 0
+    assert page.title() == "Recommendations · fieldwise"
+
+
+def test_inline_scripts_are_refused(visit, places):
+    page = visit(places["afm"], strict=False)
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.taken = true'}))"
+    )
+    assert page.evaluate("window.taken") is None
+
+
+def test_one_row_by_hand_where_there_is_no_catalogue(visit, places, ranker):
+    page = visit(places["bare"], wait="#single .bars")
+    assert page.get_by_role("heading", level=1).inner_text() == "Score a row"
+    assert not page.locator("#who").is_visible()
+    about = httpx.get(f"{places['bare']}/v1/about", timeout=20).json()
+    row = {field["column"]: field["usual"] for field in about["fields"]}
+
+    def prediction():
+        answer = httpx.post(f"{places['bare']}/v1/predict", json={"rows": [row]}, timeout=20).json()
+        return answer["predictions"][0]["prediction"]
+
+    usual = prediction()
+    assert page.inner_text(".card .number") == percents([{"prediction": usual}])[0]
+    page.get_by_label("price").fill("0.9")
+    row["price"] = 0.9
+    settle(page)
+    page.wait_for_function(
+        "text => document.querySelector('.card .number').textContent === text",
+        arg=percents([{"prediction": prediction()}])[0],
+    )
+    change = 100 * (prediction() - usual)
+    assert abs(change) >= 0.05
+    assert page.inner_text(".card .delta") == f"{change:+.1f}".replace("-", "\u2212")
+
+
+WIDER = """() => [...document.querySelectorAll('main *')]
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth)
+    .map((one) => one.outerHTML.slice(0, 150))"""
+
+
+def test_a_token_is_asked_for_and_kept_for_the_tab_alone(visit, serve, ranker):
+    address = serve(Service(ranker), token="a secret")
+    page = visit(address, wait="dialog[open]", strict=False)  # Chromium reports the 401 itself
+    page.get_by_role("textbox", name="Token").fill("wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#token-error:not(:empty)")
+    page.get_by_role("textbox", name="Token").fill("a secret")
+    page.get_by_role("button", name="Continue").click()
+    page.wait_for_selector("#single .bars")
+    assert page.evaluate("Object.values(sessionStorage)") == ["a secret"]
+    assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
+    assert "secret" not in page.url
+    page.reload()
+    page.wait_for_selector("#single .bars")
+
+
+def test_a_server_that_is_gone_is_told_with_a_way_on(visit, serve, cascades):
+    page = visit(serve(Service(cascades["afm"].ranker, cascades["afm"]), users()), strict=False)
+    page.route("**/v1/recommend", lambda route: route.abort())
+    page.get_by_label("device", exact=True).select_option(label="(not known)")
+    page.wait_for_selector("#trouble:not(:empty)")
+    assert "does not answer" in page.get_by_role("alert").first.inner_text()
+    assert page.locator(ROW).count() == 10
+    page.unroute("**/v1/recommend")
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector(".was:not([hidden])")
+    assert page.inner_text("#trouble") == ""
+
+
+class Gone:
+    """A store of users that cannot be reached."""
+
+    kind, column, columns = "database", "user", ("user", "history")
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def get(self, ids):
+        raise StoreError("gone", "no answer")
+
+
+def test_an_answer_without_some_fields_says_so(visit, serve, cascades):
+    one = cascades["afm"]
+    stores = Stores(users=Lookup("users", Gone()), on_failure="degrade")
+    page = visit(serve(Service(one.ranker, one), stores))
+    assert not page.get_by_role("button", name="Next").is_visible(), "users of this store are not counted"
+    page.get_by_role("combobox", name="User").fill("u7")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#trouble:not(:empty)")
+    settle(page)
+    assert "history counted as null" in page.inner_text("#trouble")
+    assert page.locator(ROW).count() == 10
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_has_everything_without_scrolling_sideways(visit, places, scheme):
+    page = visit(f"{places['autoint']}/?user=u3&why=i0", width=390, color_scheme=scheme, has_touch=True)
+    page.get_by_text("Fields and filters").click()
+    page.get_by_label("device", exact=True).select_option(label="(not known)")
+    page.wait_for_selector(".was:not([hidden])")
+    page.locator(f"{ROW} >> nth=0").get_by_role("button").first.click()
+    page.wait_for_selector(".bars")
+    assert page.evaluate(WIDER) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.get_by_role("status").is_visible(), "what moved, while the fields are in view"
+    small = page.evaluate(
+        """() => [...document.querySelectorAll('button, select, input, summary')]
+            .filter((one) => one.checkVisibility())
+            .map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect()])
+            .filter(([, box]) => box.height < 24 || box.width < 17).map(([text]) => text)"""
+    )
+    assert small == []
+    assert contrasts(page) == []
+
+
+def test_everything_has_a_name_and_a_role(visit, places):
+    page = visit(f"{places['autoint']}/?user=u3&why=none")
+    page.locator(f"{ROW} >> nth=0").get_by_role("button").first.click()
+    page.wait_for_selector(".bars")
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, input, select, a[href], summary')]
+            .filter((one) => !(one.ariaLabel || one.labels?.length || one.textContent.trim()))
+            .map((one) => one.outerHTML)"""
+    )
+    assert nameless == []
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+    named = page.evaluate(
+        """() => ['for', 'aria-controls', 'aria-labelledby', 'aria-describedby', 'aria-activedescendant'].flatMap(
+            (name) => [...document.querySelectorAll(`[${name}]`)].map((one) => one.getAttribute(name)))"""
+    )
+    assert set(named) <= set(ids)
+    assert page.evaluate("document.documentElement.lang") == "en"
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3')].filter((one) => one.checkVisibility()).map((one) => one.tagName)"
+    )
+    assert levels[0] == "H1"
+    assert levels.count("H1") == 1
+    for role in ("main", "banner", "status", "list", "form"):
+        assert page.get_by_role(role).count() >= 1
+    assert contrasts(page) == []
+
+
+def contrasts(page):
+    """Texts whose contrast with what is behind them is below 4.5."""
+    return page.evaluate(
+        """() => {
+          const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+          const light = ([r, g, b]) => {
+            const [x, y, z] = [r, g, b].map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+          };
+          const behind = (one) => {
+            for (; one; one = one.parentElement) {
+              const color = rgb(getComputedStyle(one).backgroundColor);
+              if (color.length === 3 || color[3] === 1) return color;
+            }
+            return [255, 255, 255];
+          };
+          const wrong = [];
+          for (const one of document.querySelectorAll('body *')) {
+            const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+            if (!own || !one.checkVisibility() || one.closest(':disabled, noscript, option')) continue;
+            const [a, b] = [light(rgb(getComputedStyle(one).color)), light(behind(one))];
+            const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+            if (ratio < 4.5) wrong.push(`${one.outerHTML.slice(0, 90)} ${ratio.toFixed(2)}`);
+          }
+          return wrong;
+        }"""
+    )
+
+
+def test_the_first_list_comes_soon_and_nothing_jumps(visit, places):
+    page = visit(f"{places['autoint']}/?user=u3")
+    took = page.evaluate("performance.now()")
+    assert took < 5000, "a second on a free machine"
+    shifts = page.evaluate(
+        """() => new Promise((done) => {
+          const own = (list) => list.getEntries().filter((one) => !one.hadRecentInput).map((one) => one.value);
+          new PerformanceObserver((list) => done(own(list))).observe({ type: 'layout-shift', buffered: true });
+          setTimeout(() => done([]), 300);
+        })"""
+    )
+    assert sum(shifts) < 0.05
+    weight = page.evaluate(
+        "performance.getEntriesByType('resource').reduce((sum, one) => sum + one.encodedBodySize, 0)"
+    )
+    assert weight < 120_000
