@@ -3,9 +3,10 @@
 import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is absent: pip install schemathesis")
+pytest.importorskip("schemathesis", reason="schemathesis is absent: pip install schemathesis")
 
 import polars as pl
+import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
@@ -41,6 +42,10 @@ def document(tmp_path_factory, tower, ranker):
         ("POST", "/v1/recommend"),
         ("POST", "/v1/explain"),
         ("GET", "/v1/items/{id}/similar"),
+        ("GET", "/v1/items"),
+        ("GET", "/v1/users"),
+        ("GET", "/v1/users/{id}"),
+        ("GET", "/v1/about"),
     ],
 )
 @given(data=st.data())
