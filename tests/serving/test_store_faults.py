@@ -17,7 +17,7 @@ from serving.servers import PASSWORD, QUOTED, postgres_server, redis_server
 from fieldwise.serving import Cascade, build_index
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import Lookup, Stores, StoreURL, TableStore, open_store
+from fieldwise.serving.stores import Lookup, StoreError, Stores, StoreURL, TableStore, open_store
 from fieldwise.serving.stores.load import load_table
 
 TIMEOUT = 0.3  # of a lookup: long enough for a machine that does other work too
@@ -161,13 +161,69 @@ def test_no_lookup_waits_while_a_store_is_left_alone(server):
         for _ in range(20):
             try:
                 await lookup.get(["u1"])
-            except Exception as e:
+            except StoreError as e:
                 reasons.append(e.reason)
         took = time.perf_counter() - began
-        server.resume()
+        began = time.perf_counter()
         await lookup.close()
+        assert time.perf_counter() - began < 3, "a server stops although its store hangs"
+        server.resume()
         assert reasons == ["slow"] * 3 + ["paused"] * 17
         assert took < 3 * TIMEOUT + 0.5
+
+    asyncio.run(run())
+
+
+def test_connections_that_lead_nowhere_are_given_up(server):
+    """As when a firewall forgets them: what is sent vanishes, no error comes, and new connections work."""
+
+    async def run():
+        connections, tasks, writers = [], set(), []
+
+        async def forward(source, target, alive):
+            while data := await source.read(65536):
+                if alive.is_set():
+                    target.write(data)
+            if alive.is_set():
+                target.close()
+
+        async def accept(reader, writer):
+            alive = asyncio.Event()
+            alive.set()
+            connections.append(alive)
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writers.extend((writer, far_writer))
+            tasks.add(asyncio.create_task(forward(reader, far_writer, alive)))
+            tasks.add(asyncio.create_task(forward(far_reader, writer, alive)))
+
+        proxy = await asyncio.start_server(accept, "127.0.0.1", 0)
+        port = proxy.sockets[0].getsockname()[1]
+        store = open_store(server.url("users").replace(f":{server.port}/", f":{port}/"), "user", "users")
+        lookup = Lookup("users", store, timeout=TIMEOUT)
+        await lookup.open()
+        for _ in range(8):
+            await lookup.get(["u1"])
+        await asyncio.sleep(0.5)  # until the pool is full
+        for alive in connections:
+            alive.clear()
+        began, reasons = time.perf_counter(), []
+        while time.perf_counter() - began < 10:
+            try:
+                await lookup.get(["u1"])
+                break
+            except StoreError as e:
+                reasons.append(e.reason)
+            await asyncio.sleep(0.05)
+        else:
+            raise AssertionError("never answered again")
+        assert "slow" in reasons
+        await lookup.close()
+        proxy.close()
+        for task in tasks:
+            task.cancel()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*tasks, *(writer.wait_closed() for writer in writers), return_exceptions=True)
 
     asyncio.run(run())
 
@@ -187,7 +243,8 @@ def test_a_reader_never_sees_half_a_table(server, tmp_path):
     """While tables of sevens and of eights replace one another, every lookup gets a whole one."""
     ids = [f"u{k}" for k in range(300)]
     for value in (7, 8):
-        pl.DataFrame({"user": ids, "n": [value] * 300}).write_parquet(tmp_path / f"{value}.parquet")
+        more = {"more": [0] * 300} if value == 8 else {}
+        pl.DataFrame({"user": ids, **more, "n": [value] * 300}).write_parquet(tmp_path / f"{value}.parquet")
     address = StoreURL.parse(server.url("halves"))
     load_table(tmp_path / "7.parquet", address, "user")
 
