@@ -8,6 +8,7 @@ import polars as pl
 from fieldwise.schema import Field
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.stores import Missing, StoreError, Stores, TableStore
+from fieldwise.serving.stores.complete import WHY
 
 __all__ = ["KnownUsers"]
 
@@ -59,7 +60,7 @@ class KnownUsers:
         try:
             rows = await self._lookup.search(search, limit)
         except StoreError as e:
-            raise RequestError(f"the users' store fails: {e}; ask again later", "search", 503) from None
+            raise RequestError(f"the users' store {WHY[e.reason]}: ask again later", "search", 503) from None
         return [str(row[self.column]) for row in rows], None
 
     async def of(self, user: str, fields: Iterable[Field]) -> tuple[dict[str, Any], int | None, list[Missing]]:
