@@ -1,0 +1,52 @@
+"""`fieldwise report`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
+from fieldwise.cli.show import say
+from fieldwise.errors import ConfigError
+from fieldwise.report.build import ReportSettings, chapters_of
+from fieldwise.report.page import check_packages, write_report
+from fieldwise.report.runs import Opened, open_run, rows_of
+
+__all__ = ["run_report"]
+
+
+def run_report(
+    folders: Sequence[Path],
+    out: Path,
+    slices: Sequence[str],
+    user: str | None,
+    item: str | None,
+    rows: int,
+    seed: int,
+    data_dir: Path | None,
+    quiet: bool,
+    threads: int | None,
+    cache: bool,
+) -> None:
+    """Prepare the runs' rows again, measure, and write the page."""
+    check_packages()
+    if out.is_dir():
+        raise ConfigError(f"--out is the file to write, but {out} is a folder: give report.html in it")
+    set_threads(threads)
+    settings = ReportSettings(slices=tuple(slices), user=user, item=item, rows=rows, seed=seed)
+    opened = [open_run(folder) for folder in folders]
+    runs = []
+    for one, name in zip(opened, _names(opened), strict=True):
+        folder = existing_data_dir(data_dir, one.recipe.data.name)
+        runs.append(rows_of(one, name, folder, cache_for(cache, quiet)))
+    title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
+    write_report(title, chapters_of(runs, settings), out)
+    if not quiet:
+        say(f"the report is in {out} ({out.stat().st_size / 1024:,.0f} KiB)")
+
+
+def _names(opened: Sequence[Opened]) -> list[str]:
+    """The recipe's name and, where several runs share it, the seed or the folder too."""
+    names = [Path(one.recipe.name).stem if one.recipe.name.endswith(".toml") else one.recipe.name for one in opened]
+    for further in (lambda one: f"seed {one.recipe.seed}", lambda one: str(one.folder)):
+        twice = {name for name in names if names.count(name) > 1}
+        names = [f"{n} ({further(one)})" if n in twice else n for n, one in zip(names, opened, strict=True)]
+    return names

@@ -1,0 +1,90 @@
+"""Runs into the chapters of a page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fieldwise.evaluation import binary_metrics, rmse
+from fieldwise.label import Label
+from fieldwise.pipeline import best_possible
+from fieldwise.report.blocks import Section, count, number, percent
+from fieldwise.report.measures import calibration_section, curves_section, learning_section, metrics_section
+from fieldwise.report.page import Chapter
+from fieldwise.report.rows import data_section, recipe_section
+from fieldwise.report.runs import ReportedRun
+from fieldwise.training.fit import monitored
+from fieldwise.training.objective import Objective
+
+__all__ = ["ReportSettings", "chapters_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings:
+    """What a report shows.
+
+    Args:
+        slices: fields or columns to measure by.
+        user: column of users, for cold start; the schema's group, or its first user category, where left out.
+        item: column of items; the schema's first item category where left out.
+        rows: test rows that are explained, at most.
+        seed: of these rows and of the bootstrap.
+    """
+
+    slices: tuple[str, ...] = ()
+    user: str | None = None
+    item: str | None = None
+    rows: int = 500
+    seed: int = 0
+
+
+def chapters_of(runs: Sequence[ReportedRun], settings: ReportSettings) -> list[Chapter]:
+    """A chapter of each run, after one that compares them where there are several."""
+    return [_chapter(run, settings) for run in runs]
+
+
+def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
+    sections: list[Section] = []
+    for label in run.labels:
+        found = _label_sections(run, label, settings)
+        if len(run.recipe.schema.labels) > 1:
+            found = [Section(title=f"{section.title}: {label.name}", blocks=section.blocks) for section in found]
+        sections += found
+    grouped = run.prepared.valid.group is not None
+    monitor = monitored(run.recipe.training, Objective.of(*run.recipe.schema.labels), grouped=grouped)
+    best = run.record.get("best_epoch")
+    sections.insert(1, learning_section(run.history, best, str(run.record.get("stopped", "")), monitor))
+    sections += [data_section(run), recipe_section(run)]
+    task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
+    about = f"{run.recipe.name}, seed {run.recipe.seed}: predicts {task} of {count(run.frame.height)} test rows."
+    return Chapter(title=run.name, about=about, facts=_facts(run), sections=sections)
+
+
+def _label_sections(run: ReportedRun, label: Label, settings: ReportSettings) -> list[Section]:
+    rows, binary = run.test[label.name], label.task == "binary"
+    main = label is run.recipe.schema.label
+    best = best_possible(run.prepared.test) if main and binary else None
+    found = [metrics_section(rows, run.group, binary, best, settings.seed)]
+    if binary:
+        found.append(curves_section({run.name: rows}))
+        kept = None if run.bundle is None else run.bundle.calibration.get(label.name)
+        found.append(calibration_section(rows, run.valid.get(label.name), kept, settings.seed))
+    return found
+
+
+def _facts(run: ReportedRun) -> list[tuple[str, str, str]]:
+    facts = []
+    for label in run.labels:
+        rows = run.test[label.name]
+        of = f" of {label.name}" if len(run.labels) > 1 else ""
+        if label.task == "binary":
+            metrics = binary_metrics(rows.y, rows.score)
+            facts.append((f"AUC{of}", number(metrics["auc"]), ""))
+            facts.append((f"logloss{of}", number(metrics["logloss"]), ""))
+            facts.append((f"positive rate{of}", percent(float(np.mean(rows.y))), ""))
+        else:
+            facts.append((f"RMSE{of}", number(rmse(rows.y, rows.score)), ""))
+    facts.append(("test rows", count(run.frame.height), ""))
+    if "parameters" in run.record:
+        facts.append(("parameters", count(run.record["parameters"]), ""))
+    return facts

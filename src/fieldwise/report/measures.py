@@ -1,0 +1,339 @@
+"""How good a label's predictions are: metrics with intervals, curves, calibration."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
+
+from fieldwise.errors import DataError
+from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
+from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_gauc
+from fieldwise.evaluation.calibration import (
+    BINS,
+    METHODS,
+    Calibration,
+    Platt,
+    brier,
+    calibration_error,
+    fit_calibration,
+    reliability,
+    wilson,
+)
+from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, interval, number
+from fieldwise.report.charts import Line, line_chart
+from fieldwise.report.runs import Scored
+
+__all__ = ["calibration_section", "curves_section", "learning_section", "metrics_section"]
+
+POINTS = 240  # of a drawn curve
+TABLED = 11
+REPLICATES = 1000
+
+
+def metrics_section(
+    rows: Scored, group: np.ndarray | None, binary: bool, best: Mapping[str, float] | None, seed: int
+) -> Section:
+    """Every metric of a label on the test rows."""
+    metrics = _binary_rows(rows, group, seed) if binary else _regression_rows(rows, seed)
+    columns = ["metric", "test rows", "95 % interval"]
+    if best is not None:
+        columns.append("best possible")
+    table = []
+    for words, name, value, ends in metrics:
+        cells = [words, value, "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"]
+        if best is not None:
+            cells.append(number(best[name]) if name in best and name not in ("rows", "positive_rate") else "")
+        table.append(cells)
+    notes: list[Block] = [
+        Table(
+            columns=columns,
+            rows=table,
+            note=f"Intervals are for other rows from the same source: a bootstrap of {REPLICATES:,} draws of the rows (of "
+            "group AUC, of the groups), and Wilson's for shares. They say nothing of other seeds or splits: "
+            "`fieldwise compare` with several seeds does. A dash in a report stands for what these rows are too few for.",
+        )
+    ]
+    if best is not None:
+        notes.append(Note(text="Best possible: the true probabilities, which this log knows, as scores."))
+    return Section(title="Metrics", blocks=notes)
+
+
+def _drawn(rows: Scored, metric: MetricName, value: float, seed: int) -> Estimate:
+    return estimate([value], resampled(rows.y, rows.score[None], metric, replicates=REPLICATES, seed=seed)[:, 0])
+
+
+_Row = tuple[str, str, str, tuple[float, float] | None]
+
+
+def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> list[_Row]:
+    y, z = rows.y, rows.score
+    found = binary_metrics(y, z, group=group)
+    positive, predicted = y == 1, z >= 0
+    measured: list[tuple[str, MetricName, float]] = [
+        ("AUC", "auc", found["auc"]),
+        ("average precision", "average_precision", float(average_precision_score(y, z))),
+        ("logloss", "logloss", found["logloss"]),
+        ("Brier score", "brier", brier(y, sigmoid(z))),
+    ]
+    out: list[_Row] = []
+    for words, name, value in measured:
+        of = _drawn(rows, name, value, seed)
+        out.append((words, name, number(value), (of.low, of.high)))
+    if "gauc" in found:
+        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=REPLICATES, seed=seed))  # type: ignore[arg-type]
+        words = f"group AUC ({count(found['gauc_groups'])} groups)"
+        out.insert(1, (words, "gauc", number(found["gauc"]), (of.low, of.high)))
+    out.append(("normalized entropy", "normalized_entropy", number(found["normalized_entropy"]), None))
+    shares = {
+        "accuracy": (positive == predicted, np.ones_like(positive)),
+        "precision": (positive & predicted, predicted),
+        "recall": (positive & predicted, positive),
+    }
+    for name, (right, of_rows) in shares.items():
+        ends = tuple(float(end) for end in wilson(right.sum(), of_rows.sum())) if of_rows.any() else None
+        out.append((f"{name} at .5", name, number(found[name]), ends))  # type: ignore[arg-type]
+    out.append(("F1 at .5", "f1", number(found["f1"]), None))
+    low, high = wilson(positive.sum(), len(y))
+    out.append(("positive rate", "positive_rate", number(found["positive_rate"]), (float(low), float(high))))
+    out.append(("mean prediction", "mean_prediction", number(found["mean_prediction"]), None))
+    out.append(("rows", "rows", count(len(y)), None))
+    if "gauc" in found:
+        skipped = f"{count(found['gauc_skipped_groups'])} ({count(found['gauc_skipped_rows'])} rows)"
+        out.append(("groups of one class, left out of group AUC", "gauc_skipped_groups", skipped, None))
+    return out
+
+
+def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
+    out: list[_Row] = []
+    for words, name, value in (("RMSE", "rmse", rmse(rows.y, rows.score)), ("MAE", "mae", mae(rows.y, rows.score))):
+        of = _drawn(rows, name, value, seed)  # type: ignore[arg-type]
+        out.append((words, name, number(value), (of.low, of.high)))
+    spread = float(np.var(rows.y))
+    if spread > 0:
+        out.append(("R²", "r2", number(1 - float(np.mean((rows.y - rows.score) ** 2)) / spread), None))
+    out.append(("mean target", "mean_target", number(float(rows.y.mean())), None))
+    out.append(("mean prediction", "mean_prediction", number(float(rows.score.mean())), None))
+    out.append(("rows", "rows", count(len(rows.y)), None))
+    return out
+
+
+def learning_section(
+    history: Sequence[Mapping[str, Any]], best_epoch: float | None, stopped: str, monitor: str
+) -> Section:
+    """What training and validation rows gave as training went on."""
+    if not history:
+        note = "This run was kept without its evaluations during training: run it again to have them."
+        return Section(title="Training", blocks=[Note(text=note)])
+    epochs = [float(look["epoch"]) for look in history]
+    blocks: list[Block] = []
+    losses = [look.get("train_loss") for look in history]
+    names = [name for name in ("auc", "gauc", "logloss", "rmse", "mae", "loss") if name in history[0]["metrics"]]
+    words = {"auc": "AUC", "gauc": "group AUC", "rmse": "RMSE", "mae": "MAE"}
+
+    def rows_of(columns: Mapping[str, Sequence[Any]]) -> Table:
+        cells = [
+            [f"{epoch:.4g}", *("" if c[k] is None else number(float(c[k])) for c in columns.values())]
+            for k, epoch in enumerate(epochs)
+        ]
+        return Table(columns=["epoch", *columns], rows=cells)
+
+    groups = [["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]]
+    for group in groups:
+        shown: dict[str, Sequence[Any]] = {
+            f"validation {words.get(n, n)}": [look["metrics"].get(n) for look in history] for n in group if n in names
+        }
+        if not shown:
+            continue
+        title = " and ".join(words.get(n, n) for n in group if n in names)
+        if "logloss" in group and any(loss is not None for loss in losses):
+            shown = {"training loss": losses, **shown}
+            title = "loss"
+        lines = []
+        for colour, (name, values) in enumerate(shown.items()):
+            known = [(e, float(v)) for e, v in zip(epochs, values, strict=True) if v is not None]
+            lines.append(Line(name=name, x=[e for e, _ in known], y=[v for _, v in known], colour=colour, points=True))
+        drawing = line_chart(
+            lines, title=f"{title} by epoch", x_label="epoch", y_label=title, mark=best_epoch, x_range=_epochs(epochs)
+        )
+        blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=rows_of(shown)))
+    ended = {"patience": "no gain since then", "epochs": "all epochs were done", "interrupted": "it was interrupted"}
+    if best_epoch is not None:
+        text = (
+            f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best {words.get(monitor, monitor)} "
+            f"of the validation rows. Training ended after {epochs[-1]:.4g} epochs since {ended.get(stopped, stopped)}. "
+            "The training loss is the mean over the steps of an epoch, with dropout where there is some, so that it is "
+            "not to be set against the validation rows' digit by digit."
+        )
+        blocks.append(Note(text=text))
+    return Section(title="Training", blocks=blocks)
+
+
+def _epochs(epochs: Sequence[float]) -> tuple[float, float]:
+    return (0.0, max(epochs) * 1.03 if max(epochs) > 0 else 1.0)
+
+
+def curves_section(runs: Mapping[str, Scored]) -> Section:
+    """ROC and precision-recall of one label of one or more runs on the same test rows."""
+    roc, pr, roc_rows, pr_rows = [], [], {}, {}
+    grid = np.linspace(0, 1, TABLED)
+    rate = 0.0
+    for colour, (name, rows) in enumerate(runs.items()):
+        y, z = rows.y, rows.score
+        rate = float(y.mean())
+        false, true, _ = roc_curve(y, z)
+        precision, recall, _ = precision_recall_curve(y, z)
+        precision, recall = precision[-2::-1], recall[-2::-1]  # from the highest score down, without the made end
+        shown = name if len(runs) > 1 else ""
+        roc.append(Line(name=shown, **_thinned(false, true), colour=colour))
+        pr.append(Line(name=shown, **_thinned(recall, precision), colour=colour))
+        roc_rows[name] = [number(float(v)) for v in np.interp(grid, false, true)]
+        at = np.searchsorted(recall, grid[1:], side="left").clip(max=len(recall) - 1)
+        pr_rows[name] = [number(float(v)) for v in precision[at]]
+    names = list(runs)
+    figures = [
+        Figure(
+            title="ROC curve",
+            drawing=line_chart(
+                roc,
+                title="ROC curve: true positive rate by false positive rate",
+                x_label="false positive rate",
+                y_label="true positive rate",
+                x_range=(0, 1),
+                y_range=(0, 1),
+                diagonal=True,
+            ),
+            table=Table(
+                columns=["false positive rate", *(names if len(names) > 1 else ["true positive rate"])],
+                rows=[[f"{g:.1f}", *(roc_rows[n][k] for n in names)] for k, g in enumerate(grid)],
+            ),
+            note="The diagonal is what scores by chance would give.",
+        ),
+        Figure(
+            title="Precision and recall",
+            drawing=line_chart(
+                [*pr, Line(name="", x=[0, 1], y=[rate, rate], colour=5)],
+                title="Precision by recall",
+                x_label="recall",
+                y_label="precision",
+                x_range=(0, 1),
+                y_range=(0, 1),
+            ),
+            table=Table(
+                columns=["recall", *(names if len(names) > 1 else ["precision"])],
+                rows=[[f"{g:.1f}", *(pr_rows[n][k] for n in names)] for k, g in enumerate(grid[1:])],
+            ),
+            note=f"The level line is the positive rate, {number(rate)}: the precision of scores by chance.",
+        ),
+    ]
+    return Section(title="ROC and precision-recall", blocks=figures)
+
+
+def _thinned(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+    if len(x) <= POINTS:
+        return {"x": x, "y": y}
+    way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
+    some = np.unique(np.searchsorted(way, np.linspace(0, way[-1], POINTS)).clip(max=len(x) - 1))
+    return {"x": x[some], "y": y[some]}
+
+
+WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
+
+
+def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
+    """Reliability before and after calibrations that were fitted on the validation rows, all on the test rows."""
+    blocks: list[Block] = []
+    maps: dict[str, Calibration | None] = {"none": None}
+    if valid is None:
+        blocks.append(
+            Note(text="A kept run of a comparison has no scores of its validation rows, so that nothing can be fitted to "
+            "them: train a bundle to see calibrations.")
+        )
+    else:
+        for method in METHODS:
+            try:
+                maps[method] = fit_calibration(valid.y, valid.score, method)
+            except DataError as e:
+                blocks.append(Note(text=f"{WORDS[method]} is left out: {e}.", warns=True))
+    logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
+    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=REPLICATES, seed=seed)
+    losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
+    rows, figures = [], []
+    edge = _edge(test.y, [sigmoid(z) for z in logits.values()])
+    for k, (name, z) in enumerate(logits.items()):
+        p = sigmoid(z)
+        loss = estimate([losses[name]], drawn[:, k])
+        gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
+        mark = " (kept in this bundle)" if kept is not None and kept.kind == name else ""
+        rows.append(
+            [
+                WORDS[name] + mark,
+                interval(loss.value, loss.low, loss.high),
+                "" if k == 0 else interval(gain.value, gain.low, gain.high, "+"),
+                number(brier(test.y, p)),
+                number(calibration_error(test.y, p)),
+                number(calibration_error(test.y, p, binning="width")),
+                number(float(p.mean())),
+                number(float(test.y.mean())),
+            ]
+        )
+        figures.append(_diagram(test.y, p, WORDS[name], edge, k))
+    note = (
+        f"Calibrations are fitted on the {count(len(valid.y))} validation rows and measured on the {count(len(test.y))} test "
+        "rows. " if valid is not None else ""
+    ) + (
+        f"ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, with "
+        f"{BINS} bins of equal count, and with {BINS} bins of equal width. It is above 0 also for true probabilities, by "
+        "the luck of each bin."
+    )
+    columns = ["calibration", "logloss", "less as trained", "Brier", "ECE, equal count", "ECE, equal width"]
+    blocks.append(Table(columns=[*columns, "mean prediction", "positive rate"], rows=rows, note=note))
+    blocks.extend(figures)
+    if isinstance(maps.get("platt"), Platt):
+        line = maps["platt"]
+        assert isinstance(line, Platt), "as asked"
+        blocks.append(
+            Note(
+                text=f"Platt's line: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below 1 says "
+                "that the model is too sure, above 1 that it is not sure enough."
+            )
+        )
+    if kept is None and len(maps) > 1:
+        blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) keeps one in the bundle."))
+    return Section(title="Calibration", blocks=blocks)
+
+
+def _edge(y: np.ndarray, ps: Sequence[np.ndarray]) -> float:
+    """The end of both axes: 1, or less where no bin comes near it."""
+    most = 0.0
+    for p in ps:
+        bins = reliability(y, p)
+        most = max(most, float(bins.predicted.max()), float(bins.high.max()))
+    return next(edge for edge in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if most <= edge or edge == 1.0)
+
+
+def _diagram(y: np.ndarray, p: np.ndarray, name: str, edge: float, colour: int) -> Figure:
+    bins = reliability(y, p)
+    line = Line(
+        name="", x=bins.predicted, y=bins.observed, low=bins.low, high=bins.high, points=True, joined=False, colour=colour
+    )
+    table = Table(
+        columns=["mean prediction", "positive rate", "95 % interval", "rows"],
+        rows=[
+            [number(a), number(b), f"{number(low)} to {number(high)}", count(n)]
+            for a, b, low, high, n in zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
+        ],
+    )
+    return Figure(
+        title=f"Reliability, {name}",
+        drawing=line_chart(
+            [line],
+            title=f"Reliability diagram, {name}: positive rate by mean prediction",
+            x_label="mean prediction of a bin",
+            y_label="positive rate",
+            x_range=(0, edge),
+            y_range=(0, edge),
+            diagonal=True,
+        ),
+        table=table,
+    )

@@ -1,0 +1,74 @@
+"""The page itself: sections into one HTML file that asks for nothing."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fieldwise
+from fieldwise.errors import MissingExtraError
+from fieldwise.files import write_atomically
+from fieldwise.report.blocks import Section
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["Chapter", "check_packages", "render", "write_report"]
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """A run, or the comparison of all.
+
+    Args:
+        facts: the few figures that stand first, by their words.
+    """
+
+    title: str
+    sections: Sequence[Section]
+    about: str = ""
+    facts: Sequence[tuple[str, str, str]] = ()
+
+
+def check_packages() -> None:
+    """Refuse, before any work, a page that cannot be made.
+
+    Errors:
+        MissingExtraError: Jinja is absent.
+    """
+    _environment()
+
+
+def render(title: str, chapters: Sequence[Chapter]) -> str:
+    """The page's HTML; the same chapters give the same bytes."""
+    style = (FOLDER / "style.css").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    template = _environment().from_string((FOLDER / "page.html").read_text("utf-8"))
+    return template.render(
+        title=title,
+        chapters=chapters,
+        style=style,
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
+        version=fieldwise.__version__,
+    )
+
+
+def write_report(title: str, chapters: Sequence[Chapter], path: Path) -> None:
+    """Write the page whole or not at all.
+
+    Errors:
+        DataError: it cannot be written there.
+    """
+    write_atomically(path, render(title, chapters).encode())
+
+
+def _environment() -> "Environment":
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise MissingExtraError("a report needs Jinja: pip install 'fieldwise[report]'") from None
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
