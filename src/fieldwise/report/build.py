@@ -8,11 +8,20 @@ import numpy as np
 from fieldwise.evaluation import binary_metrics, rmse
 from fieldwise.label import Label
 from fieldwise.pipeline import best_possible
-from fieldwise.report.blocks import Section, count, number, percent
-from fieldwise.report.measures import calibration_section, curves_section, learning_section, metrics_section
+from fieldwise.report.attention import explanation_section
+from fieldwise.report.blocks import Note, Section, count, number, percent
+from fieldwise.report.comparison import comparison_sections
+from fieldwise.report.measures import (
+    calibration_section,
+    curves_section,
+    learning_section,
+    metrics_section,
+    numbers_section,
+)
 from fieldwise.report.page import Chapter
 from fieldwise.report.rows import data_section, recipe_section
 from fieldwise.report.runs import ReportedRun
+from fieldwise.report.slicing import check_slices, cold_columns, cold_section, slices_section
 from fieldwise.training.fit import monitored
 from fieldwise.training.objective import Objective
 
@@ -40,7 +49,15 @@ class ReportSettings:
 
 def chapters_of(runs: Sequence[ReportedRun], settings: ReportSettings) -> list[Chapter]:
     """A chapter of each run, after one that compares them where there are several."""
-    return [_chapter(run, settings) for run in runs]
+    for run in runs:
+        check_slices(settings.slices, run.frame, run.recipe.schema)
+        cold_columns(run.frame, run.recipe.schema, settings.user, settings.item)
+    chapters = [_chapter(run, settings) for run in runs]
+    if len(runs) == 1:
+        return chapters
+    names = ", ".join(run.name for run in runs)
+    about = f"{len(runs)} runs: {names}. The first is what the others are tested against, where they share its test rows."
+    return [Chapter(title="Runs compared", about=about, sections=comparison_sections(runs, settings.seed)), *chapters]
 
 
 def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
@@ -69,6 +86,17 @@ def _label_sections(run: ReportedRun, label: Label, settings: ReportSettings) ->
         found.append(curves_section({run.name: rows}))
         kept = None if run.bundle is None else run.bundle.calibration.get(label.name)
         found.append(calibration_section(rows, run.valid.get(label.name), kept, settings.seed))
+    else:
+        found.append(numbers_section(rows))
+    schema, frame = run.recipe.schema, run.frame
+    found.append(slices_section(settings.slices, frame, schema, rows, binary))
+    columns = cold_columns(frame, schema, settings.user, settings.item)
+    found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
+    if run.bundle is None:
+        text = "A kept run of a comparison has no network to explain: train a bundle."
+        found.append(Section(title="Explanation", blocks=[Note(text=text)]))
+    else:
+        found.append(explanation_section(run.bundle, frame, label.name, rows=settings.rows, seed=settings.seed))
     return found
 
 

@@ -20,15 +20,17 @@ from fieldwise.evaluation.calibration import (
     reliability,
     wilson,
 )
+from fieldwise.evaluation.slices import by_quantile, regression_slices
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, interval, number
 from fieldwise.report.charts import Line, line_chart
 from fieldwise.report.runs import Scored
 
-__all__ = ["calibration_section", "curves_section", "learning_section", "metrics_section"]
+__all__ = ["calibration_section", "curves_section", "learning_section", "metrics_section", "numbers_section"]
 
 POINTS = 240  # of a drawn curve
 TABLED = 11
 REPLICATES = 1000
+OF_ROWS = ("rows", "positive_rate", "gauc_skipped_groups")  # whatever the scores
 
 
 def metrics_section(
@@ -43,7 +45,7 @@ def metrics_section(
     for words, name, value, ends in metrics:
         cells = [words, value, "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"]
         if best is not None:
-            cells.append(number(best[name]) if name in best and name not in ("rows", "positive_rate") else "")
+            cells.append(number(best[name]) if name in best and name not in OF_ROWS else "")
         table.append(cells)
     notes: list[Block] = [
         Table(
@@ -337,3 +339,45 @@ def _diagram(y: np.ndarray, p: np.ndarray, name: str, edge: float, colour: int) 
         ),
         table=table,
     )
+
+
+def numbers_section(test: Scored) -> Section:
+    """What a regression's targets are where it predicts so much, and what of the report it cannot have."""
+    slices = by_quantile(test.score, bins=BINS)
+    measured = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
+    left_out = (
+        "ROC and precision-recall, Platt and isotonic are for labels of a yes or no, and left out of a label that is a number."
+    )
+    if not measured:
+        return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
+    x, y = ([one.metrics[name] for one in measured] for name in ("mean_prediction", "mean_target"))
+    line = Line(
+        name="",
+        x=[v.value for v in x],
+        y=[v.value for v in y],
+        low=[v.low for v in y],
+        high=[v.high for v in y],
+        joined=False,
+        points=True,
+    )
+    ends = [v for one in (*x, *y) for v in (one.low, one.high)]
+    room = (max(ends) - min(ends)) * 0.05 or 0.5
+    span = (min(ends) - room, max(ends) + room)
+    table = Table(
+        columns=["mean prediction", "mean target", "95 % interval", "rows"],
+        rows=[
+            [number(a.value), number(b.value), f"{number(b.low)} to {number(b.high)}", count(one.rows)]
+            for one, a, b in zip(measured, x, y, strict=True)
+        ],
+    )
+    drawing = line_chart(
+        [line],
+        title="Mean target by mean prediction",
+        x_label="mean prediction of a bin",
+        y_label="mean target",
+        x_range=span,
+        y_range=span,
+        diagonal=True,
+    )
+    figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")
+    return Section(title="Calibration", blocks=[figure, Note(text=left_out)])
