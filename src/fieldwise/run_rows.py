@@ -1,4 +1,4 @@
-"""The rows of the run that made a bundle: its recipe's data, prepared again and compared with what was digested then."""
+"""The rows of the run that made a bundle: its recipe's data, prepared again and compared with the digests of then."""
 
 from pathlib import Path
 from typing import Literal

@@ -208,7 +208,9 @@ def calibrate(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Bundles of `train`, or kept runs of `compare`; the first is the base line."),
+        typer.Argument(
+            metavar="RUN...", help="Bundles of `train`, or kept runs of `compare`; the first is the base line."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write, one HTML file.")] = Path("report.html"),
     slices: Annotated[

@@ -83,7 +83,9 @@ def run_calibrate(
             for metric, (before, after) in metrics.items():
                 table.add_row(metric, f"{before:.4f}", f"{after:.4f}")
             console().print(table)
-    console().print(f"{target} now predicts with this calibration ({method}); its scores and their order are as before.")
+    console().print(
+        f"{target} now predicts with this calibration ({method}); its scores and their order are as before."
+    )
 
 
 def _parts(

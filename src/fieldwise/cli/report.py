@@ -7,7 +7,7 @@ from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import say
 from fieldwise.errors import ConfigError
 from fieldwise.report.build import ReportSettings, chapters_of
-from fieldwise.report.page import check_packages, write_report
+from fieldwise.report.page import write_report
 from fieldwise.report.runs import Opened, open_run, rows_of
 
 __all__ = ["run_report"]
@@ -27,7 +27,6 @@ def run_report(
     cache: bool,
 ) -> None:
     """Prepare the runs' rows again, measure, and write the page."""
-    check_packages()
     if out.is_dir():
         raise ConfigError(f"--out is the file to write, but {out} is a folder: give report.html in it")
     set_threads(threads)
@@ -46,7 +45,7 @@ def run_report(
 def _names(opened: Sequence[Opened]) -> list[str]:
     """The recipe's name and, where several runs share it, the seed or the folder too."""
     names = [Path(one.recipe.name).stem if one.recipe.name.endswith(".toml") else one.recipe.name for one in opened]
-    for further in (lambda one: f"seed {one.recipe.seed}", lambda one: str(one.folder)):
+    for further in ([f"seed {one.recipe.seed}" for one in opened], [str(one.folder) for one in opened]):
         twice = {name for name in names if names.count(name) > 1}
-        names = [f"{n} ({further(one)})" if n in twice else n for n, one in zip(names, opened, strict=True)]
+        names = [f"{name} ({more})" if name in twice else name for name, more in zip(names, further, strict=True)]
     return names

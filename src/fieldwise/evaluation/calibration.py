@@ -259,9 +259,7 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
     )
 
 
-def calibration_error(
-    y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count"
-) -> float:
+def calibration_error(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> float:
     """Expected calibration error over the bins of `reliability` (Naeini et al., AAAI 2015)."""
     return reliability(y, probability, bins=bins, binning=binning).error
 
@@ -284,7 +282,8 @@ def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.bool_], NDA
     positive, z = labelled_column(y, logit, "logits")
     if int(positive.sum()) in (0, len(positive)):
         raise DataError(
-            f"a calibration needs rows of both classes, but all {len(z):,} have label {int(positive[0])}: use other rows"
+            f"a calibration needs rows of both classes, but all {len(z):,} have label {int(positive[0])}: use "
+            "other rows"
         )
     if z.min() == z.max():
         raise DataError(

@@ -202,5 +202,3 @@ def _auc(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> Interval:
     middle, reach = math.log(value / (1 - value)), _reach() * error / (value * (1 - value))
     low, high = (1 / (1 + math.exp(-(middle + side * reach))) for side in (-1, 1))
     return Interval(value=value, low=low, high=high)
-
-

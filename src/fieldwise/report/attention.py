@@ -34,9 +34,10 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
     which = f"{count(drawn.height)} of {count(frame.height)} test rows, drawn with seed {seed}"
     blocks: list[Block] = [
         Note(
-            text=f"Over {which if frame.height > rows else f'all {count(frame.height)} test rows'}, compared with the "
-            f"bundle's {count(len(subject.background))} sample rows. Contributions to the score by {WORDS[found['method']]}. "
-            "Attention says what a layer reads, not what that is worth: `fieldwise explain --faithfulness` tests it."
+            text=f"Over {which if frame.height > rows else f'all {count(frame.height)} test rows'}, compared with "
+            f"the bundle's {count(len(subject.background))} sample rows. Contributions to the score by "
+            f"{WORDS[found['method']]}. Attention says what a layer reads, not what that is worth: `fieldwise "
+            "explain --faithfulness` tests it."
         ),
         _fields(found["fields"]),
     ]
@@ -55,7 +56,13 @@ def _fields(fields: Sequence[dict[str, Any]]) -> Table:
         title="Fields, by the mean size of their contributions",
         columns=["field", "mean size", "", "mean", "deviation"],
         rows=[
-            [f["field"], number(f["mean_size"]), share_cell(f["mean_size"] / most), number(f["mean"], "+"), number(f["deviation"])]
+            [
+                f["field"],
+                number(f["mean_size"]),
+                share_cell(f["mean_size"] / most),
+                number(f["mean"], "+"),
+                number(f["deviation"]),
+            ]
             for f in fields
         ],
         words=(2,),
@@ -69,7 +76,12 @@ def _pairs(pairs: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[Block
         title=f"Pairs, by what both fields give together: the first {min(PAIRS, len(pairs))} of {len(pairs)}",
         columns=["pair", "strength", "", *(part.replace("_", " ") for part in parts)],
         rows=[
-            [" × ".join(p["fields"]), number(p["strength"]), share_cell(p["strength"] / most), *(number(p[part]) for part in parts)]
+            [
+                " × ".join(p["fields"]),
+                number(p["strength"]),
+                share_cell(p["strength"] / most),
+                *(number(p[part]) for part in parts),
+            ]
             for p in pairs[:PAIRS]
         ],
         words=(2,),
@@ -93,7 +105,9 @@ def _square(
     return Figure(
         title=title,
         drawing=heat_map(values, fields, fields, title=f"{title}: a tile for each pair of fields", most=most),
-        table=Table(columns=["pair", part.replace("_", " ")], rows=[[" × ".join(p["fields"]), number(p[part])] for p in ordered]),
+        table=Table(
+            columns=["pair", part.replace("_", " ")], rows=[[" × ".join(p["fields"]), number(p[part])] for p in ordered]
+        ),
         note=f"The darkest tile: {number(float(np.nanmax(values)))}.",
     )
 
@@ -101,17 +115,24 @@ def _square(
 def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
     layers, heads = mean_LHFF.shape[:2]
     most = float(mean_LHFF.max())
-    found: list[Block] = []
+    found: list[Block] = [
+        Note(
+            text="Attention, the mean over these rows: each row of a map, a field, takes from its columns in shares "
+            f"that add up to 1. The darkest tile of all heads is {number(most)}; even shares would be "
+            f"{number(1 / len(fields))}."
+        )
+    ]
     for layer in range(layers):
         for head in range(heads):
             own, title = mean_LHFF[layer, head], f"Attention, layer {layer + 1}, head {head + 1}"
             if len(fields) <= TABLED_FIELDS:
                 table = Table(
-                    columns=["field", *fields], rows=[[f, *(number(float(v)) for v in own[k])] for k, f in enumerate(fields)]
+                    columns=["field", *fields],
+                    rows=[[f, *(number(float(v)) for v in own[k])] for k, f in enumerate(fields)],
                 )
             else:
                 best = np.argsort(-own, axis=None, kind="stable")[: 4 * PAIRS]
-                cells = [np.unravel_index(int(k), own.shape) for k in best]
+                cells = [divmod(int(k), len(fields)) for k in best]
                 table = Table(
                     columns=["field", "takes from", "weight"],
                     rows=[[fields[i], fields[j], number(float(own[i, j]))] for i, j in cells],
@@ -120,9 +141,10 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
             found.append(
                 Figure(
                     title=title,
-                    drawing=heat_map(own, fields, fields, title=f"{title}: what each field (row) takes from each (column)", most=most),
+                    drawing=heat_map(
+                        own, fields, fields, title=f"{title}: what each field (row) takes from each (column)", most=most
+                    ),
                     table=table,
-                    note=f"Each row, a field, takes from the columns in shares that add up to 1. The darkest tile of all heads: {number(most)}.",
                 )
             )
     return found
@@ -139,7 +161,12 @@ def _levels(found: dict[str, Any]) -> list[Block]:
         table=Table(
             columns=["level", "mean score", "deviation", *heads],
             rows=[
-                [str(level["level"]), number(level["mean"], "+"), number(level["deviation"]), *(number(s) for s in level["matched_share"])]
+                [
+                    str(level["level"]),
+                    number(level["mean"], "+"),
+                    number(level["deviation"]),
+                    *(number(s) for s in level["matched_share"]),
+                ]
                 for level in levels
             ],
         ),
@@ -148,9 +175,8 @@ def _levels(found: dict[str, Any]) -> list[Block]:
     rows: list[list[str | Markup]] = []
     for side in ("user", "item"):
         for gate in sorted(found[f"{side}_gates"], key=lambda g: -g["mean"]):
-            rows.append(
-                [gate["field"], side, number(gate["mean"]), share_cell(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")]
-            )
+            numbers = number(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")
+            rows.append([gate["field"], side, numbers[0], share_cell(gate["mean"]), *numbers[1:]])
     gates = Table(
         title="Gates: each field's weight in its tower, and what the score gains by it",
         columns=["field", "tower", "mean", "", "deviation", "mean effect"],

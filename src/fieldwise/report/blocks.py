@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-__all__ = ["Block", "Figure", "Note", "Section", "Table", "count", "interval", "number", "percent"]
+__all__ = ["Block", "Figure", "Note", "Section", "Table", "count", "interval", "measured", "number", "percent"]
 
 Cell = str | Markup
 
@@ -20,6 +20,7 @@ class Table:
         title: above; none, where empty.
         note: below.
         words: columns that hold words, and stand to the left; the first always does.
+        folded: whether it stands behind its title, to be opened.
     """
 
     columns: Sequence[str]
@@ -27,6 +28,7 @@ class Table:
     title: str = ""
     note: str = ""
     words: Sequence[int] = ()
+    folded: bool = False
     kind: str = field(default="table", init=False)
 
 
@@ -39,14 +41,12 @@ class Figure:
         drawing: SVG.
         table: what it shows, to be read or copied.
         note: below.
-        wide: whether it takes the page's whole width.
     """
 
     title: str
     drawing: Markup
     table: Table
     note: str = ""
-    wide: bool = False
     kind: str = field(default="figure", init=False)
 
 
@@ -101,6 +101,12 @@ def interval(value: float, low: float, high: float, sign: str = "") -> str:
     '0.5000 [0.4000, 0.6000]'
     """
     return f"{number(value, sign)} [{number(low, sign)}, {number(high, sign)}]"
+
+
+def measured(value: float, low: float, high: float, sign: str = "") -> Markup:
+    """A figure over its interval, for a cell of a table."""
+    ends = f"{number(low, sign)} to {number(high, sign)}"
+    return Markup("{}<small>{}</small>").format(number(value, sign), ends)
 
 
 def count(value: float) -> str:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fieldwise.evaluation import binary_metrics, rmse
 from fieldwise.label import Label
 from fieldwise.pipeline import best_possible
 from fieldwise.report.attention import explanation_section
-from fieldwise.report.blocks import Note, Section, count, number, percent
+from fieldwise.report.blocks import Note, Section, count, percent
 from fieldwise.report.comparison import comparison_sections
 from fieldwise.report.measures import (
     calibration_section,
@@ -56,17 +55,24 @@ def chapters_of(runs: Sequence[ReportedRun], settings: ReportSettings) -> list[C
     if len(runs) == 1:
         return chapters
     names = ", ".join(run.name for run in runs)
-    about = f"{len(runs)} runs: {names}. The first is what the others are tested against, where they share its test rows."
+    about = (
+        f"{len(runs)} runs: {names}. The first is what the others are tested against, where they share its test rows."
+    )
     return [Chapter(title="Runs compared", about=about, sections=comparison_sections(runs, settings.seed)), *chapters]
 
 
 def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
     sections: list[Section] = []
+    facts: list[tuple[str, str, str]] = []
     for label in run.labels:
-        found = _label_sections(run, label, settings)
+        found, own = _label_sections(run, label, settings)
         if len(run.recipe.schema.labels) > 1:
             found = [Section(title=f"{section.title}: {label.name}", blocks=section.blocks) for section in found]
-        sections += found
+            own = [(f"{words} of {label.name}", value, more) for words, value, more in own]
+        sections, facts = sections + found, facts + own
+    facts.append(("test rows", count(run.frame.height), ""))
+    if "parameters" in run.record:
+        facts.append(("parameters", count(run.record["parameters"]), ""))
     grouped = run.prepared.valid.group is not None
     monitor = monitored(run.recipe.training, Objective.of(*run.recipe.schema.labels), grouped=grouped)
     best = run.record.get("best_epoch")
@@ -74,16 +80,20 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
     sections += [data_section(run), recipe_section(run)]
     task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
     about = f"{run.recipe.name}, seed {run.recipe.seed}: predicts {task} of {count(run.frame.height)} test rows."
-    return Chapter(title=run.name, about=about, facts=_facts(run), sections=sections)
+    return Chapter(title=run.name, about=about, facts=facts, sections=sections)
 
 
-def _label_sections(run: ReportedRun, label: Label, settings: ReportSettings) -> list[Section]:
+def _label_sections(
+    run: ReportedRun, label: Label, settings: ReportSettings
+) -> tuple[list[Section], list[tuple[str, str, str]]]:
     rows, binary = run.test[label.name], label.task == "binary"
     main = label is run.recipe.schema.label
     best = best_possible(run.prepared.test) if main and binary else None
-    found = [metrics_section(rows, run.group, binary, best, settings.seed)]
+    metrics, facts = metrics_section(rows, run.group, binary, best, settings.seed)
+    found = [metrics]
     if binary:
         found.append(curves_section({run.name: rows}))
+        facts.append(("positive rate", percent(float(np.mean(rows.y))), ""))
         kept = None if run.bundle is None else run.bundle.calibration.get(label.name)
         found.append(calibration_section(rows, run.valid.get(label.name), kept, settings.seed))
     else:
@@ -97,22 +107,4 @@ def _label_sections(run: ReportedRun, label: Label, settings: ReportSettings) ->
         found.append(Section(title="Explanation", blocks=[Note(text=text)]))
     else:
         found.append(explanation_section(run.bundle, frame, label.name, rows=settings.rows, seed=settings.seed))
-    return found
-
-
-def _facts(run: ReportedRun) -> list[tuple[str, str, str]]:
-    facts = []
-    for label in run.labels:
-        rows = run.test[label.name]
-        of = f" of {label.name}" if len(run.labels) > 1 else ""
-        if label.task == "binary":
-            metrics = binary_metrics(rows.y, rows.score)
-            facts.append((f"AUC{of}", number(metrics["auc"]), ""))
-            facts.append((f"logloss{of}", number(metrics["logloss"]), ""))
-            facts.append((f"positive rate{of}", percent(float(np.mean(rows.y))), ""))
-        else:
-            facts.append((f"RMSE{of}", number(rmse(rows.y, rows.score)), ""))
-    facts.append(("test rows", count(run.frame.height), ""))
-    if "parameters" in run.record:
-        facts.append(("parameters", count(run.record["parameters"]), ""))
-    return facts
+    return found, facts

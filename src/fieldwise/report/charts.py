@@ -1,7 +1,7 @@
 """Charts as SVG that takes its colours from the page, so that one drawing serves a light and a dark one.
 
-A chart is drawn some 360 units wide, the width of a telephone: its words stay readable there, and a wide page sets
-several side by side. Elements are built as a tree, which escapes every word and every value.
+A chart is drawn some 320 units wide, less than a telephone: its words stay readable there, and a wide page sets several
+side by side. Elements are built as a tree, which escapes every word and every value.
 """
 
 import math
@@ -15,11 +15,11 @@ from markupsafe import Markup
 __all__ = ["COLOURS", "Line", "heat_map", "interval_cell", "line_chart", "nice_ticks", "share_cell"]
 
 COLOURS = 6  # classes c0, c1, ... of the style sheet
-WIDTH, HEIGHT = 360.0, 250.0
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 12.0, 10.0, 40.0
+WIDTH, HEIGHT = 320.0, 230.0
+LEFT, RIGHT, TOP, BOTTOM = 50.0, 10.0, 10.0, 40.0
 LEGEND_LINE = 17.0
-LONGEST = 46  # letters of a legend's line
-CELL = 120.0, 18.0
+LONGEST = 40  # letters of a legend's line
+CELL = 100.0, 18.0
 LEAST_TILE, MOST_TILE, LETTER = 15.0, 26.0, 6.3
 
 
@@ -52,6 +52,7 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
     diagonal: bool = False,
     mark: float | None = None,
+    level: float | None = None,
 ) -> Markup:
     """Lines over two axes.
 
@@ -63,7 +64,8 @@ def line_chart(
         x_range: what the axis spans; the points and a little more, where left out.
         y_range: likewise.
         diagonal: whether y = x is drawn.
-        mark: an x to draw a line at.
+        mark: an x to draw a dashed line at.
+        level: a y, likewise.
     """
     named = [line for line in lines if line.name]
     top = TOP + LEGEND_LINE * len(named) + (4 if named else 0)
@@ -98,6 +100,8 @@ def line_chart(
         _add(svg, "line", "rule", x1=place_x(low), x2=place_x(high), y1=place_y(low), y2=place_y(high))
     if mark is not None:
         _add(svg, "line", "rule", x1=place_x(mark), x2=place_x(mark), y1=top, y2=height - BOTTOM)
+    if level is not None:
+        _add(svg, "line", "rule", x1=LEFT, x2=WIDTH - RIGHT, y1=place_y(level), y2=place_y(level))
     for line in lines:
         colour = _colour(line.colour)
         dots = [(place_x(float(x)), place_y(float(y))) for x, y in zip(line.x, line.y, strict=True)]
@@ -137,7 +141,7 @@ def heat_map(
     tile = min(MOST_TILE, max(LEAST_TILE, (WIDTH - left - 30) / max(1, len(columns))))
     width = max(left + tile * len(columns) + above * 0.5, 120.0)
     svg = _svg(width, above + tile * len(rows) + 4, title)
-    svg.set("class", "heat")
+    svg.set("class", "heat fits" if width <= 1.25 * WIDTH else "heat")
     svg.set("width", _n(width))
     for k, name in enumerate(columns):
         x, y = left + tile * (k + 0.5) + 3, above - 6

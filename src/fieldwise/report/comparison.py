@@ -8,7 +8,7 @@ from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, lead
 from fieldwise.experiments.records import Record
 from fieldwise.experiments.runs import with_words
 from fieldwise.pipeline import scored_rows_digest
-from fieldwise.report.blocks import Block, Section, Table, count, interval
+from fieldwise.report.blocks import Block, Section, Table, count, measured
 from fieldwise.report.charts import interval_cell
 from fieldwise.report.measures import curves_section
 from fieldwise.report.runs import ReportedRun
@@ -27,7 +27,9 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
         if board.task == "binary" and len(board.lines) > 1:
             names = [line.recipe for line in board.lines]
             label = by_name[names[0]].recipe.schema.label.name
-            curves = curves_section({name: by_name[name].test[by_name[name].recipe.schema.label.name] for name in names})
+            curves = curves_section(
+                {name: by_name[name].test[by_name[name].recipe.schema.label.name] for name in names}
+            )
             where = "" if len(boards) == 1 else f": {board.title}"
             of = f" of {label}" if len(by_name[names[0]].recipe.schema.labels) > 1 else ""
             sections.append(Section(title=f"{curves.title}{of}{where}", blocks=curves.blocks))
@@ -57,7 +59,7 @@ def _board(board: Board) -> list[Block]:
     spans = [line.metrics[board.metric] for line in board.lines]
     low, high = min(s.low for s in spans), max(s.high for s in spans)
     room = (high - low) * 0.05 or 0.01
-    columns = ["run", main, "95 % interval"]
+    columns = ["run", main, ""]
     columns += [METRIC_NAMES[m] for m in metrics if m != board.metric]
     columns += [f"{main} less {base}'s", "p"]
     columns += ["DeLong p"] if board.metric == "auc" else []
@@ -65,16 +67,15 @@ def _board(board: Board) -> list[Block]:
     rows: list[list[str | Markup]] = []
     for line in board.lines:
         own = line.metrics[board.metric]
-        row: list[str | Markup] = [line.recipe, interval(own.value, own.low, own.high)]
+        row: list[str | Markup] = [line.recipe, measured(own.value, own.low, own.high)]
         row.append(interval_cell(own.value, own.low, own.high, (low - room, high + room)))
-        for m in metrics:
-            if m != board.metric:
-                row.append(interval(line.metrics[m].value, line.metrics[m].low, line.metrics[m].high))
+        others = (line.metrics[m] for m in metrics if m != board.metric)
+        row += [measured(found.value, found.low, found.high) for found in others]
         if line.against is None:
             row += ["base line", "", *([""] if board.metric == "auc" else [])]
         else:
             gain = line.against[board.metric]
-            row.append(interval(gain.estimate.value, gain.estimate.low, gain.estimate.high, "+"))
+            row.append(measured(gain.estimate.value, gain.estimate.low, gain.estimate.high, "+"))
             row.append(_p(gain.estimate.p))
             if board.metric == "auc":
                 row.append("-" if gain.delong_p is None else _p(gain.delong_p))
@@ -83,8 +84,8 @@ def _board(board: Board) -> list[Block]:
         rows.append(row)
     note = (
         f"{board.title}: the same {count(board.rows)} test rows for every run. Intervals and p are a bootstrap of "
-        f"{board.replicates:,} draws of these rows, the same for all runs; each run counts as it is, so that another seed may "
-        "give another order (`fieldwise compare --seeds 3` counts that too)."
+        f"{board.replicates:,} draws of these rows, the same for all runs; each run counts as it is, so that another "
+        "seed may give another order (`fieldwise compare --seeds 3` counts that too)."
     )
     return [Table(columns=columns, rows=rows, note=note)]
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 
 from fieldwise.errors import DataError
@@ -21,7 +22,7 @@ from fieldwise.evaluation.calibration import (
     wilson,
 )
 from fieldwise.evaluation.slices import by_quantile, regression_slices
-from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, interval, number
+from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, measured, number
 from fieldwise.report.charts import Line, line_chart
 from fieldwise.report.runs import Scored
 
@@ -35,15 +36,15 @@ OF_ROWS = ("rows", "positive_rate", "gauc_skipped_groups")  # whatever the score
 
 def metrics_section(
     rows: Scored, group: np.ndarray | None, binary: bool, best: Mapping[str, float] | None, seed: int
-) -> Section:
-    """Every metric of a label on the test rows."""
+) -> tuple[Section, list[tuple[str, str, str]]]:
+    """Every metric of a label on the test rows, and the first ones as facts: words, value, interval."""
     metrics = _binary_rows(rows, group, seed) if binary else _regression_rows(rows, seed)
     columns = ["metric", "test rows", "95 % interval"]
     if best is not None:
         columns.append("best possible")
     table = []
     for words, name, value, ends in metrics:
-        cells = [words, value, "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"]
+        cells = [words, value, _ends(ends)]
         if best is not None:
             cells.append(number(best[name]) if name in best and name not in OF_ROWS else "")
         table.append(cells)
@@ -51,14 +52,20 @@ def metrics_section(
         Table(
             columns=columns,
             rows=table,
-            note=f"Intervals are for other rows from the same source: a bootstrap of {REPLICATES:,} draws of the rows (of "
-            "group AUC, of the groups), and Wilson's for shares. They say nothing of other seeds or splits: "
-            "`fieldwise compare` with several seeds does. A dash in a report stands for what these rows are too few for.",
+            note=f"Intervals are for other rows from the same source: a bootstrap of {REPLICATES:,} draws of the rows "
+            "(of group AUC, of the groups), and Wilson's for shares. They say nothing of other seeds or splits: "
+            "`fieldwise compare` with several seeds does.",
         )
     ]
     if best is not None:
         notes.append(Note(text="Best possible: the true probabilities, which this log knows, as scores."))
-    return Section(title="Metrics", blocks=notes)
+    first = ("auc", "logloss") if binary else ("rmse", "mae")
+    facts = [(w, value, _ends(ends)) for w, name, value, ends in metrics if name in first]
+    return Section(title="Metrics", blocks=notes), facts
+
+
+def _ends(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"
 
 
 def _drawn(rows: Scored, metric: MetricName, value: float, seed: int) -> Estimate:
@@ -72,14 +79,14 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> list[_Row
     y, z = rows.y, rows.score
     found = binary_metrics(y, z, group=group)
     positive, predicted = y == 1, z >= 0
-    measured: list[tuple[str, MetricName, float]] = [
+    drawn: list[tuple[str, MetricName, float]] = [
         ("AUC", "auc", found["auc"]),
         ("average precision", "average_precision", float(average_precision_score(y, z))),
         ("logloss", "logloss", found["logloss"]),
         ("Brier score", "brier", brier(y, sigmoid(z))),
     ]
     out: list[_Row] = []
-    for words, name, value in measured:
+    for words, name, value in drawn:
         of = _drawn(rows, name, value, seed)
         out.append((words, name, number(value), (of.low, of.high)))
     if "gauc" in found:
@@ -92,9 +99,10 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> list[_Row
         "precision": (positive & predicted, predicted),
         "recall": (positive & predicted, positive),
     }
-    for name, (right, of_rows) in shares.items():
-        ends = tuple(float(end) for end in wilson(right.sum(), of_rows.sum())) if of_rows.any() else None
-        out.append((f"{name} at .5", name, number(found[name]), ends))  # type: ignore[arg-type]
+    for share, (right, of_rows) in shares.items():
+        low, high = wilson(right.sum(), max(1, of_rows.sum()))
+        ends = (float(low), float(high)) if of_rows.any() else None
+        out.append((f"{share} at .5", share, number(found[share]), ends))
     out.append(("F1 at .5", "f1", number(found["f1"]), None))
     low, high = wilson(positive.sum(), len(y))
     out.append(("positive rate", "positive_rate", number(found["positive_rate"]), (float(low), float(high))))
@@ -108,8 +116,12 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> list[_Row
 
 def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
     out: list[_Row] = []
-    for words, name, value in (("RMSE", "rmse", rmse(rows.y, rows.score)), ("MAE", "mae", mae(rows.y, rows.score))):
-        of = _drawn(rows, name, value, seed)  # type: ignore[arg-type]
+    drawn: list[tuple[str, MetricName, float]] = [
+        ("RMSE", "rmse", rmse(rows.y, rows.score)),
+        ("MAE", "mae", mae(rows.y, rows.score)),
+    ]
+    for words, name, value in drawn:
+        of = _drawn(rows, name, value, seed)
         out.append((words, name, number(value), (of.low, of.high)))
     spread = float(np.var(rows.y))
     if spread > 0:
@@ -159,13 +171,13 @@ def learning_section(
             lines, title=f"{title} by epoch", x_label="epoch", y_label=title, mark=best_epoch, x_range=_epochs(epochs)
         )
         blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=rows_of(shown)))
-    ended = {"patience": "no gain since then", "epochs": "all epochs were done", "interrupted": "it was interrupted"}
+    ended = {"patience": "no gain since then", "epochs": "all that were asked for", "interrupted": "it was interrupted"}
     if best_epoch is not None:
         text = (
-            f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best {words.get(monitor, monitor)} "
-            f"of the validation rows. Training ended after {epochs[-1]:.4g} epochs since {ended.get(stopped, stopped)}. "
-            "The training loss is the mean over the steps of an epoch, with dropout where there is some, so that it is "
-            "not to be set against the validation rows' digit by digit."
+            f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
+            f"{words.get(monitor, monitor)} of the validation rows. Training ended after {epochs[-1]:.4g} epochs: "
+            f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, with dropout "
+            "where there is some, so that it is not to be set against the validation rows' digit by digit."
         )
         blocks.append(Note(text=text))
     return Section(title="Training", blocks=blocks)
@@ -177,7 +189,9 @@ def _epochs(epochs: Sequence[float]) -> tuple[float, float]:
 
 def curves_section(runs: Mapping[str, Scored]) -> Section:
     """ROC and precision-recall of one label of one or more runs on the same test rows."""
-    roc, pr, roc_rows, pr_rows = [], [], {}, {}
+    roc: list[Line] = []
+    pr: list[Line] = []
+    roc_rows, pr_rows = {}, {}
     grid = np.linspace(0, 1, TABLED)
     rate = 0.0
     for colour, (name, rows) in enumerate(runs.items()):
@@ -187,8 +201,8 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
         precision, recall, _ = precision_recall_curve(y, z)
         precision, recall = precision[-2::-1], recall[-2::-1]  # from the highest score down, without the made end
         shown = name if len(runs) > 1 else ""
-        roc.append(Line(name=shown, **_thinned(false, true), colour=colour))
-        pr.append(Line(name=shown, **_thinned(recall, precision), colour=colour))
+        for lines, points in ((roc, _thinned(false, true)), (pr, _thinned(recall, precision))):
+            lines.append(Line(name=shown, x=points[0], y=points[1], colour=colour))
         roc_rows[name] = [number(float(v)) for v in np.interp(grid, false, true)]
         at = np.searchsorted(recall, grid[1:], side="left").clip(max=len(recall) - 1)
         pr_rows[name] = [number(float(v)) for v in precision[at]]
@@ -209,12 +223,13 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
                 columns=["false positive rate", *(names if len(names) > 1 else ["true positive rate"])],
                 rows=[[f"{g:.1f}", *(roc_rows[n][k] for n in names)] for k, g in enumerate(grid)],
             ),
-            note="The diagonal is what scores by chance would give.",
+            note="The dashed line is what scores by chance would give.",
         ),
         Figure(
             title="Precision and recall",
             drawing=line_chart(
-                [*pr, Line(name="", x=[0, 1], y=[rate, rate], colour=5)],
+                pr,
+                level=rate,
                 title="Precision by recall",
                 x_label="recall",
                 y_label="precision",
@@ -225,18 +240,19 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
                 columns=["recall", *(names if len(names) > 1 else ["precision"])],
                 rows=[[f"{g:.1f}", *(pr_rows[n][k] for n in names)] for k, g in enumerate(grid[1:])],
             ),
-            note=f"The level line is the positive rate, {number(rate)}: the precision of scores by chance.",
+            note=f"The dashed line is the positive rate, {number(rate)}: the precision of scores by chance.",
         ),
     ]
     return Section(title="ROC and precision-recall", blocks=figures)
 
 
-def _thinned(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Enough of a curve's points to draw it, evenly along its way."""
     if len(x) <= POINTS:
-        return {"x": x, "y": y}
+        return x, y
     way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
     some = np.unique(np.searchsorted(way, np.linspace(0, way[-1], POINTS)).clip(max=len(x) - 1))
-    return {"x": x[some], "y": y[some]}
+    return x[some], y[some]
 
 
 WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
@@ -248,8 +264,10 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     maps: dict[str, Calibration | None] = {"none": None}
     if valid is None:
         blocks.append(
-            Note(text="A kept run of a comparison has no scores of its validation rows, so that nothing can be fitted to "
-            "them: train a bundle to see calibrations.")
+            Note(
+                text="A kept run of a comparison has no scores of its validation rows, so that nothing can be fitted "
+                "to them: train a bundle to see calibrations."
+            )
         )
     else:
         for method in METHODS:
@@ -260,7 +278,8 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
     drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=REPLICATES, seed=seed)
     losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
-    rows, figures = [], []
+    rows: list[list[str | Markup]] = []
+    figures = []
     edge = _edge(test.y, [sigmoid(z) for z in logits.values()])
     for k, (name, z) in enumerate(logits.items()):
         p = sigmoid(z)
@@ -270,8 +289,8 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
         rows.append(
             [
                 WORDS[name] + mark,
-                interval(loss.value, loss.low, loss.high),
-                "" if k == 0 else interval(gain.value, gain.low, gain.high, "+"),
+                measured(loss.value, loss.low, loss.high),
+                "" if k == 0 else measured(gain.value, gain.low, gain.high, "+"),
                 number(brier(test.y, p)),
                 number(calibration_error(test.y, p)),
                 number(calibration_error(test.y, p, binning="width")),
@@ -281,14 +300,16 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
         )
         figures.append(_diagram(test.y, p, WORDS[name], edge, k))
     note = (
-        f"Calibrations are fitted on the {count(len(valid.y))} validation rows and measured on the {count(len(test.y))} test "
-        "rows. " if valid is not None else ""
+        f"Calibrations are fitted on the {count(len(valid.y))} validation rows and measured on the "
+        f"{count(len(test.y))} test rows. "
+        if valid is not None
+        else ""
     ) + (
-        f"ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, with "
-        f"{BINS} bins of equal count, and with {BINS} bins of equal width. It is above 0 also for true probabilities, by "
-        "the luck of each bin."
+        "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
+        f"with {BINS} bins of equal count, and with {BINS} bins of equal width. It is above 0 also for true "
+        "probabilities, by the luck of each bin."
     )
-    columns = ["calibration", "logloss", "less as trained", "Brier", "ECE, equal count", "ECE, equal width"]
+    columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
     blocks.append(Table(columns=[*columns, "mean prediction", "positive rate"], rows=rows, note=note))
     blocks.extend(figures)
     if isinstance(maps.get("platt"), Platt):
@@ -296,8 +317,8 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
         assert isinstance(line, Platt), "as asked"
         blocks.append(
             Note(
-                text=f"Platt's line: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below 1 says "
-                "that the model is too sure, above 1 that it is not sure enough."
+                text=f"Platt's line: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
+                "1 says that the model is too sure, above 1 that it is not sure enough."
             )
         )
     if kept is None and len(maps) > 1:
@@ -317,7 +338,14 @@ def _edge(y: np.ndarray, ps: Sequence[np.ndarray]) -> float:
 def _diagram(y: np.ndarray, p: np.ndarray, name: str, edge: float, colour: int) -> Figure:
     bins = reliability(y, p)
     line = Line(
-        name="", x=bins.predicted, y=bins.observed, low=bins.low, high=bins.high, points=True, joined=False, colour=colour
+        name="",
+        x=bins.predicted,
+        y=bins.observed,
+        low=bins.low,
+        high=bins.high,
+        points=True,
+        joined=False,
+        colour=colour,
     )
     table = Table(
         columns=["mean prediction", "positive rate", "95 % interval", "rows"],
@@ -344,13 +372,13 @@ def _diagram(y: np.ndarray, p: np.ndarray, name: str, edge: float, colour: int) 
 def numbers_section(test: Scored) -> Section:
     """What a regression's targets are where it predicts so much, and what of the report it cannot have."""
     slices = by_quantile(test.score, bins=BINS)
-    measured = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
+    found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
     left_out = (
-        "ROC and precision-recall, Platt and isotonic are for labels of a yes or no, and left out of a label that is a number."
+        "ROC and precision-recall, Platt and isotonic are for a yes or no, and left out here: this label is a number."
     )
-    if not measured:
+    if not found:
         return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
-    x, y = ([one.metrics[name] for one in measured] for name in ("mean_prediction", "mean_target"))
+    x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))
     line = Line(
         name="",
         x=[v.value for v in x],
@@ -367,7 +395,7 @@ def numbers_section(test: Scored) -> Section:
         columns=["mean prediction", "mean target", "95 % interval", "rows"],
         rows=[
             [number(a.value), number(b.value), f"{number(b.low)} to {number(b.high)}", count(one.rows)]
-            for one, a, b in zip(measured, x, y, strict=True)
+            for one, a, b in zip(found, x, y, strict=True)
         ],
     )
     drawing = line_chart(

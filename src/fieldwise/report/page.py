@@ -5,17 +5,15 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 
 import fieldwise
-from fieldwise.errors import MissingExtraError
 from fieldwise.files import write_atomically
 from fieldwise.report.blocks import Section
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-__all__ = ["Chapter", "check_packages", "render", "write_report"]
+__all__ = ["Chapter", "render", "write_report"]
 
 FOLDER = Path(__file__).parent
 
@@ -32,15 +30,6 @@ class Chapter:
     sections: Sequence[Section]
     about: str = ""
     facts: Sequence[tuple[str, str, str]] = ()
-
-
-def check_packages() -> None:
-    """Refuse, before any work, a page that cannot be made.
-
-    Errors:
-        MissingExtraError: Jinja is absent.
-    """
-    _environment()
 
 
 def render(title: str, chapters: Sequence[Chapter]) -> str:
@@ -66,9 +55,15 @@ def write_report(title: str, chapters: Sequence[Chapter], path: Path) -> None:
     write_atomically(path, render(title, chapters).encode())
 
 
-def _environment() -> "Environment":
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError:
-        raise MissingExtraError("a report needs Jinja: pip install 'fieldwise[report]'") from None
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+def _environment() -> Environment:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["words"] = _words
+    return environment
+
+
+def _words(text: str) -> Markup:
+    """Escaped text, with what stands between backticks set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(p) if k % 2 else escape(p) for k, p in enumerate(parts))

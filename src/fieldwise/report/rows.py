@@ -10,7 +10,6 @@ from fieldwise.data.fitted import Vocabulary
 from fieldwise.data.prepare import PARTS
 from fieldwise.report.blocks import Block, Code, Note, Section, Table, count, number, percent
 from fieldwise.report.runs import ReportedRun
-from fieldwise.schema import Schema
 
 __all__ = ["data_section", "recipe_section"]
 
@@ -45,9 +44,13 @@ def data_section(run: ReportedRun) -> Section:
     blocks: list[Block] = [Table(columns=columns, rows=rows, note=" ".join(notes))]
     if not run.checked:
         blocks.append(
-            Note(text="Not checked: whether these are the test rows of the training run, of which the bundle keeps no digest.", warns=True)
+            Note(
+                text="Not checked: whether these are the test rows of the training run, of which the bundle keeps no "
+                "digest.",
+                warns=True,
+            )
         )
-    blocks.append(_fields(run, schema))
+    blocks.append(_fields(run))
     return Section(title="Data", blocks=blocks)
 
 
@@ -58,7 +61,7 @@ def _times(frame: pl.DataFrame, column: str) -> list[str]:
     return [str(cells.min()), str(cells.max())]
 
 
-def _fields(run: ReportedRun, schema: Schema) -> Table:
+def _fields(run: ReportedRun) -> Table:
     encoder, unseen = run.prepared.encoder, run.prepared.unseen.get("test", {})
     rows = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
@@ -71,8 +74,8 @@ def _fields(run: ReportedRun, schema: Schema) -> Table:
         columns=["field", "kind", "role", "column", "values known", "unseen on test"],
         rows=rows,
         words=(1, 2, 3),
-        note="Values known: those of the training rows that have a vector of their own. Unseen: the share of the test rows' "
-        "values that take the field's unknown row.",
+        note="Values known: those of the training rows that have a vector of their own. Unseen: the share of the test "
+        "rows' values that take the field's unknown row.",
     )
 
 
@@ -84,7 +87,15 @@ def recipe_section(run: ReportedRun) -> Section:
         rows += [[f"{part}.{name}", value] for name, value in _flat(settings.get(part, {})).items()]
     rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
     blocks: list[Block] = [Table(columns=["fact", "value"], rows=_facts(run), words=(1,))]
-    blocks.append(Table(title="Settings", columns=["setting", "value"], rows=rows, words=(1,)))
+    blocks.append(
+        Table(
+            title="Settings of model, training and split",
+            folded=True,
+            columns=["setting", "value"],
+            rows=rows,
+            words=(1,),
+        )
+    )
     blocks.append(Code(title="The whole recipe, as TOML", text=_toml(settings)))
     return Section(title="Recipe and machine", blocks=blocks)
 

@@ -96,7 +96,9 @@ def open_run(folder: Path) -> Opened:
         try:
             recipe = Recipe.from_dict(record.about["settings"], str(record.about["recipe"]))
         except (LookupError, TypeError) as e:
-            raise DataError(f"the run {folder} is damaged: its record has no {e}; remove the folder, and run again") from e
+            raise DataError(
+                f"the run {folder} is damaged: its record has no {e}; remove the folder, and run again"
+            ) from e
         return Opened(folder=folder, recipe=recipe, record=record.about, bundle=None, kept=record)
     bundle = Bundle.load(folder)
     recipe = recipe_of(bundle, folder, "a report needs a bundle of `fieldwise train`")
@@ -159,7 +161,9 @@ def rows_of(opened: Opened, name: str, data_dir: Path, cache: Cache | None = Non
 def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     rows = getattr(prepared, part)
     if prepared.encoder.layout != bundle.encoder.layout:
-        raise BundleError("the recipe's rows must be encoded as the bundle's, but its data have changed since: restore them")
+        raise BundleError(
+            "the recipe's rows must be encoded as the bundle's, but its data have changed since: restore them"
+        )
     score = score_batches(bundle.network, rows.table.batches(SCORING_BATCH)).reshape(len(rows.table), -1)
     y = np.asarray(rows.y, dtype=np.float64).reshape(len(rows.table), -1)
     found = {}

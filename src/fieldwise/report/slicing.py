@@ -23,17 +23,19 @@ from fieldwise.evaluation.slices import (
     by_quantile,
     regression_slices,
 )
-from fieldwise.report.blocks import Block, Note, Section, Table, count, number
+from fieldwise.report.blocks import Block, Note, Section, Table, count, measured
 from fieldwise.report.charts import interval_cell
 from fieldwise.report.runs import Scored
-from fieldwise.schema import Bag, Categorical, Field, Numeric, Schema, Sequence as History
+from fieldwise.schema import Bag, Categorical, Numeric, Schema
+from fieldwise.schema import Sequence as History
 
-__all__ = ["check_slices", "cold_section", "cold_columns", "slice_names", "slices_of", "slices_section"]
+__all__ = ["check_slices", "cold_columns", "cold_section", "slice_names", "slices_of", "slices_section"]
 
 FEW = 12  # different numbers that are values rather than amounts
 SEEN = ((0, 0), (1, 4), (5, 19), (20, 99), (100, None))
-BINARY = {"auc": "AUC", "logloss": "logloss", "off": "mean prediction less rate"}
-REGRESSION = {"rmse": "RMSE", "mae": "MAE", "off": "mean prediction less target"}
+BINARY = {"auc": "AUC", "logloss": "logloss", "off": "prediction − rate"}
+DRAWN = ("auc", "rmse", "off")
+REGRESSION = {"rmse": "RMSE", "mae": "MAE", "off": "prediction − target"}
 
 
 def slice_names(frame: pl.DataFrame, schema: Schema) -> tuple[str, ...]:
@@ -52,7 +54,9 @@ def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> N
     known = slice_names(frame, schema)
     for name in names:
         if name not in known:
-            raise ConfigError(f"--slice must be a field or a column of the rows, found {name!r}: {nearest(name, known)}")
+            raise ConfigError(
+                f"--slice must be a field or a column of the rows, found {name!r}: {nearest(name, known)}"
+            )
 
 
 def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slice], str]:
@@ -67,7 +71,9 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
         return _by_text(column), ""
     if isinstance(field, History):
         lengths = as_list(column, field.separator).list.len().fill_null(0).cast(pl.Float64)
-        return by_quantile(lengths.to_numpy(), word=lambda n: f"{n:,.0f}"), "By the number of values, in bins of like size."
+        return by_quantile(
+            lengths.to_numpy(), word=lambda n: f"{n:,.0f}"
+        ), "By the number of values, in bins of like size."
     if isinstance(field, Bag) or isinstance(column.dtype, (pl.List, pl.Array)):
         separator = field.separator if isinstance(field, Bag) else "|"
         return _by_member(as_list(column, separator)), "A row counts in the slice of each value that it holds."
@@ -95,9 +101,7 @@ def _by_member(cells: pl.Series) -> list[Slice]:
     lengths = cells.list.len().fill_null(0)
     row = np.repeat(np.arange(len(cells)), lengths.to_numpy())
     members = code_texts(cells.explode(empty_as_null=False, keep_nulls=False).cast(pl.String))
-    found = []
-    for one in by_code(members.codes, members.texts.to_list()):
-        found.append(Slice(one.name, np.unique(row[one.rows])))
+    found = [Slice(one.name, np.unique(row[one.rows])) for one in by_code(members.codes, members.texts.to_list())]
     empty = np.flatnonzero(lengths.to_numpy() == 0)
     return [*found, Slice(ABSENT, empty)] if len(empty) else found
 
@@ -127,7 +131,9 @@ def cold_columns(frame: pl.DataFrame, schema: Schema, user: str | None, item: st
     found = {}
     for role, given in (("user", user), ("item", item)):
         if given is not None and given not in frame.columns:
-            raise ConfigError(f"--{role} must be a column of the rows, found {given!r}: {nearest(given, frame.columns)}")
+            raise ConfigError(
+                f"--{role} must be a column of the rows, found {given!r}: {nearest(given, frame.columns)}"
+            )
         categories = [f.column for f in schema.with_role(role) if isinstance(f, Categorical)]  # type: ignore[arg-type]
         usual = [*([schema.group] if role == "user" and schema.group in frame.columns else []), *categories]
         found[role] = given if given is not None else next((c for c in usual if c is not None), None)
@@ -152,9 +158,14 @@ def cold_section(
             name = "none (new)" if high == 0 else (f"{low} or more" if high is None else f"{low} to {high}")
             slices.append(Slice(name, np.flatnonzero(inside)))
         known = np.unique(as_text(test.get_column(column)).fill_null("").to_numpy()[seen == 0])
-        note = f"{count(int((seen == 0).sum()))} test rows have one of {count(len(known))} values of {column} that no training row has."
+        note = f"Every {column} of the test rows is among the training rows."
+        if len(known):
+            note = (
+                f"{count(int((seen == 0).sum()))} test rows have one of {count(len(known))} values of {column} that no "
+                "training row has."
+            )
         blocks.append(_table(f"{role.capitalize()}s ({column}) by their training rows", slices, rows, binary, note))
-    if len(new) == 2:
+    if len(new) == 2 and any(rows_of.any() for rows_of in new.values()):
         user, item = new["user"], new["item"]
         cases = {
             "both known": ~user & ~item,
@@ -164,7 +175,11 @@ def cold_section(
         }
         slices = [Slice(name, np.flatnonzero(inside)) for name, inside in cases.items()]
         blocks.append(_table("New users and items together", slices, rows, binary, ""))
-    blocks.append(Note(text="New: not among the training rows; validation rows do not count, since nothing was learned from them."))
+    blocks.append(
+        Note(
+            text="New: not among the training rows; validation rows do not count, since nothing was learned from them."
+        )
+    )
     return Section(title="Cold start", blocks=blocks)
 
 
@@ -175,44 +190,41 @@ def _seen(train: pl.DataFrame, test: pl.DataFrame, column: str) -> np.ndarray:
     except DataError as e:
         raise ConfigError(f"users and items are named by single values: {e}") from None
     here, there = cells.codes[: train.height], cells.codes[train.height :]
-    return np.bincount(here, minlength=len(cells.texts) + 1)[there]
+    found: np.ndarray = np.bincount(here, minlength=len(cells.texts) + 1)[there]
+    return found
 
 
 def _table(title: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str) -> Table:
-    measured = (binary_slices if binary else regression_slices)(rows.y, rows.score, slices)
-    whole = (binary_slices if binary else regression_slices)(rows.y, rows.score, [Slice("", np.arange(len(rows.y)))])[0]
+    every = Slice("", np.arange(len(rows.y)))
+    *found, all_rows = (binary_slices if binary else regression_slices)(rows.y, rows.score, [*slices, every])
+    whole = all_rows.metrics
     words = BINARY if binary else REGRESSION
     columns = ["value", "rows", "positive rate" if binary else "mean target"]
-    spans = {name: _span([m.metrics[name] for m in measured if name in m.metrics], whole.metrics.get(name)) for name in words}
-    drawn = {name for name, span in spans.items() if span is not None}
+    spans = {name: _span([m.metrics[name] for m in found if name in m.metrics], whole.get(name)) for name in DRAWN}
     for name, word in words.items():
-        columns += [word, *(["95 % interval, all rows dashed"] if name in drawn else [])]
+        columns += [word, ""] if spans.get(name) is not None else [word]
     cells: list[list[str | Markup]] = []
-    for one in measured:
-        row: list[str | Markup] = [one.name, count(one.rows), _rate(one, binary)]
+    for one in found:
+        row: list[str | Markup] = [one.name, count(one.rows), _text(one, "positive_rate" if binary else "mean_target")]
         for name in words:
-            row += _cells(one, name, spans[name], whole.metrics.get(name))
+            row.append(_text(one, name))
+            if (span := spans.get(name)) is not None:
+                row.append(_drawing(one, name, span, whole.get(name)))
         cells.append(row)
-    return Table(title=title, columns=columns, rows=cells, note=note, words=())
+    return Table(title=title, columns=columns, rows=cells, note=note)
 
 
-def _rate(one: SliceMetrics, binary: bool) -> str:
-    found = one.metrics.get("positive_rate" if binary else "mean_target")
-    if found is None:
-        return "no row" if one.rows == 0 else "too small"
-    return f"{number(found.value)} [{number(found.low)}, {number(found.high)}]"
-
-
-def _cells(one: SliceMetrics, name: str, span: tuple[float, float] | None, whole: Interval | None) -> list[str | Markup]:
+def _text(one: SliceMetrics, name: str) -> str | Markup:
     found = one.metrics.get(name)
     if found is None:
-        return ["" if one.rows == 0 else "too small", *([""] if span is not None else [])]
-    sign = "+" if name == "off" else ""
-    text = f"{number(found.value, sign)} [{number(found.low, sign)}, {number(found.high, sign)}]"
-    if span is None:
-        return [text]
+        return "too small" if one.rows else ""
+    return measured(found.value, found.low, found.high, "+" if name == "off" else "")
+
+
+def _drawing(one: SliceMetrics, name: str, span: tuple[float, float], whole: Interval | None) -> str | Markup:
+    found = one.metrics.get(name)
     rule = 0.0 if name == "off" else (None if whole is None else whole.value)
-    return [text, interval_cell(found.value, found.low, found.high, span, rule=rule)]
+    return "" if found is None else interval_cell(found.value, found.low, found.high, span, rule=rule)
 
 
 def _span(found: Sequence[Interval], whole: Interval | None) -> tuple[float, float] | None:
@@ -227,8 +239,9 @@ def _span(found: Sequence[Interval], whole: Interval | None) -> tuple[float, flo
 def _about(binary: bool) -> str:
     if binary:
         return (
-            f"Too small: fewer than {LEAST_ROWS} rows, or for AUC fewer than {LEAST_OF_A_CLASS} of a class. Mean prediction "
-            "less rate is calibration: below 0 the model promises too little there. Intervals are 95 %, each slice's by "
-            "itself (Wilson, DeLong, normal); of many slices some lie apart by luck alone."
+            f"Too small: fewer than {LEAST_ROWS} rows, or for AUC fewer than {LEAST_OF_A_CLASS} of a class. "
+            "Prediction − rate is calibration: below 0 the model promises too little there. Dashed: the AUC of all "
+            "rows, and 0. Intervals are 95 %, each slice's by itself (Wilson, DeLong, normal); of many slices some "
+            "lie apart by luck alone."
         )
     return f"Too small: fewer than {LEAST_ROWS} rows. Intervals are 95 %, normal, each slice's by itself."
