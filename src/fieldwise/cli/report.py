@@ -1,5 +1,6 @@
 """`fieldwise report`."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,8 +28,7 @@ def run_report(
     cache: bool,
 ) -> None:
     """Prepare the runs' rows again, measure, and write the page."""
-    if out.is_dir():
-        raise ConfigError(f"--out is the file to write, but {out} is a folder: give report.html in it")
+    _check_out(out)
     set_threads(threads)
     settings = ReportSettings(slices=tuple(slices), user=user, item=item, rows=rows, seed=seed)
     opened = [open_run(folder) for folder in folders]
@@ -40,6 +40,15 @@ def run_report(
     write_report(title, chapters_of(runs, settings), out)
     if not quiet:
         say(f"the report is in {out} ({out.stat().st_size / 1024:,.0f} KiB)")
+
+
+def _check_out(out: Path) -> None:
+    """Refuse, before any work, a file that cannot be written."""
+    if out.is_dir():
+        raise ConfigError(f"--out is the file to write, but {out} is a folder: give {out / 'report.html'}")
+    folder = next((p for p in out.absolute().parents if p.exists()), out)
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"--out must be in a folder that can be written to, found {out}: choose another")
 
 
 def _names(opened: Sequence[Opened]) -> list[str]:

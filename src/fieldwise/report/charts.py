@@ -21,6 +21,7 @@ LEGEND_LINE = 17.0
 LONGEST = 40  # letters of a legend's line
 CELL = 100.0, 18.0
 LEAST_TILE, MOST_TILE, LETTER = 15.0, 26.0, 6.3
+FAINTEST = 0.05  # of a tile at 0, so that it is there to be seen
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,10 +153,10 @@ def heat_map(
             value = float(values[r, c])
             if math.isnan(value):
                 continue
+            share = min(1.0, max(0.0, value / most)) if most > 0 else 0.0
             size = {"x": left + tile * c, "y": above + tile * r, "width": tile - 1, "height": tile - 1}
-            _add(svg, "rect", "tile", **size)
             shade = _add(svg, "rect", "shade", **size)
-            shade.set("fill-opacity", f"{min(1.0, max(0.0, value / most)) if most > 0 else 0.0:.3f}")
+            shade.set("fill-opacity", f"{FAINTEST + (1 - FAINTEST) * share:.2f}")
             ElementTree.SubElement(shade, "title").text = f"{row}, {column}: {value:.{decimals}f}"
     return _markup(svg)
 

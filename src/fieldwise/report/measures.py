@@ -30,15 +30,16 @@ __all__ = ["calibration_section", "curves_section", "learning_section", "metrics
 
 POINTS = 240  # of a drawn curve
 TABLED = 11
-REPLICATES = 1000
-OF_ROWS = ("rows", "positive_rate", "gauc_skipped_groups")  # whatever the scores
+REPLICATES = 200, 1000
+DRAWS = 50_000_000  # rows in all replicates, so long as there are enough of those
+OF_ROWS = ("rows", "positive_rate")  # whatever the scores
 
 
 def metrics_section(
     rows: Scored, group: np.ndarray | None, binary: bool, best: Mapping[str, float] | None, seed: int
 ) -> tuple[Section, list[tuple[str, str, str]]]:
     """Every metric of a label on the test rows, and the first ones as facts: words, value, interval."""
-    metrics = _binary_rows(rows, group, seed) if binary else _regression_rows(rows, seed)
+    metrics, left_out = _binary_rows(rows, group, seed) if binary else (_regression_rows(rows, seed), "")
     columns = ["metric", "test rows", "95 % interval"]
     if best is not None:
         columns.append("best possible")
@@ -52,9 +53,9 @@ def metrics_section(
         Table(
             columns=columns,
             rows=table,
-            note=f"Intervals are for other rows from the same source: a bootstrap of {REPLICATES:,} draws of the rows "
-            "(of group AUC, of the groups), and Wilson's for shares. They say nothing of other seeds or splits: "
-            "`fieldwise compare` with several seeds does.",
+            note=f"Intervals are for other rows from the same source: a bootstrap of {_replicates(rows.y):,} draws "
+            "of the rows (of group AUC, of the groups), and Wilson's for shares. They say nothing of other seeds or "
+            f"splits: `fieldwise compare` with several seeds does. {left_out}".rstrip(),
         )
     ]
     if best is not None:
@@ -68,14 +69,22 @@ def _ends(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"
 
 
+def _replicates(y: np.ndarray) -> int:
+    least, most = REPLICATES
+    return max(least, min(most, DRAWS // len(y)))
+
+
 def _drawn(rows: Scored, metric: MetricName, value: float, seed: int) -> Estimate:
-    return estimate([value], resampled(rows.y, rows.score[None], metric, replicates=REPLICATES, seed=seed)[:, 0])
+    return estimate(
+        [value], resampled(rows.y, rows.score[None], metric, replicates=_replicates(rows.y), seed=seed)[:, 0]
+    )
 
 
 _Row = tuple[str, str, str, tuple[float, float] | None]
 
 
-def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> list[_Row]:
+def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[list[_Row], str]:
+    """The table's rows, and which rows group AUC leaves out."""
     y, z = rows.y, rows.score
     found = binary_metrics(y, z, group=group)
     positive, predicted = y == 1, z >= 0
@@ -89,8 +98,8 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> list[_Row
     for words, name, value in drawn:
         of = _drawn(rows, name, value, seed)
         out.append((words, name, number(value), (of.low, of.high)))
-    if "gauc" in found:
-        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=REPLICATES, seed=seed))  # type: ignore[arg-type]
+    if group is not None and "gauc" in found:
+        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=_replicates(y), seed=seed))
         words = f"group AUC ({count(found['gauc_groups'])} groups)"
         out.insert(1, (words, "gauc", number(found["gauc"]), (of.low, of.high)))
     out.append(("normalized entropy", "normalized_entropy", number(found["normalized_entropy"]), None))
@@ -108,10 +117,10 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> list[_Row
     out.append(("positive rate", "positive_rate", number(found["positive_rate"]), (float(low), float(high))))
     out.append(("mean prediction", "mean_prediction", number(found["mean_prediction"]), None))
     out.append(("rows", "rows", count(len(y)), None))
-    if "gauc" in found:
-        skipped = f"{count(found['gauc_skipped_groups'])} ({count(found['gauc_skipped_rows'])} rows)"
-        out.append(("groups of one class, left out of group AUC", "gauc_skipped_groups", skipped, None))
-    return out
+    if "gauc" not in found:
+        return out, "" if group is None else "Group AUC is left out: every group is of one class."
+    skipped = count(found["gauc_skipped_groups"]), count(found["gauc_skipped_rows"])
+    return out, f"Group AUC leaves out {skipped[0]} groups of one class ({skipped[1]} rows)."
 
 
 def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
@@ -175,7 +184,7 @@ def learning_section(
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
-            f"{words.get(monitor, monitor)} of the validation rows. Training ended after {epochs[-1]:.4g} epochs: "
+            f"{words.get(monitor, monitor)} of the validation rows. Training ended at {epochs[-1]:.4g}: "
             f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, with dropout "
             "where there is some, so that it is not to be set against the validation rows' digit by digit."
         )
@@ -276,7 +285,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
             except DataError as e:
                 blocks.append(Note(text=f"{WORDS[method]} is left out: {e}.", warns=True))
     logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
-    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=REPLICATES, seed=seed)
+    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=_replicates(test.y), seed=seed)
     losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
     rows: list[list[str | Markup]] = []
     figures = []

@@ -11,10 +11,9 @@ import polars as pl
 from fieldwise.bundle import MANIFEST, Bundle, bundle_origin
 from fieldwise.data.cache import Cache
 from fieldwise.data.prepare import Prepared, group_codes
-from fieldwise.errors import BundleError, DataError, FieldwiseError
+from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.experiments.records import Record, read_record
 from fieldwise.label import Label
-from fieldwise.models.scoring import SCORING_BATCH, score_batches
 from fieldwise.pipeline import prepare_recipe, scored_rows_digest
 from fieldwise.recipe import Recipe
 from fieldwise.run_rows import recipe_of, rows_of_run
@@ -160,12 +159,11 @@ def rows_of(opened: Opened, name: str, data_dir: Path, cache: Cache | None = Non
 
 def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     rows = getattr(prepared, part)
-    if prepared.encoder.layout != bundle.encoder.layout:
-        raise BundleError(
-            "the recipe's rows must be encoded as the bundle's, but its data have changed since: restore them"
-        )
-    score = score_batches(bundle.network, rows.table.batches(SCORING_BATCH)).reshape(len(rows.table), -1)
-    y = np.asarray(rows.y, dtype=np.float64).reshape(len(rows.table), -1)
+    table = rows.table
+    if prepared.encoder.to_json() != bundle.encoder.to_json():  # the training rows are others, or fieldwise was
+        table = bundle.encoder.transform(rows.frame)
+    score = bundle.score_table(table).reshape(len(table), -1)
+    y = np.asarray(rows.y, dtype=np.float64).reshape(len(table), -1)
     found = {}
     for k, label in enumerate(bundle.schema.labels):
         own = score[:, k]
