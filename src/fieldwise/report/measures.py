@@ -180,11 +180,11 @@ def learning_section(
             lines, title=f"{title} by epoch", x_label="epoch", y_label=title, mark=best_epoch, x_range=_epochs(epochs)
         )
         blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=rows_of(shown)))
-    ended = {"patience": "no gain since then", "epochs": "all that were asked for", "interrupted": "it was interrupted"}
+    ended = {"patience": "nothing was gained any more", "epochs": "all were done", "interrupted": "it was interrupted"}
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
-            f"{words.get(monitor, monitor)} of the validation rows. Training ended at {epochs[-1]:.4g}: "
+            f"{words.get(monitor, monitor)} of the validation rows. Training ended after epoch {epochs[-1]:.4g}: "
             f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, with dropout "
             "where there is some, so that it is not to be set against the validation rows' digit by digit."
         )

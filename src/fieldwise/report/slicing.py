@@ -88,7 +88,8 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
 
 def _word(column: pl.Series) -> Callable[[float], str]:
     if isinstance(column.dtype, (pl.Date, pl.Datetime)):
-        return lambda s: datetime.datetime.fromtimestamp(s, datetime.UTC).strftime("%Y-%m-%d %H:%M")
+        form = "%Y-%m-%d" if column.dtype == pl.Date else "%Y-%m-%d %H:%M"
+        return lambda s: datetime.datetime.fromtimestamp(s, datetime.UTC).strftime(form)
     return lambda x: f"{x:.6g}" if x != round(x) or abs(x) >= 2**53 else f"{x:.0f}"
 
 
