@@ -78,7 +78,7 @@ def run_calibrate(
         return
     for where, labels in found.items():
         for name, metrics in labels.items():
-            of = f"{name}, {where}" if len(binary) > 1 else where
+            of = (f"{name}, {where}" if len(binary) > 1 else where) + " (fitted on these)" * (where == rows)
             table = Table(of, "before", "after", box=None)
             for metric, (before, after) in metrics.items():
                 table.add_row(metric, f"{before:.4f}", f"{after:.4f}")

@@ -91,7 +91,7 @@ def number(value: float, sign: str = "") -> str:
     """
     decimals = 4 if abs(value) < 100 else (2 if abs(value) < 10_000 else 0)
     text = f"{value:{sign}.{decimals}f}"
-    return text.replace("-", "", 1) if text.strip("-+0.") == "" and text.startswith("-") else text
+    return text.replace("-", sign, 1) if text.strip("-+0.") == "" and text.startswith("-") else text
 
 
 def interval(value: float, low: float, high: float, sign: str = "") -> str:

@@ -383,7 +383,7 @@ def numbers_section(test: Scored) -> Section:
     slices = by_quantile(test.score, bins=BINS)
     found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
     left_out = (
-        "ROC and precision-recall, Platt and isotonic are for a yes or no, and left out here: this label is a number."
+        "Left out, since this label is a number: ROC, precision-recall, Platt and isotonic, which are for a yes or no."
     )
     if not found:
         return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
