@@ -71,7 +71,7 @@ def test_runs_are_compared(fieldwise, recipe, tmp_path):
     assert table.count("<small>+0.0000 to +0.0000</small>") == 1, "the same run twice differs in nothing"
     assert "Attention, layer 1, head 2" in text
     for name in ("fm", "again", "int"):
-        assert f"mine (seed 0) ({name})" in text
+        assert f"mine ({name})" in text
 
 
 def test_runs_of_other_rows_stand_in_tables_of_their_own(fieldwise, recipe, tmp_path):

@@ -52,9 +52,12 @@ def _check_out(out: Path) -> None:
 
 
 def _names(opened: Sequence[Opened]) -> list[str]:
-    """The recipe's name and, where several runs share it, the seed or the folder too."""
+    """The recipe's name, with its seed or, where that does not tell runs apart, its folder."""
     names = [Path(one.recipe.name).stem if one.recipe.name.endswith(".toml") else one.recipe.name for one in opened]
-    for further in ([f"seed {one.recipe.seed}" for one in opened], [str(one.folder) for one in opened]):
-        twice = {name for name in names if names.count(name) > 1}
-        names = [f"{name} ({more})" if name in twice else name for name, more in zip(names, further, strict=True)]
-    return names
+    found = []
+    for name, one in zip(names, opened, strict=True):
+        twins = [other for other, its in zip(opened, names, strict=True) if its == name]
+        by_seed = len({twin.recipe.seed for twin in twins}) == len(twins)
+        more = f"seed {one.recipe.seed}" if by_seed else str(one.folder)
+        found.append(f"{name} ({more})" if len(twins) > 1 else name)
+    return found
