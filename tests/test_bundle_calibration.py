@@ -17,6 +17,7 @@ from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.explain import explain
 from fieldwise.export import export_bundle
 from fieldwise.recommend import Catalogue, recommend
+from fieldwise.serving.service import Service
 
 PLATT = Platt(slope=0.5, intercept=-1.0)
 STEPS = Isotonic(at=(-2.0, -1.0, 1.0, 2.0), probability=(0.1, 0.3, 0.3, 0.8))
@@ -110,6 +111,13 @@ def test_explanations_say_the_calibrated_probability_of_the_score():
     row = explain(calibrated(), log(5), background=log()).row(2)
     assert row["prediction"] == pytest.approx(calibrated().predict(log(5))[2])
     assert row["score"] == pytest.approx(make().score(log(5))[2], rel=1e-6)
+
+
+def test_a_server_predicts_calibrated_probabilities():
+    rows = log(4).to_dicts()
+    found = Service(calibrated()).predict(rows)
+    assert [one["prediction"] for one in found] == pytest.approx(calibrated().predict(log(4)).tolist())
+    assert [one["score"] for one in found] == pytest.approx(make().score(log(4)).tolist())
 
 
 def test_an_export_would_lose_it(tmp_path):

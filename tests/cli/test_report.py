@@ -45,7 +45,9 @@ def test_a_page_of_one_run(fieldwise, bundle, tmp_path):
     for words in ("By user", "By tags", "By price", "Users (user) by their training rows", "(kept in this bundle)"):
         assert (words in text) == (words != "(kept in this bundle)")
     assert "user × item" in text
-    assert "80 rows" not in text
+    environment = Bundle.load(bundle).about["environment"]
+    for fact in ("machine", "commit"):
+        assert f'<span>{fact}</span></th><td class="w">{environment[fact]}</td>' in text
     assert re.search(r"Calibrations are fitted on the 80 validation rows and measured on the 80 test rows", text)
     assert fieldwise(*ask, "--out", "again.html", "--quiet")[1:] == ("", "")
     assert (tmp_path / "again.html").read_bytes() == (tmp_path / "r.html").read_bytes()

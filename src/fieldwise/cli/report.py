@@ -6,10 +6,12 @@ from pathlib import Path
 
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import say
+from fieldwise.data.prepare import Prepared
 from fieldwise.errors import ConfigError
+from fieldwise.pipeline import data_settings
 from fieldwise.report.build import ReportSettings, chapters_of
 from fieldwise.report.page import write_report
-from fieldwise.report.runs import Opened, open_run, rows_of
+from fieldwise.report.runs import Opened, open_run, prepared_of, rows_of
 
 __all__ = ["run_report"]
 
@@ -32,10 +34,14 @@ def run_report(
     set_threads(threads)
     settings = ReportSettings(slices=tuple(slices), user=user, item=item, rows=rows, seed=seed)
     opened = [open_run(folder) for folder in folders]
+    prepared: dict[str, Prepared] = {}  # runs that are compared mostly share their rows
     runs = []
     for one, name in zip(opened, _names(opened), strict=True):
         folder = existing_data_dir(data_dir, one.recipe.data.name)
-        runs.append(rows_of(one, name, folder, cache_for(cache, quiet)))
+        key = repr((one.recipe.data, data_settings(one.recipe)))
+        if key not in prepared:
+            prepared[key] = prepared_of(one, folder, cache_for(cache, quiet))
+        runs.append(rows_of(one, name, prepared[key]))
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     write_report(title, chapters_of(runs, settings), out)
     if not quiet:

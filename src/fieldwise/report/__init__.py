@@ -9,6 +9,15 @@ except ImportError:
 
 from fieldwise.report.build import ReportSettings, chapters_of
 from fieldwise.report.page import render, write_report
-from fieldwise.report.runs import ReportedRun, open_run, rows_of
+from fieldwise.report.runs import ReportedRun, open_run, prepared_of, rows_of
 
-__all__ = ["ReportSettings", "ReportedRun", "chapters_of", "open_run", "render", "rows_of", "write_report"]
+__all__ = [
+    "ReportSettings",
+    "ReportedRun",
+    "chapters_of",
+    "open_run",
+    "prepared_of",
+    "render",
+    "rows_of",
+    "write_report",
+]

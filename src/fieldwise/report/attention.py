@@ -108,7 +108,7 @@ def _square(
         table=Table(
             columns=["pair", part.replace("_", " ")], rows=[[" × ".join(p["fields"]), number(p[part])] for p in ordered]
         ),
-        note=f"The darkest tile: {number(float(np.nanmax(values)))}.",
+        note=f"The strongest tile: {number(float(np.nanmax(values)))}.",
     )
 
 
@@ -118,7 +118,7 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
     found: list[Block] = [
         Note(
             text="Attention, the mean over these rows: each row of a map, a field, takes from its columns in shares "
-            f"that add up to 1. The darkest tile of all heads is {number(most)}; even shares would be "
+            f"that add up to 1. The strongest tile of all heads is {number(most)}; even shares would be "
             f"{number(1 / len(fields))}."
         )
     ]

@@ -133,13 +133,13 @@ def heat_map(
         rows: their names, R.
         columns: theirs, C.
         title: read out in place of the picture.
-        most: the darkest shade's; the largest of the values, where left out.
+        most: the strongest shade's; the largest of the values, where left out.
         decimals: of the numbers shown.
     """
     most = float(np.nanmax(values, initial=0.0)) if most is None else most
     left = max((len(name) for name in rows), default=0) * LETTER + 10
     above = max((len(name) for name in columns), default=0) * LETTER * 0.87 + 14
-    tile = min(MOST_TILE, max(LEAST_TILE, (WIDTH - left - 30) / max(1, len(columns))))
+    tile = min(MOST_TILE, max(LEAST_TILE, (WIDTH - left) / max(1, len(columns))))
     width = max(left + tile * len(columns) + above * 0.5, 120.0)
     svg = _svg(width, above + tile * len(rows) + 4, title)
     svg.set("class", "heat fits" if width <= 1.25 * WIDTH else "heat")

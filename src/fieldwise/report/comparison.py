@@ -55,15 +55,15 @@ def _record(run: ReportedRun) -> Record:
 
 def _board(board: Board) -> list[Block]:
     metrics = METRICS[board.task]
-    base, main = board.base, METRIC_NAMES[board.metric]
+    main = METRIC_NAMES[board.metric]
     spans = [line.metrics[board.metric] for line in board.lines]
     low, high = min(s.low for s in spans), max(s.high for s in spans)
     room = (high - low) * 0.05 or 0.01
     columns = ["run", main, ""]
     columns += [METRIC_NAMES[m] for m in metrics if m != board.metric]
-    columns += [f"{main} less {base}'s", "p"]
+    columns += [f"{main} − base line", "p"]
     columns += ["DeLong p"] if board.metric == "auc" else []
-    columns += ["parameters", "epochs", "s/epoch"]
+    columns += ["parameters", "s/epoch"]
     rows: list[list[str | Markup]] = []
     for line in board.lines:
         own = line.metrics[board.metric]
@@ -80,12 +80,13 @@ def _board(board: Board) -> list[Block]:
             if board.metric == "auc":
                 row.append("-" if gain.delong_p is None else _p(gain.delong_p))
         epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
-        row += [count(line.parameters), f"{line.epochs:.1f}", epoch]
+        row += [count(line.parameters), epoch]
         rows.append(row)
     note = (
-        f"{board.title}: the same {count(board.rows)} test rows for every run. Intervals and p are a bootstrap of "
-        f"{board.replicates:,} draws of these rows, the same for all runs; each run counts as it is, so that another "
-        "seed may give another order (`fieldwise compare --seeds 3` counts that too)."
+        f"{board.title}: the same {count(board.rows)} test rows for every run; the base line is {board.base}. "
+        f"Intervals and p are a bootstrap of {board.replicates:,} draws of these rows, the same for all runs; each "
+        "run counts as it is, so that another seed may give another order (`fieldwise compare --seeds 3` counts "
+        "that too)."
     )
     return [Table(columns=columns, rows=rows, note=note)]
 

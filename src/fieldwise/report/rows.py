@@ -67,13 +67,13 @@ def _fields(run: ReportedRun) -> Table:
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         size = count(len(fitted.values)) if isinstance(fitted, Vocabulary) else ""
         share = percent(unseen[field.name]) if field.name in unseen else ""
-        column = "" if field.column == field.name else field.column
-        rows.append([field.name, field.kind, field.role, column, size, share])
+        name = field.name if field.column == field.name else f"{field.name} (column {field.column})"
+        rows.append([name, field.kind, field.role, size, share])
     return Table(
         title="Fields",
-        columns=["field", "kind", "role", "column", "values known", "unseen on test"],
+        columns=["field", "kind", "role", "values known", "unseen on test"],
         rows=rows,
-        words=(1, 2, 3),
+        words=(1, 2),
         note="Values known: those of the training rows that have a vector of their own. Unseen: the share of the test "
         "rows' values that take the field's unknown row.",
     )

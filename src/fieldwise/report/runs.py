@@ -18,7 +18,7 @@ from fieldwise.pipeline import prepare_recipe, scored_rows_digest
 from fieldwise.recipe import Recipe
 from fieldwise.run_rows import recipe_of, rows_of_run
 
-__all__ = ["Opened", "ReportedRun", "Scored", "open_run", "rows_of"]
+__all__ = ["Opened", "ReportedRun", "Scored", "open_run", "prepared_of", "rows_of"]
 
 INSTEAD = "take the report with the data that it was trained on"
 
@@ -104,23 +104,35 @@ def open_run(folder: Path) -> Opened:
     return Opened(folder=folder, recipe=recipe, record=bundle.about.get("run", {}), bundle=bundle, kept=None)
 
 
-def rows_of(opened: Opened, name: str, data_dir: Path, cache: Cache | None = None) -> ReportedRun:
-    """Prepare a run's rows again and score them.
+def prepared_of(opened: Opened, data_dir: Path, cache: Cache | None = None) -> Prepared:
+    """A run's rows, prepared again.
 
     Args:
         opened: the run.
-        name: of the report's headings.
         data_dir: the folder of public data sets.
         cache: of prepared data.
 
     Errors:
-        DataError: the data are not there, have changed since, or give no test rows.
+        ConfigError, DataError, SchemaError: the data are not there, or do not fit the recipe any more.
     """
-    recipe, bundle, kept = opened.recipe, opened.bundle, opened.kept
     try:
-        prepared = prepare_recipe(recipe, data_dir, cache=cache)
+        return prepare_recipe(opened.recipe, data_dir, cache=cache)
     except FieldwiseError as e:
         raise type(e)(f"the rows of the run {opened.folder} cannot be prepared again: {e}") from None
+
+
+def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
+    """Check that rows are a run's, and score them.
+
+    Args:
+        opened: the run.
+        name: of the report's headings.
+        prepared: as `prepared_of` gives them.
+
+    Errors:
+        DataError: the data have changed since, or give no test rows.
+    """
+    recipe, bundle, kept = opened.recipe, opened.bundle, opened.kept
     origin: dict[str, Any] = {"environment": opened.record.get("environment", {})}
     history = opened.record.get("history", ())
     valid: dict[str, Scored] = {}

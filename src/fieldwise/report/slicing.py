@@ -118,7 +118,7 @@ def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, ro
     blocks: list[Block] = []
     for name in names:
         slices, note = slices_of(name, frame, schema)
-        blocks.append(_table(f"By {name}", slices, rows, binary, note))
+        blocks.append(_table(f"By {name}", name, slices, rows, binary, note))
     blocks.append(Note(text=_about(binary)))
     return Section(title="Slices", blocks=blocks)
 
@@ -165,7 +165,11 @@ def cold_section(
                 f"{count(int((seen == 0).sum()))} test rows have one of {count(len(known))} values of {column} that no "
                 "training row has."
             )
-        blocks.append(_table(f"{role.capitalize()}s ({column}) by their training rows", slices, rows, binary, note))
+        blocks.append(
+            _table(
+                f"{role.capitalize()}s ({column}) by their training rows", "training rows", slices, rows, binary, note
+            )
+        )
     if len(new) == 2 and any(rows_of.any() for rows_of in new.values()):
         user, item = new["user"], new["item"]
         cases = {
@@ -175,7 +179,7 @@ def cold_section(
             "both new": user & item,
         }
         slices = [Slice(name, np.flatnonzero(inside)) for name, inside in cases.items()]
-        blocks.append(_table("New users and items together", slices, rows, binary, ""))
+        blocks.append(_table("New users and items together", "rows of", slices, rows, binary, ""))
     blocks.append(
         Note(
             text="New: not among the training rows; validation rows do not count, since nothing was learned from them."
@@ -195,12 +199,12 @@ def _seen(train: pl.DataFrame, test: pl.DataFrame, column: str) -> np.ndarray:
     return found
 
 
-def _table(title: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str) -> Table:
+def _table(title: str, what: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str) -> Table:
     every = Slice("", np.arange(len(rows.y)))
     *found, all_rows = (binary_slices if binary else regression_slices)(rows.y, rows.score, [*slices, every])
     whole = all_rows.metrics
     words = BINARY if binary else REGRESSION
-    columns = ["value", "rows", "positive rate" if binary else "mean target"]
+    columns = [what, "rows", "positive rate" if binary else "mean target"]
     spans = {name: _span([m.metrics[name] for m in found if name in m.metrics], whole.get(name)) for name in DRAWN}
     for name, word in words.items():
         columns += [word, ""] if spans.get(name) is not None else [word]
