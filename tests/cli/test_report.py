@@ -1,5 +1,6 @@
 """`fieldwise report`: the page of one run and of several, and what is refused."""
 
+import json
 import re
 import shutil
 
@@ -57,7 +58,15 @@ def test_the_calibration_that_a_bundle_keeps_is_marked(fieldwise, bundle, tmp_pa
     shutil.copytree(bundle, "own")
     assert fieldwise("calibrate", "own", "--method", "isotonic")[0] == 0
     assert fieldwise("report", "own", "--out", "r.html", "--quiet")[0] == 0
-    assert "isotonic (kept in this bundle)" in (tmp_path / "r.html").read_text()
+    text = (tmp_path / "r.html").read_text()
+    assert "isotonic (kept in this bundle)" in text
+    assert "with the isotonic calibration that the bundle keeps" in text
+    _, out, _ = fieldwise("evaluate", "own", "--json")
+    metrics = json.loads(out)["metrics"]
+    for word, name in (("AUC", "auc"), ("logloss", "logloss")):
+        assert f"<dt>{word}</dt><dd>{metrics[name]:.4f}<small>" in text, "as evaluate has it"
+    before = Bundle.load(bundle).about["run"]["test"]["logloss"]
+    assert f"<span>as trained</span></th><td>{before:.4f}<small>" in text
 
 
 def test_runs_are_compared(fieldwise, recipe, tmp_path):
@@ -171,6 +180,7 @@ def test_an_older_bundle_has_a_report_too(fieldwise, bundle, tmp_path):
 def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     report = "report", bundle, "--out"
     refused(fieldwise("report", "nothing"), "nothing is no bundle")
+    refused(fieldwise("report", bundle, f"{bundle}/../b"), "twice: give each once")
     refused(fieldwise(*report, "r.html", "--slice", "prize"), "found 'prize': did you mean 'price'")
     refused(fieldwise(*report, "r.html", "--user", "usr"), "--user must be a column of the rows, found 'usr'")
     refused(fieldwise(*report, tmp_path), "is a folder: give")

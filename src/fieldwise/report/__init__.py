@@ -7,17 +7,6 @@ try:
 except ImportError:
     raise MissingExtraError("a report needs Jinja: pip install 'fieldwise[report]'") from None
 
-from fieldwise.report.build import ReportSettings, chapters_of
-from fieldwise.report.page import render, write_report
-from fieldwise.report.runs import ReportedRun, open_run, prepared_of, rows_of
+from fieldwise.report.build import ReportSettings, report
 
-__all__ = [
-    "ReportSettings",
-    "ReportedRun",
-    "chapters_of",
-    "open_run",
-    "prepared_of",
-    "render",
-    "rows_of",
-    "write_report",
-]
+__all__ = ["ReportSettings", "report"]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from fieldwise.evaluation import auc, logloss_from_logits, rmse
 from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, leaderboards
 from fieldwise.experiments.records import Record
 from fieldwise.experiments.runs import with_words
@@ -11,7 +12,7 @@ from fieldwise.pipeline import scored_rows_digest
 from fieldwise.report.blocks import Block, Section, Table, count, measured
 from fieldwise.report.charts import interval_cell
 from fieldwise.report.measures import curves_section
-from fieldwise.report.runs import ReportedRun
+from fieldwise.report.runs import ReportedRun, Scored
 
 __all__ = ["comparison_sections"]
 
@@ -44,13 +45,17 @@ def _record(run: ReportedRun) -> Record:
         "seed": run.recipe.seed,
         "task": label.task,
         "test_digest": scored_rows_digest(run.frame, run.recipe),
-        "test": run.record["test"],
-        "parameters": run.record["parameters"],
-        "epochs": run.record["epochs"],
-        "seconds": run.record["seconds"],
-        "seconds_per_epoch": run.record["seconds_per_epoch"],
+        "test": _metrics(rows, label.task),
+        **{name: run.record.get(name) or 0 for name in ("parameters", "epochs", "seconds")},
+        "seconds_per_epoch": run.record.get("seconds_per_epoch"),
     }
     return with_words(Record(run.folder, about, (rows.y, rows.score)), run.recipe)
+
+
+def _metrics(rows: Scored, task: str) -> dict[str, float]:
+    if task == "regression":
+        return {"rmse": rmse(rows.y, rows.score)}
+    return {"auc": auc(rows.y, rows.score), "logloss": logloss_from_logits(rows.y, rows.score)}
 
 
 def _board(board: Board) -> list[Block]:

@@ -10,10 +10,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 import fieldwise
-from fieldwise.files import write_atomically
 from fieldwise.report.blocks import Section
 
-__all__ = ["Chapter", "render", "write_report"]
+__all__ = ["Chapter", "render"]
 
 FOLDER = Path(__file__).parent
 
@@ -44,15 +43,6 @@ def render(title: str, chapters: Sequence[Chapter]) -> str:
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
         version=fieldwise.__version__,
     )
-
-
-def write_report(title: str, chapters: Sequence[Chapter], path: Path) -> None:
-    """Write the page whole or not at all.
-
-    Errors:
-        DataError: it cannot be written there.
-    """
-    write_atomically(path, render(title, chapters).encode())
 
 
 def _environment() -> Environment:

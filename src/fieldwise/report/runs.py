@@ -55,8 +55,9 @@ class ReportedRun:
         history: the evaluations during training, in order; empty where they were not kept.
         bundle: what scores; None for a kept run of a comparison, which has the scores of its test rows alone.
         prepared: its rows.
-        test: of each label, by name.
-        valid: of each label; empty for a kept run.
+        test: of each label, by name; with the calibration that the bundle keeps.
+        raw: likewise, as the network scores.
+        valid: of each label, as the network scores; empty for a kept run.
         group: of the test rows.
         checked: whether the test rows are known to be those of the run.
     """
@@ -70,6 +71,7 @@ class ReportedRun:
     bundle: Bundle | None
     prepared: Prepared
     test: Mapping[str, Scored]
+    raw: Mapping[str, Scored]
     valid: Mapping[str, Scored]
     group: np.ndarray | None
     checked: bool
@@ -139,7 +141,9 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
     if bundle is not None:
         frame, checked = rows_of_run(bundle, recipe, prepared, "test", INSTEAD)
         rows_of_run(bundle, recipe, prepared, "valid", INSTEAD)
-        test, valid = _scored(bundle, prepared, "test"), _scored(bundle, prepared, "valid")
+        raw, valid = _scored(bundle, prepared, "test"), _scored(bundle, prepared, "valid")
+        maps = bundle.calibration
+        test = {n: Scored(s.y, maps[n].logit(s.score)) if n in maps else s for n, s in raw.items()}
         origin = {"environment": bundle.about.get("environment", {}), **bundle_origin(opened.folder)}
         history = bundle.about.get("history", ())
     else:
@@ -152,7 +156,7 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
                 f"the test rows must be those of the run {opened.folder}, but the data of {recipe.name} have changed "
                 f"since: {INSTEAD}"
             )
-        test = {recipe.schema.label.name: Scored(y, score)}
+        test = raw = {recipe.schema.label.name: Scored(y, score)}
     return ReportedRun(
         name=name,
         folder=opened.folder,
@@ -163,6 +167,7 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
         bundle=bundle,
         prepared=prepared,
         test=test,
+        raw=raw,
         valid=valid,
         group=group_codes(frame, recipe.schema),
         checked=checked,
