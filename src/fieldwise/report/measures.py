@@ -54,8 +54,9 @@ def metrics_section(
             columns=columns,
             rows=table,
             note=f"Intervals are for other rows from the same source: a bootstrap of {_replicates(rows.y):,} draws "
-            "of the rows (of group AUC, of the groups), and Wilson's for shares. They say nothing of other seeds or "
-            f"splits: `fieldwise compare` with several seeds does. {left_out}".rstrip(),
+            "of the rows (of group AUC, of the groups), and Wilson's for shares. They take rows for independent: where "
+            "a user has many that are alike, the truth is wider. They say nothing of other seeds or splits: "
+            f"`fieldwise compare` with several seeds does. {left_out}".rstrip(),
         )
     ]
     if best is not None:
