@@ -92,7 +92,7 @@ def test_what_is_refused(fieldwise, own, tmp_path):
     refused(fieldwise(*calibrate, "platt", "--separator", ";"), "--data, which is not given")
     refused(fieldwise("calibrate", "nothing", "--method", "platt"), "nothing is no bundle")
     make_log(50).with_columns(click=1).write_csv(tmp_path / "ones.csv")
-    refused(fieldwise(*calibrate, "platt", "--data", "ones.csv"), "'click', ones.csv", "all 50 have label 1")
+    refused(fieldwise(*calibrate, "platt", "--data", "ones.csv"), "'click', ones.csv", "all 50 rows have label 1")
     make_log(50).head(0).write_csv(tmp_path / "none.csv")
     refused(fieldwise(*calibrate, "platt", "--data", "none.csv"), "none.csv has none")
     one = pl.concat([make_log(1)] * 40).with_columns(click=pl.Series(np.arange(40) % 2))

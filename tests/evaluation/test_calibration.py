@@ -92,7 +92,7 @@ def test_calibrating_repairs_what_is_known_to_be_wrong(method):
 
 def test_what_no_calibration_can_be_fitted_to():
     for fit in (fit_platt, fit_isotonic):
-        with pytest.raises(DataError, match="both classes, but all 3 have label 1"):
+        with pytest.raises(DataError, match="both classes, but all 3 rows have label 1"):
             fit([1, 1, 1], [0.0, 1.0, 2.0])
         with pytest.raises(DataError, match=r"scores that differ, but all 3 rows have 0\.5"):
             fit([0, 1, 1], [0.5, 0.5, 0.5])

@@ -16,7 +16,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import sigmoid
-from fieldwise.evaluation.checks import labelled_column, probability_column
+from fieldwise.evaluation.checks import labelled_column, probability_column, require_both_classes
 
 __all__ = [
     "BINS",
@@ -280,11 +280,7 @@ def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], 
 
 def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     positive, z = labelled_column(y, logit, "logits")
-    if int(positive.sum()) in (0, len(positive)):
-        raise DataError(
-            f"a calibration needs rows of both classes, but all {len(z):,} have label {int(positive[0])}: use "
-            "other rows"
-        )
+    require_both_classes(positive, "a calibration")
     if z.min() == z.max():
         raise DataError(
             f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}: the model tells no rows "
@@ -294,7 +290,7 @@ def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.bool_], NDA
 
 
 def _targets(positive: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """What Platt puts for 1 and 0: the means of a Beta(1, 1) prior and rows that are all of one class."""
+    """What Platt puts for 1 and 0."""
     ones = int(positive.sum())
     return np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))
 

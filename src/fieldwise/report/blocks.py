@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-__all__ = ["Block", "Figure", "Note", "Section", "Table", "count", "interval", "measured", "number", "percent"]
+__all__ = ["Block", "Code", "Figure", "Note", "Section", "Table", "count", "measured", "number", "percent"]
 
 Cell = str | Markup
 
@@ -92,15 +92,6 @@ def number(value: float, sign: str = "") -> str:
     decimals = 4 if abs(value) < 100 else (2 if abs(value) < 10_000 else 0)
     text = f"{value:{sign}.{decimals}f}"
     return text.replace("-", sign, 1) if text.strip("-+0.") == "" and text.startswith("-") else text
-
-
-def interval(value: float, low: float, high: float, sign: str = "") -> str:
-    """A figure with its interval.
-
-    >>> interval(0.5, 0.4, 0.6)
-    '0.5000 [0.4000, 0.6000]'
-    """
-    return f"{number(value, sign)} [{number(low, sign)}, {number(high, sign)}]"
 
 
 def measured(value: float, low: float, high: float, sign: str = "") -> Markup:

@@ -13,14 +13,9 @@ from fieldwise.label import Label
 from fieldwise.pipeline import best_possible, data_settings
 from fieldwise.report.attention import explanation_section
 from fieldwise.report.blocks import Note, Section, count, percent
+from fieldwise.report.calibrations import calibration_section, numbers_section
 from fieldwise.report.comparison import comparison_sections
-from fieldwise.report.measures import (
-    calibration_section,
-    curves_section,
-    learning_section,
-    metrics_section,
-    numbers_section,
-)
+from fieldwise.report.measures import curves_section, learning_section, metrics_section
 from fieldwise.report.page import Chapter, render
 from fieldwise.report.rows import data_section, recipe_section
 from fieldwise.report.runs import Opened, ReportedRun, open_run, prepared_of, rows_of

@@ -4,29 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 
-from fieldwise.errors import DataError
-from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
+from fieldwise.evaluation import binary_metrics, mae, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import (
-    BINS,
-    METHODS,
-    Calibration,
-    Platt,
     brier,
-    calibration_error,
-    fit_calibration,
-    reliability,
     wilson,
 )
-from fieldwise.evaluation.slices import by_quantile, regression_slices
-from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, measured, number
+from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number
 from fieldwise.report.charts import Line, line_chart
 from fieldwise.report.runs import Scored
 
-__all__ = ["calibration_section", "curves_section", "learning_section", "metrics_section", "numbers_section"]
+__all__ = ["curves_section", "learning_section", "metrics_section", "replicates_for"]
 
 POINTS = 240  # of a drawn curve
 TABLED = 11
@@ -53,7 +43,7 @@ def metrics_section(
         Table(
             columns=columns,
             rows=table,
-            note=f"Intervals are for other rows from the same source: a bootstrap of {_replicates(rows.y):,} draws "
+            note=f"Intervals are for other rows from the same source: a bootstrap of {replicates_for(rows.y):,} draws "
             "of the rows (of group AUC, of the groups), and Wilson's for shares. They take rows for independent: where "
             "a user has many that are alike, the truth is wider. They say nothing of other seeds or splits: "
             f"`fieldwise compare` with several seeds does. {left_out}".rstrip(),
@@ -70,14 +60,15 @@ def _ends(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"
 
 
-def _replicates(y: np.ndarray) -> int:
+def replicates_for(y: np.ndarray) -> int:
+    """How many draws a bootstrap of these rows makes."""
     least, most = REPLICATES
     return max(least, min(most, DRAWS // len(y)))
 
 
 def _drawn(rows: Scored, metric: MetricName, value: float, seed: int) -> Estimate:
     return estimate(
-        [value], resampled(rows.y, rows.score[None], metric, replicates=_replicates(rows.y), seed=seed)[:, 0]
+        [value], resampled(rows.y, rows.score[None], metric, replicates=replicates_for(rows.y), seed=seed)[:, 0]
     )
 
 
@@ -100,7 +91,7 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[lis
         of = _drawn(rows, name, value, seed)
         out.append((words, name, number(value), (of.low, of.high)))
     if group is not None and "gauc" in found:
-        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=_replicates(y), seed=seed))
+        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=replicates_for(y), seed=seed))
         words = f"group AUC ({count(found['gauc_groups'])} groups)"
         out.insert(1, (words, "gauc", number(found["gauc"]), (of.low, of.high)))
     out.append(("normalized entropy", "normalized_entropy", number(found["normalized_entropy"]), None))
@@ -263,159 +254,3 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
     some = np.unique(np.searchsorted(way, np.linspace(0, way[-1], POINTS)).clip(max=len(x) - 1))
     return x[some], y[some]
-
-
-WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
-
-
-def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
-    """Reliability before and after calibrations that were fitted on the validation rows, all on the test rows."""
-    blocks: list[Block] = []
-    maps: dict[str, Calibration | None] = {"none": None}
-    if valid is None:
-        blocks.append(
-            Note(
-                text="A kept run of a comparison has no scores of its validation rows, so that nothing can be fitted "
-                "to them: train a bundle to see calibrations."
-            )
-        )
-    else:
-        for method in METHODS:
-            try:
-                maps[method] = fit_calibration(valid.y, valid.score, method)
-            except DataError as e:
-                blocks.append(Note(text=f"{WORDS[method]} is left out: {e}.", warns=True))
-    logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
-    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=_replicates(test.y), seed=seed)
-    losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
-    rows: list[list[str | Markup]] = []
-    figures = []
-    edge = _edge(test.y, [sigmoid(z) for z in logits.values()])
-    for k, (name, z) in enumerate(logits.items()):
-        p = sigmoid(z)
-        loss = estimate([losses[name]], drawn[:, k])
-        gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
-        mark = " (kept in this bundle)" if kept is not None and kept.kind == name else ""
-        rows.append(
-            [
-                WORDS[name] + mark,
-                measured(loss.value, loss.low, loss.high),
-                "" if k == 0 else measured(gain.value, gain.low, gain.high, "+"),
-                number(brier(test.y, p)),
-                number(calibration_error(test.y, p)),
-                number(calibration_error(test.y, p, binning="width")),
-                number(float(p.mean())),
-                number(float(test.y.mean())),
-            ]
-        )
-        figures.append(_diagram(test.y, p, WORDS[name], edge, k))
-    note = (
-        f"Calibrations are fitted on the {count(len(valid.y))} validation rows and measured on the "
-        f"{count(len(test.y))} test rows. "
-        if valid is not None
-        else ""
-    ) + (
-        "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
-        f"with {BINS} bins of equal count, and with {BINS} bins of equal width. It is above 0 also for true "
-        "probabilities, by the luck of each bin."
-    )
-    columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
-    blocks.append(Table(columns=[*columns, "mean prediction", "positive rate"], rows=rows, note=note))
-    blocks.extend(figures)
-    if isinstance(maps.get("platt"), Platt):
-        line = maps["platt"]
-        assert isinstance(line, Platt), "as asked"
-        blocks.append(
-            Note(
-                text=f"Platt's line: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
-                "1 says that the model is too sure, above 1 that it is not sure enough."
-            )
-        )
-    if kept is None and len(maps) > 1:
-        blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) keeps one in the bundle."))
-    return Section(title="Calibration", blocks=blocks)
-
-
-def _edge(y: np.ndarray, ps: Sequence[np.ndarray]) -> float:
-    """The end of both axes: 1, or less where no bin comes near it."""
-    most = 0.0
-    for p in ps:
-        bins = reliability(y, p)
-        most = max(most, float(bins.predicted.max()), float(bins.high.max()))
-    return next(edge for edge in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if most <= edge or edge == 1.0)
-
-
-def _diagram(y: np.ndarray, p: np.ndarray, name: str, edge: float, colour: int) -> Figure:
-    bins = reliability(y, p)
-    line = Line(
-        name="",
-        x=bins.predicted,
-        y=bins.observed,
-        low=bins.low,
-        high=bins.high,
-        points=True,
-        joined=False,
-        colour=colour,
-    )
-    table = Table(
-        columns=["mean prediction", "positive rate", "95 % interval", "rows"],
-        rows=[
-            [number(a), number(b), f"{number(low)} to {number(high)}", count(n)]
-            for a, b, low, high, n in zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
-        ],
-    )
-    return Figure(
-        title=f"Reliability, {name}",
-        drawing=line_chart(
-            [line],
-            title=f"Reliability diagram, {name}: positive rate by mean prediction",
-            x_label="mean prediction of a bin",
-            y_label="positive rate",
-            x_range=(0, edge),
-            y_range=(0, edge),
-            diagonal=True,
-        ),
-        table=table,
-    )
-
-
-def numbers_section(test: Scored) -> Section:
-    """What a regression's targets are where it predicts so much, and what of the report it cannot have."""
-    slices = by_quantile(test.score, bins=BINS)
-    found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
-    left_out = (
-        "Left out, since this label is a number: ROC, precision-recall, Platt and isotonic, which are for a yes or no."
-    )
-    if not found:
-        return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
-    x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))
-    line = Line(
-        name="",
-        x=[v.value for v in x],
-        y=[v.value for v in y],
-        low=[v.low for v in y],
-        high=[v.high for v in y],
-        joined=False,
-        points=True,
-    )
-    ends = [v for one in (*x, *y) for v in (one.low, one.high)]
-    room = (max(ends) - min(ends)) * 0.05 or 0.5
-    span = (min(ends) - room, max(ends) + room)
-    table = Table(
-        columns=["mean prediction", "mean target", "95 % interval", "rows"],
-        rows=[
-            [number(a.value), number(b.value), f"{number(b.low)} to {number(b.high)}", count(one.rows)]
-            for one, a, b in zip(found, x, y, strict=True)
-        ],
-    )
-    drawing = line_chart(
-        [line],
-        title="Mean target by mean prediction",
-        x_label="mean prediction of a bin",
-        y_label="mean target",
-        x_range=span,
-        y_range=span,
-        diagonal=True,
-    )
-    figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")
-    return Section(title="Calibration", blocks=[figure, Note(text=left_out)])
