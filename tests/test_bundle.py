@@ -232,7 +232,7 @@ def test_a_manifest_edited_without_its_checksum_is_damaged(saved):
 def test_a_newer_format_says_what_to_install(saved):
     rewrite(saved, lambda m: m.update(format=99, files={"future": 1}))
     with pytest.raises(
-        BundleError, match=r"has format 99, but this fieldwise .* reads up to format 1: install a newer"
+        BundleError, match=r"has format 99, but this fieldwise .* reads up to format 2: install a newer"
     ):
         Bundle.load(saved)
 

@@ -1,7 +1,8 @@
 """A bundle: one folder that scores rows exactly as when it was saved, and proves it.
 
     bundle.json               the manifest: format, versions, model and training settings, metrics, scores of the sample
-                              rows, and the name, size and SHA-256 of every file below; written last, by renaming
+                              rows, calibrations, and the name, size and SHA-256 of every file below; written last, by
+                              renaming
     schema.HASH.toml          what the columns mean
     encoder.HASH.json         vocabularies, scales and bins
     weights.HASH.safetensors  the network's tensors
@@ -35,11 +36,12 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 import fieldwise
-from fieldwise.config import to_plain
+from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
 from fieldwise.files import write_atomically
 from fieldwise.label import Label
 from fieldwise.models import ModelSettings
@@ -49,9 +51,10 @@ from fieldwise.models.scoring import SCORING_BATCH, score_batches
 from fieldwise.request import context_row, encode_request, split_columns
 from fieldwise.schema import Schema
 
-__all__ = ["Bundle", "bundle_digest", "check_folder", "sample_rows"]
+__all__ = ["Bundle", "bundle_digest", "bundle_origin", "check_folder", "sample_rows"]
 
-FORMAT = 1
+FORMAT = 2
+UNCALIBRATED_FORMAT = 1  # older versions read it; they would pass over a calibration, so one makes the format 2
 MANIFEST = "bundle.json"
 PARTS = ("schema", "encoder", "weights", "samples")
 PART_NAME = re.compile(rf"({'|'.join(PARTS)})\.[0-9a-f]{{12}}\.(toml|json|safetensors|arrow)")
@@ -67,6 +70,7 @@ class Bundle:
         network: in evaluation mode.
         samples: raw rows that are scored when saving and again when loading.
         about: plain values kept with it: training settings, metrics, counts, recipe.
+        calibration: of binary labels by their names: what turns their scores into logits of `predict`.
     """
 
     schema: Schema
@@ -75,10 +79,20 @@ class Bundle:
     network: nn.Module
     samples: pl.DataFrame
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    calibration: Mapping[str, Calibration] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        binary = [label.name for label in self.schema.labels if label.task == "binary"]
+        for name in self.calibration:
+            if name not in binary:
+                raise BundleError(f"a calibration belongs to a binary label, found {name!r}: {nearest(name, binary)}")
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides its scores: schema, encoder, settings and weights. Samples and notes do not count."""
+        """SHA-256 of what decides its scores: schema, encoder, settings and weights.
+
+        Samples, notes and calibrations, which come after the scores, do not count.
+        """
         hasher = hashlib.sha256()
         same_types = model_from_dict(model_to_dict(self.settings))  # as loading gives them: a weight of 0 is 0.0
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
@@ -138,19 +152,40 @@ class Bundle:
         return {}
 
     def predict(self, frame: pl.DataFrame) -> np.ndarray:
-        """Probabilities (binary), or numbers within the label's range (regression), of raw rows, shaped as `score`."""
+        """Probabilities (binary), or numbers within the label's range (regression), of raw rows, shaped as `score`.
+
+        Probabilities are calibrated where the bundle keeps a calibration.
+        """
         return self.prediction(self.score(frame))
 
     def prediction(self, score: np.ndarray) -> np.ndarray:
         """What `predict` gives for rows of these scores."""
         if not self.schema.more_labels:
-            return _prediction(score, self.schema.label)
+            return self._prediction(score, self.schema.label)
         columns = zip(score.T, self.schema.labels, strict=True)
-        return np.stack([_prediction(column, label) for column, label in columns], axis=1)
+        return np.stack([self._prediction(column, label) for column, label in columns], axis=1)
 
     def main_prediction(self, score: np.ndarray) -> np.ndarray:
         """Of the main label's scores [N]: probabilities, or numbers within its range."""
-        return _prediction(score, self.schema.label)
+        return self._prediction(score, self.schema.label)
+
+    def calibrated(self, score: np.ndarray) -> np.ndarray:
+        """Scores, shaped as they are, with each binary label's calibration: `predict` is their sigmoid.
+
+        Scores of labels without a calibration stay as they are.
+        """
+        if not self.calibration:
+            return score
+        columns = [score] if not self.schema.more_labels else list(score.T)
+        maps = [self.calibration.get(label.name) for label in self.schema.labels]
+        found = [column if one is None else one.logit(column) for column, one in zip(columns, maps, strict=True)]
+        return np.stack(found, axis=1) if self.schema.more_labels else found[0]
+
+    def _prediction(self, score: np.ndarray, label: Label) -> np.ndarray:
+        if label.task == "binary":
+            calibration = self.calibration.get(label.name)
+            return sigmoid(score if calibration is None else calibration.logit(score))
+        return score if label.range is None else np.clip(score, *label.range)
 
     def save(self, folder: Path) -> None:
         """Write the bundle; a bundle that is there already stays whole until the new one is complete.
@@ -172,7 +207,7 @@ class Bundle:
             digest = hashlib.sha256(content).hexdigest()
             files[part] = {"name": f"{part}.{digest[:12]}{suffix}", "bytes": len(content), "sha256": digest}
         manifest = {
-            "format": FORMAT,
+            "format": FORMAT if self.calibration else UNCALIBRATED_FORMAT,
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": _versions(),
             "model": model_to_dict(self.settings),
@@ -180,6 +215,8 @@ class Bundle:
             "files": files,
             "about": to_plain(self.about),
         }
+        if self.calibration:
+            manifest["calibration"] = to_plain(self.calibration)
         manifest["sha256"] = _manifest_digest(manifest)
         text = json.dumps(manifest, indent=1, allow_nan=False)
         for part, (_, content) in contents.items():
@@ -206,13 +243,31 @@ class Bundle:
             network.load_state_dict(load_tensors(content["weights"]))
             samples = pl.read_ipc(io.BytesIO(content["samples"]))
             expected = np.asarray(manifest["sample_scores"], dtype=np.float64)
-            bundle = cls(schema, encoder, settings, network.eval(), samples, manifest["about"])
+            kept = parse(_Kept, {"calibration": manifest.get("calibration", {})}, "the bundle's", BundleError)
+            bundle = cls(schema, encoder, settings, network.eval(), samples, manifest["about"], kept.calibration)
             found = bundle.score(samples)
         except (FieldwiseError, SafetensorError, LookupError, TypeError, RuntimeError, ValueError, PolarsError) as e:
             reason = str(e).splitlines()[0]
             raise BundleError(f"the bundle {folder} cannot be read: {reason}; save it again with this version") from e
         _check_scores(folder, found, expected)
         return bundle
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The manifest's calibrations, as they are read."""
+
+    calibration: dict[str, Platt | Isotonic]
+
+
+def bundle_origin(folder: Path) -> dict[str, Any]:
+    """When a bundle was saved (`created`, UTC) and by what (`versions`, by package); nothing but its manifest is read.
+
+    Errors:
+        BundleError: there is no bundle, or its manifest is damaged.
+    """
+    manifest = _read_manifest(folder)
+    return {name: manifest[name] for name in ("created", "versions") if name in manifest}
 
 
 def bundle_digest(folder: Path) -> str:
@@ -240,12 +295,6 @@ def check_folder(folder: Path) -> None:
             f"a bundle needs a folder of its own: {folder} holds other files, such as {strangers[0]!r}; choose another "
             "folder"
         )
-
-
-def _prediction(score: np.ndarray, label: Label) -> np.ndarray:
-    if label.task == "binary":
-        return sigmoid(score)
-    return score if label.range is None else np.clip(score, *label.range)
 
 
 def _check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None:

@@ -200,7 +200,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray | list[np.ndarray]:
         """Probabilities of classes 0 and 1 [N, 2]; with several labels a list of them. Binary labels only."""
-        logit = self._fitted().score(as_table(X))
+        bundle = self._fitted()
+        logit = bundle.calibrated(bundle.score(as_table(X)))
         both = [np.stack([sigmoid(-z), sigmoid(z)], axis=1) for z in (logit.T if logit.ndim == 2 else [logit])]
         return both if self.schema.more_labels else both[0]
 
@@ -231,7 +232,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         bundle = self._fitted()
         rows = labelled(X, y, bundle.schema)
         return Objective.of(*bundle.schema.labels).metrics(
-            rows.y.astype(np.float64), bundle.score(rows.frame), group_codes(rows.frame, bundle.schema)
+            rows.y.astype(np.float64),
+            bundle.calibrated(bundle.score(rows.frame)),
+            group_codes(rows.frame, bundle.schema),
         )
 
     def score(self, X: Any, y: Any = None) -> float:

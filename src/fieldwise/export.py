@@ -77,11 +77,17 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
 
     Errors:
         ConfigError: an unknown target.
+        BundleError: a bundle that keeps a calibration, which is no part of its network; a folder of something else.
         MissingExtraError: the exporter is not installed.
-        DataError: too few sample rows; logits that differ; a folder of something else, or that cannot be written to.
+        DataError: too few sample rows; logits that differ; a folder that cannot be written to.
     """
     if target not in get_args(Target):
         raise ConfigError(f"a network is exported to {' or '.join(FILES)}, found {target!r}: {nearest(target, FILES)}")
+    if bundle.calibration:
+        raise BundleError(
+            "an exported network gives logits, which the calibration that this bundle keeps would turn into others: "
+            "export a copy without it (`fieldwise calibrate BUNDLE --method none --out COPY`)"
+        )
     if bundle.samples.height < 2:
         raise DataError(f"an export is made and checked with sample rows, at least 2, found {bundle.samples.height}")
     if folder.exists() and not any((folder / name).exists() for name in FILES.values()):

@@ -24,6 +24,7 @@ from fieldwise.data.simulated import simulate
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics
+from fieldwise.experiments.environment import environment
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.recipe import DataSettings, Recipe
@@ -37,6 +38,7 @@ from fieldwise.warm_start import WarmStart, warm_start
 __all__ = [
     "Fitted",
     "Run",
+    "best_possible",
     "data_inputs",
     "data_settings",
     "fit_recipe",
@@ -255,7 +257,7 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
         parameters=parameter_count(network),
         valid=result.best.metrics,
         test=test,
-        best_possible=_best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
+        best_possible=best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
         counts=prepared.counts,
         seconds=time.perf_counter() - began,
         warm_start=fitted.warm_start,
@@ -264,6 +266,7 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
         "run": {**run.record(), **digests},
         "history": result_to_plain(result)["history"],
+        "environment": environment(),
     }
     return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
 
@@ -316,7 +319,8 @@ def _mapped(part: Part, folder: Path) -> Part:
     return dataclasses.replace(part, table=EncodedTable.open(folder))
 
 
-def _best_possible(part: Part) -> dict[str, float] | None:
+def best_possible(part: Part) -> dict[str, float] | None:
+    """Metrics of the true probabilities of a part's main label, as scores, where the rows know them."""
     if PROBABILITY not in part.frame.columns:
         return None
     column = part.frame.get_column(PROBABILITY)

@@ -63,9 +63,13 @@ def recommend(
     taken = {f.column for f in bundle.schema.with_role("item")} | {catalogue.item, catalogue.title}
     others = [c for c in bundle.schema.columns if c not in taken]
     rows = items.select([c for c in items.columns if c in taken]).join(last.select(others), how="cross")
-    predicted = bundle.predict(rows)
-    scored = rows.select(shown).with_columns(pl.Series(SCORE, predicted if predicted.ndim == 1 else predicted[:, 0]))
-    return scored.sort([SCORE, catalogue.item], descending=[True, False]).head(n)
+    score = bundle.score(rows)
+    main = score if score.ndim == 1 else score[:, 0]
+    scored = rows.select(shown).with_columns(pl.Series(SCORE, bundle.main_prediction(main)))
+    # A calibration may give several scores one probability.
+    order = pl.DataFrame({"prediction": scored[SCORE], "score": main, "item": scored[catalogue.item]})
+    best = order.select(pl.arg_sort_by("prediction", "score", "item", descending=[True, True, False])).to_series()
+    return scored[best.head(n)]
 
 
 def _last(log: pl.DataFrame, rows: np.ndarray, time: str | None) -> int:

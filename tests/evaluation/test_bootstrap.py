@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 from scipy.stats import t as student
-from sklearn.metrics import log_loss, roc_auc_score, root_mean_squared_error
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    log_loss,
+    mean_absolute_error,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.bootstrap import estimate, resampled
+from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
 from fieldwise.evaluation.delong import delong
 
 
@@ -20,7 +27,10 @@ def log(rows=300, seed=0):
 MEASURES = {
     "auc": roc_auc_score,
     "logloss": lambda y, z: log_loss(y, sigmoid(z), labels=[0, 1]),
+    "average_precision": average_precision_score,
+    "brier": lambda y, z: brier_score_loss(y, sigmoid(z)),
     "rmse": root_mean_squared_error,
+    "mae": mean_absolute_error,
 }
 
 
@@ -33,6 +43,19 @@ def test_a_replicate_is_the_metric_of_rows_drawn_with_replacement(metric):
         rows = rng.integers(0, len(y), len(y))
         expected = [MEASURES[metric](y[rows], score[rows]) for score in scores]
         np.testing.assert_allclose(found[r], expected, rtol=1e-12)
+
+
+def test_groups_are_drawn_whole():
+    y, scores = log(400)
+    group = np.arange(400) // 10
+    found = resampled_gauc(y, scores[0], group, replicates=3, seed=5)
+    mixed = [g for g in range(40) if 0 < y[group == g].sum() < 10]
+    values = np.array([roc_auc_score(y[group == g], scores[0][group == g]) for g in mixed])
+    rng = np.random.default_rng(5)
+    for value in found:
+        assert value == pytest.approx(values[rng.integers(0, len(mixed), len(mixed))].mean())
+    with pytest.raises(DataError, match="both classes, found none"):
+        resampled_gauc([0, 0], [1.0, 2.0], ["a", "b"])
 
 
 def test_the_spread_of_paired_differences_is_delongs():

@@ -185,6 +185,56 @@ def predict(
 
 
 @app.command()
+def calibrate(
+    bundle: BundleFolder,
+    method: Annotated[str, typer.Option(help="platt, isotonic, or none to remove the one that it keeps.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the calibrated bundle; the same where left out.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Rows with labels that trained nothing; the recipe's validation rows where left out."),
+    ] = None,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    data_dir: DataDir = None,
+    json: AsJson = False,
+    threads: Threads = None,
+    cache: UseCache = True,
+) -> None:
+    """Fit a calibration on validation rows and keep it in the bundle, whose probabilities it then corrects."""
+    from fieldwise.cli.calibrate import run_calibrate
+
+    run_calibrate(bundle, method, out, data, separator, encoding, data_dir, json, threads, cache)
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Bundles of `train`, or kept runs of `compare`; the first is the base line."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write, one HTML file.")] = Path("report.html"),
+    slices: Annotated[
+        list[str] | None,
+        typer.Option("--slice", metavar="FIELD", help="Measure by the values of a field or column. May be repeated."),
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Column of users; the schema's group, if left out.")] = None,
+    item: Annotated[str | None, typer.Option(help="Column of items; the first item category's, if left out.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="So many test rows at most, drawn, are explained.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of rows drawn and of the bootstrap.")] = 0,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    threads: Threads = None,
+    cache: UseCache = True,
+) -> None:
+    """Write a page about runs that works offline: metrics, curves, calibration, slices, cold start, explanations."""
+    from fieldwise.cli.report import run_report
+
+    run_report(runs, out, slices or [], user, item, rows, seed, data_dir, quiet, threads, cache)
+
+
+@app.command()
 def explain(
     bundle: BundleFolder,
     data: Annotated[Path, typer.Option(help="Rows to explain: CSV, TSV, Parquet, Arrow or libFM.")],

@@ -9,13 +9,13 @@ import polars as pl
 
 from fieldwise.bundle import Bundle
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
-from fieldwise.cli.show import console, metrics_table, say
+from fieldwise.cli.show import calibration_words, console, metrics_table, say
 from fieldwise.data.labels import read_labels
 from fieldwise.data.prepare import group_codes
 from fieldwise.data.tables import as_table
-from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.pipeline import prepare_recipe, same_rows
-from fieldwise.recipe import Recipe
+from fieldwise.errors import ConfigError
+from fieldwise.pipeline import prepare_recipe
+from fieldwise.run_rows import UNCHECKED, recipe_of, rows_of_run
 from fieldwise.score_file import score_file
 from fieldwise.training.objective import Objective
 
@@ -45,7 +45,9 @@ def run_evaluate(
     rows = read_labels(frame, labels)
     if rows.dropped:
         say(f"{rows.dropped:,} rows dropped by the label's rule")
-    score = bundle.score(rows.frame)
+    score = bundle.calibrated(bundle.score(rows.frame))
+    if bundle.calibration:
+        say(f"measured with the bundle's calibration ({calibration_words(bundle)})")
     group = group_codes(rows.frame, bundle.schema)
     metrics = Objective.of(*labels).metrics(rows.y.astype(np.float64), score, group)
     if as_json:
@@ -87,20 +89,10 @@ def run_export(folder: Path, out: Path, target: str) -> None:
 
 
 def _test_rows(bundle: Bundle, folder: Path, data_dir: Path | None, cache: bool) -> pl.DataFrame:
-    saved = bundle.about.get("recipe")
-    if not isinstance(saved, dict):
-        raise BundleError(f"the bundle {folder} was not made by a recipe, so it names no test rows: give --data FILE")
-    recipe = Recipe.from_dict(saved["settings"], saved["name"])
-    folder_of_sets = existing_data_dir(data_dir, recipe.data.name)
-    frame = prepare_recipe(recipe, folder_of_sets, cache=cache_for(cache)).test.frame
-    if frame.height == 0:
-        raise DataError(f"the recipe {recipe.name} gives no test rows")
-    digest = bundle.about.get("run", {}).get("test_digest")
-    if digest is None:
-        say("not checked: whether these are the test rows of the training run, of which the bundle keeps no digest")
-    elif not same_rows(digest, frame, recipe.schema):
-        raise DataError(
-            f"the recipe's test rows must be those of the training run, but the data of {recipe.name} have changed "
-            "since: restore them, or give --data FILE"
-        )
+    instead = "give --data FILE"
+    recipe = recipe_of(bundle, folder, instead)
+    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache))
+    frame, checked = rows_of_run(bundle, recipe, prepared, "test", instead)
+    if not checked:
+        say(UNCHECKED.format("test"))
     return frame

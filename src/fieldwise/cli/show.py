@@ -10,7 +10,9 @@ from rich.table import Table
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["console", "drawn_rows", "format_metric", "metrics_table", "row_counts", "say"]
+    from fieldwise.bundle import Bundle
+
+__all__ = ["calibration_words", "console", "drawn_rows", "format_metric", "metrics_table", "row_counts", "say"]
 
 COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
@@ -47,6 +49,12 @@ def metrics_table(columns: Mapping[str, Mapping[str, float]]) -> Table:
     for name in names:
         table.add_row(name, *(format_metric(name, m[name]) if name in m else "" for m in columns.values()))
     return table
+
+
+def calibration_words(bundle: "Bundle") -> str:
+    """Which calibration a bundle keeps, of which label where it has several."""
+    several = len(bundle.schema.labels) > 1
+    return ", ".join(f"{name}: {one.kind}" if several else one.kind for name, one in bundle.calibration.items())
 
 
 def row_counts(counts: Mapping[str, int]) -> str:

@@ -13,11 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
+from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.checks import finite_column, labels_of, require_both_classes
+from fieldwise.evaluation.ranking import values_by_group
 
-__all__ = ["Estimate", "MetricName", "estimate", "resampled"]
+__all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc"]
 
-MetricName = Literal["auc", "logloss", "rmse"]
+MetricName = Literal["auc", "average_precision", "logloss", "brier", "rmse", "mae"]
+RANKS = ("auc", "average_precision")
+NUMBERS = ("rmse", "mae")
 TRIES = 100  # draws of rows in a row that may hold one class alone
 
 
@@ -75,8 +79,8 @@ def resampled(
     Every replicate draws N rows once for all scores, so that differences between them are paired.
 
     Args:
-        y: labels 0 and 1 (`auc`, `logloss`) or numbers (`rmse`), [N].
-        scores: finite logits (`auc`, `logloss`) or predictions (`rmse`), [K, N].
+        y: labels 0 and 1, or numbers (`rmse`, `mae`), [N].
+        scores: finite logits, or predictions (`rmse`, `mae`), [K, N].
         metric: which.
         replicates: R.
         seed: of the draws; the same seed and N give the same rows.
@@ -85,14 +89,14 @@ def resampled(
         returns [R, K].
 
     Errors:
-        DataError: one class alone (`auc`), no row, lengths that differ, NaN or infinity.
+        DataError: one class alone (`auc`, `average_precision`), no row, lengths that differ, NaN or infinity.
 
     >>> resampled([0, 1], [[-1.0, 1.0]], "auc", replicates=3).tolist()
     [[1.0], [1.0], [1.0]]
     """
     columns = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     measure = _measure(y, columns, metric)
-    positive = labels_of(y) if metric == "auc" else None
+    positive = labels_of(y) if metric in RANKS else None
     rng = np.random.default_rng(seed)
     out = np.empty((replicates, len(columns)))
     for r in range(replicates):
@@ -122,17 +126,24 @@ def _measure(
         )
     for column in columns:
         finite_column(column, "scores")
-    if metric == "rmse":
-        errors = np.square(columns - target)
-        return lambda times: np.sqrt(errors @ times / times.sum())
+    if metric in NUMBERS:
+        errors = np.abs(columns - target)
+        if metric == "mae":
+            return lambda times: errors @ times / times.sum()
+        squares = np.square(errors)
+        return lambda times: np.sqrt(squares @ times / times.sum())
     positive = labels_of(y)
     if metric == "logloss":
         against = np.where(positive, -columns, columns)
         losses = np.maximum(against, 0.0) + np.log1p(np.exp(-np.abs(against)))
         return lambda times: losses @ times / times.sum()
+    if metric == "brier":
+        squares = np.square(sigmoid(columns) - positive)
+        return lambda times: squares @ times / times.sum()
     require_both_classes(positive, "AUC")
     ordered = [_ordered(positive, column) for column in columns]
-    return lambda times: np.array([_auc(times, *of_column) for of_column in ordered])
+    of_one = _auc if metric == "auc" else _average_precision
+    return lambda times: np.array([of_one(times, *of_column) for of_column in ordered])
 
 
 def _ordered(
@@ -153,3 +164,34 @@ def _auc(
     low = np.add.reduceat(np.where(positive, 0, drawn), ties)
     below = np.cumsum(low) - low
     return float(int((high * (2 * below + low)).sum()) / (2 * int(high.sum()) * int(low.sum())))
+
+
+def _average_precision(
+    times: NDArray[np.int64], order: NDArray[np.int64], positive: NDArray[np.bool_], ties: NDArray[np.int64]
+) -> float:
+    """The mean over positives of the precision among rows scored as high or higher."""
+    drawn = times[order]
+    right = np.add.reduceat(np.where(positive, drawn, 0), ties)[::-1]
+    rows = np.cumsum(np.add.reduceat(drawn, ties)[::-1])
+    precision = np.cumsum(right) / np.maximum(rows, 1)
+    return float((right * precision).sum() / right.sum())
+
+
+def resampled_gauc(
+    y: ArrayLike, score: ArrayLike, group: ArrayLike, *, replicates: int = 1000, seed: int = 0
+) -> NDArray[np.float64]:
+    """Group AUC with the groups drawn anew with replacement, [R]: rows of a user are not drawn apart.
+
+    Errors:
+        DataError: as for `group_auc`.
+
+    >>> resampled_gauc([0, 1, 0, 1], [1, 2, 1, 2], ["a", "a", "b", "b"], replicates=2).tolist()
+    [1.0, 1.0]
+    """
+    values, rows, mixed = values_by_group(y, score, group)
+    values, rows = values[mixed], rows[mixed]
+    if not len(values):
+        raise DataError("group AUC needs a group with rows of both classes, found none; leave the group out")
+    rng = np.random.default_rng(seed)
+    drawn = (rng.integers(0, len(values), len(values)) for _ in range(replicates))
+    return np.array([(values[one] * rows[one]).sum() / rows[one].sum() for one in drawn])

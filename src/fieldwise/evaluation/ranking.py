@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldwise.errors import DataError
 from fieldwise.evaluation.checks import labelled_column, require_both_classes
 
-__all__ = ["GroupAUC", "auc", "group_auc", "mixed_groups"]
+__all__ = ["GroupAUC", "auc", "group_auc", "mixed_groups", "values_by_group"]
 
 
 def auc(y: ArrayLike, score: ArrayLike) -> float:
@@ -108,8 +108,7 @@ def group_auc(
             f"group AUC needs a group with rows of both classes, but each of the {len(names)} groups holds one class "
             "only; use larger groups, or leave the group out"
         )
-    wins = _twice_wins(positive, scores, code, len(names))
-    values = np.where(mixed, wins / np.maximum(2 * pairs, 1), 0.5)
+    values = np.where(mixed, _twice_wins(positive, scores, code, len(names)) / np.maximum(2 * pairs, 1), 0.5)
     covered = mixed if one_class == "skip" else np.ones_like(mixed)
     return GroupAUC(
         value=float((values * rows)[covered].sum() / rows[covered].sum()),
@@ -117,6 +116,23 @@ def group_auc(
         skipped_groups=int((~covered).sum()),
         skipped_rows=int(rows[~covered].sum()),
     )
+
+
+def values_by_group(
+    y: ArrayLike, score: ArrayLike, group: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Each group's AUC (.5 where it is of one class), its rows, and whether it holds both classes: all [G].
+
+    >>> values_by_group([0, 1, 1], [0.1, 0.9, 0.2], ["a", "a", "b"])
+    (array([1. , 0.5]), array([2, 1]), array([ True, False]))
+    """
+    positive, scores = labelled_column(y, score, "scores")
+    names, code = _group_codes(group, len(positive))
+    rows = np.bincount(code)
+    positives = np.bincount(code[positive], minlength=len(names))
+    pairs = positives * (rows - positives)
+    wins = _twice_wins(positive, scores, code, len(names))
+    return np.where(pairs > 0, wins / np.maximum(2 * pairs, 1), 0.5), rows, pairs > 0
 
 
 def _group_codes(group: ArrayLike, rows: int) -> tuple[NDArray[np.generic], NDArray[np.int64]]:

@@ -24,7 +24,7 @@ from fieldwise.errors import DataError
 from fieldwise.files import write_atomically
 from fieldwise.recipe import Recipe
 
-__all__ = ["Record", "Store", "run_key"]
+__all__ = ["Record", "Store", "read_record", "run_key"]
 
 FORMAT = 1
 ABOUT = "record.json"
@@ -32,10 +32,15 @@ ABOUT = "record.json"
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run."""
+    """One finished run.
+
+    Args:
+        rows: its test rows' labels and scores, where they are at hand; else they are read when first asked for.
+    """
 
     folder: Path
     about: Mapping[str, Any]
+    rows: tuple[np.ndarray, np.ndarray] | None = None
 
     @cached_property
     def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -44,6 +49,8 @@ class Record:
         Errors:
             DataError: the file is damaged.
         """
+        if self.rows is not None:
+            return self.rows
         try:
             rows = self.about["test_rows"]
             content = (self.folder / Path(rows["file"]).name).read_bytes()
@@ -53,6 +60,23 @@ class Record:
                 return arrays["y"], arrays["score"]
         except (OSError, ValueError, LookupError, TypeError) as e:
             raise DataError(f"the run {self.folder} is damaged: {e}; remove the folder, and run again") from e
+
+
+def read_record(folder: Path) -> Record | None:
+    """The run that a folder of a store holds, or None.
+
+    Errors:
+        DataError: it is there, but cannot be read.
+    """
+    try:
+        about = json.loads((folder / ABOUT).read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as e:
+        raise DataError(f"the run {folder} cannot be read: {e}; remove the folder, and run again") from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise DataError(f"the run {folder} is of another format; remove the folder, and run again")
+    return Record(folder, about)
 
 
 def run_key(recipe: Recipe, inputs: Inputs) -> str:
@@ -96,16 +120,7 @@ class Store:
         Errors:
             DataError: it is there, but cannot be read.
         """
-        path = self.folder / key / ABOUT
-        try:
-            about = json.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as e:
-            raise DataError(f"the run {path.parent} cannot be read: {e}; remove the folder, and run again") from None
-        if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise DataError(f"the run {path.parent} is of another format; remove the folder, and run again")
-        return Record(path.parent, about)
+        return read_record(self.folder / key)
 
     def put(self, key: str, about: Mapping[str, Any], y: np.ndarray, score: np.ndarray) -> Record:
         """Keep a run, in place of one of this key that is there already.

@@ -18,6 +18,7 @@ from fieldwise.models.scoring import SCORING_BATCH, score_batches
 from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest, train_recipe
 from fieldwise.recipe import Recipe
 from fieldwise.training.progress import Progress, Silent
+from fieldwise.training.train import result_to_plain
 
 __all__ = ["recorded_runs", "with_seed", "with_words"]
 
@@ -178,6 +179,7 @@ def _run(
         "test_digest": scored_rows_digest(prepared.test.frame, recipe),
         "finished": time.time(),
         "environment": environment(),
+        "history": result_to_plain(run.result)["history"],
         "settings": recipe.to_dict(),
     }
     return store.put(one.key, about, y.astype(np.float64), score.astype(np.float64))

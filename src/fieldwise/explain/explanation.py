@@ -16,6 +16,7 @@ from fieldwise.config import nearest
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.calibration import Calibration
 from fieldwise.explain.gradients import has_gradients, integrated_gradients
 from fieldwise.explain.mixing import Mixer
 from fieldwise.explain.occlusion import occlusion
@@ -42,6 +43,7 @@ class Subject:
         values: [N, F], texts by field.
         table: N rows.
         background: rows that stand for what is usual.
+        calibration: of the label's scores, where the bundle keeps one.
     """
 
     label: str
@@ -50,6 +52,7 @@ class Subject:
     values: pl.DataFrame
     table: EncodedTable
     background: EncodedTable
+    calibration: Calibration | None = None
 
     @classmethod
     def of(
@@ -88,6 +91,7 @@ class Subject:
             values=field_values(bundle.encoder, frame),
             table=table,
             background=bundle.encoder.transform(rows),
+            calibration=bundle.calibration.get(wanted),
         )
 
     @cached_property
@@ -154,8 +158,11 @@ class Explanation:
 
     @property
     def prediction(self) -> np.ndarray:
-        """Probabilities [N] of a binary label, else the scores themselves."""
-        return sigmoid(self.subject.logit) if self.subject.binary else self.subject.logit
+        """Probabilities [N] of a binary label, calibrated as `Bundle.predict` has them, else the scores themselves."""
+        logit, calibration = self.subject.logit, self.subject.calibration
+        if not self.subject.binary:
+            return logit
+        return sigmoid(logit if calibration is None else calibration.logit(logit))
 
     def row(self, row: int) -> dict[str, Any]:
         """One row's explanation in plain values (JSON has words for them): fields and pairs, strongest first.

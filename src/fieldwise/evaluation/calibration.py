@@ -1,0 +1,299 @@
+"""Probabilities that mean what they say: maps from logits to calibrated logits, and how far probabilities are off.
+
+Letters: N rows, K knots, B bins.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+from scipy.stats import rankdata
+from sklearn.isotonic import IsotonicRegression
+
+from fieldwise.errors import DataError
+from fieldwise.evaluation.binary import sigmoid
+from fieldwise.evaluation.checks import labelled_column, probability_column, require_both_classes
+
+__all__ = [
+    "BINS",
+    "METHODS",
+    "Binning",
+    "Calibration",
+    "Isotonic",
+    "Method",
+    "Platt",
+    "Reliability",
+    "brier",
+    "calibration_error",
+    "fit_calibration",
+    "fit_isotonic",
+    "fit_platt",
+    "reliability",
+    "wilson",
+]
+
+Method = Literal["platt", "isotonic"]
+Binning = Literal["count", "width"]
+BINS = 15
+STEPS = 100
+CONVERGED = 1e-10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platt:
+    """A straight line over logits: `slope` times the logit plus `intercept`; the order of rows stays as it is."""
+
+    slope: float
+    intercept: float
+    kind: Literal["platt"] = "platt"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.slope) and math.isfinite(self.intercept) and self.slope > 0):
+            raise DataError(
+                f"a Platt calibration needs a slope above 0 and a finite intercept, found {self.slope:g} and "
+                f"{self.intercept:g}: fit it again"
+            )
+
+    def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
+        """Calibrated logits of logits, of any shape.
+
+        >>> Platt(slope=2.0, intercept=-1.0).logit([0.0, 1.0]).tolist()
+        [-1.0, 1.0]
+        """
+        z: NDArray[np.float64] = self.slope * np.asarray(logit, dtype=np.float64) + self.intercept
+        return z
+
+
+@dataclass(frozen=True, kw_only=True)
+class Isotonic:
+    """Probabilities that never fall as the logit rises: straight lines between knots, level beyond the outer ones.
+
+    Args:
+        at: logits, rising, [K].
+        probability: at them, never falling, strictly within 0 and 1, [K].
+    """
+
+    at: tuple[float, ...]
+    probability: tuple[float, ...]
+    kind: Literal["isotonic"] = "isotonic"
+
+    def __post_init__(self) -> None:
+        at, p = np.asarray(self.at), np.asarray(self.probability)
+        rising = np.isfinite(at).all() and (np.diff(at) > 0).all() and (np.diff(p) >= 0).all()
+        if not (len(at) == len(p) > 0 and rising and ((p > 0) & (p < 1)).all()):
+            raise DataError(
+                "an isotonic calibration needs logits that rise, each with a probability within 0 and 1 that does not "
+                "fall: fit it again"
+            )
+
+    def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
+        """Calibrated logits of logits, of any shape.
+
+        >>> Isotonic(at=(-1.0, 1.0), probability=(0.25, 0.75)).logit([0.0]).tolist()
+        [0.0]
+        """
+        p = np.interp(np.asarray(logit, dtype=np.float64), self.at, self.probability)
+        z: NDArray[np.float64] = np.log(p) - np.log1p(-p)
+        return z
+
+
+Calibration = Platt | Isotonic
+
+
+def fit_calibration(y: ArrayLike, logit: ArrayLike, method: Method) -> Calibration:
+    """`fit_platt` or `fit_isotonic`, by name."""
+    return METHODS[method](y, logit)
+
+
+def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
+    """The line over logits that makes these rows most likely.
+
+    Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P + 2) for the P
+    positives and 1 / (M + 2) for the M negatives, which keep the line finite where scores part the classes; found by
+    Newton's method with step halving, as Lin, Lin and Weng (Machine Learning 68, 2007).
+
+    Args:
+        y: labels 0 and 1 of rows that trained nothing, [N].
+        logit: finite, [N].
+
+    Errors:
+        DataError: one class only, one score only, scores that fall as the label rises, lengths that differ, NaN.
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=20000)
+    >>> y = rng.random(20000) < sigmoid(0.5 * z - 1)
+    >>> found = fit_platt(y, z)
+    >>> round(found.slope, 1), round(found.intercept, 1)
+    (0.5, -1.0)
+    """
+    positive, z = _rows_to_fit(y, logit)
+    target = _targets(positive)
+    center, scale = float(z.mean()), float(z.std())
+    x = (z - center) / scale
+    weights = np.array([0.0, math.log(float(target.mean()) / (1 - float(target.mean())))])
+    loss = _cross_entropy(target, weights[0] * x + weights[1])
+    for _ in range(STEPS):
+        p = sigmoid(weights[0] * x + weights[1])
+        gradient = np.array([((p - target) * x).sum(), (p - target).sum()])
+        if np.abs(gradient).max() <= CONVERGED * len(x):
+            break
+        v = p * (1 - p)
+        hessian = np.array([[(v * x * x).sum(), (v * x).sum()], [(v * x).sum(), v.sum()]]) + 1e-12 * np.eye(2)
+        step, size = np.linalg.solve(hessian, gradient), 1.0
+        while size > CONVERGED:
+            tried = weights - size * step
+            new = _cross_entropy(target, tried[0] * x + tried[1])
+            if new <= loss - 1e-4 * size * float(gradient @ step) / len(x):
+                break
+            size /= 2
+        else:
+            break  # as far as float64 goes
+        weights, loss = tried, new
+    slope = float(weights[0]) / scale
+    if slope <= 0:
+        raise DataError(
+            f"Platt's calibration needs scores that rise with the label, found a slope of {slope:.3g} over {len(z):,} "
+            "rows: the model does not rank these rows, take isotonic or train it anew"
+        )
+    return Platt(slope=slope, intercept=float(weights[1]) - slope * center)
+
+
+def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
+    """The step function of the logit that never falls and comes nearest to these labels, with lines between its steps.
+
+    Zadrozny and Elkan, KDD 2002, by pool adjacent violators (scikit-learn). Labels are Platt's targets (`fit_platt`),
+    so that no probability is 0 or 1: a certain probability that is wrong once has no finite logloss.
+
+    Args:
+        y: labels 0 and 1 of rows that trained nothing, [N].
+        logit: finite, [N].
+
+    Errors:
+        DataError: one class only, one score only, lengths that differ, NaN.
+
+    >>> fit_isotonic([0, 1, 0, 1], [-2.0, -1.0, 1.0, 2.0]).probability
+    (0.25, 0.5, 0.5, 0.75)
+    """
+    positive, z = _rows_to_fit(y, logit)
+    fitted = IsotonicRegression(out_of_bounds="clip").fit(z, _targets(positive))
+    return Isotonic(
+        at=tuple(np.asarray(fitted.X_thresholds_, np.float64).tolist()),
+        probability=tuple(np.asarray(fitted.y_thresholds_, np.float64).tolist()),
+    )
+
+
+METHODS: dict[Method, Callable[[ArrayLike, ArrayLike], Calibration]] = {"platt": fit_platt, "isotonic": fit_isotonic}
+
+
+def brier(y: ArrayLike, probability: ArrayLike) -> float:
+    """Mean squared difference of probability and label (Brier, 1950).
+
+    >>> brier([1, 0], [0.5, 0.5])
+    0.25
+    """
+    positive, p = probability_column(y, probability)
+    return float(np.mean(np.square(p - positive)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reliability:
+    """Rows in bins of like probability; bins without rows are left out.
+
+    Args:
+        rows: of each bin, [B].
+        predicted: the mean probability of each, [B].
+        observed: the share of positives of each, [B].
+        low: lower end of the share's 95 % interval (`wilson`), [B].
+        high: upper end, [B].
+        binning: `count` or `width`.
+    """
+
+    rows: NDArray[np.int64]
+    predicted: NDArray[np.float64]
+    observed: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    binning: Binning
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: the mean over rows of each bin's |predicted - observed|."""
+        return float((self.rows * np.abs(self.predicted - self.observed)).sum() / self.rows.sum())
+
+
+def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> Reliability:
+    """What share of rows is positive where the model says so much.
+
+    Args:
+        y: labels 0 and 1, [N].
+        probability: within [0, 1], [N].
+        bins: how many, at least 1.
+        binning: `count` gives each bin the same number of rows, but never parts rows of equal probability, so that
+            there may be fewer bins; `width` cuts [0, 1] into parts of equal width (Guo et al., ICML 2017).
+
+    Errors:
+        DataError: no row, lengths that differ, NaN, a probability outside [0, 1].
+
+    >>> found = reliability([0, 1, 1, 1], [0.1, 0.1, 0.9, 0.9], bins=2)
+    >>> found.observed.tolist(), round(found.error, 3)
+    ([0.5, 1.0], 0.25)
+    """
+    positive, p = probability_column(y, probability)
+    if bins < 1:
+        raise DataError(f"bins must be at least 1, found {bins}")
+    if binning == "width":
+        place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    else:
+        place = ((rankdata(p) - 0.5) * bins / len(p)).astype(np.int64)  # equal probabilities have one rank, their mean
+    rows = np.bincount(place)
+    there = rows > 0
+    positives, total = np.bincount(place, positive)[there], np.bincount(place, p)[there]
+    rows = rows[there]
+    low, high = wilson(positives, rows)
+    return Reliability(
+        rows=rows, predicted=total / rows, observed=positives / rows, low=low, high=high, binning=binning
+    )
+
+
+def calibration_error(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> float:
+    """Expected calibration error over the bins of `reliability` (Naeini et al., AAAI 2015)."""
+    return reliability(y, probability, bins=bins, binning=binning).error
+
+
+def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both ends of a share's 95 % interval (Wilson, JASA 22, 1927), which stays within 0 and 1 where rows are few.
+
+    >>> low, high = wilson([0, 5], [10, 10])
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.0, 0.237], [0.278, 0.763])
+    """
+    k, n = np.asarray(positives, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    z = float(ndtri(0.975))
+    middle = (k + z * z / 2) / (n + z * z)
+    reach = z / (n + z * z) * np.sqrt(k * (n - k) / n + z * z / 4)
+    return np.where(k == 0, 0.0, middle - reach), np.where(k == n, 1.0, middle + reach)
+
+
+def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    positive, z = labelled_column(y, logit, "logits")
+    require_both_classes(positive, "a calibration")
+    if z.min() == z.max():
+        raise DataError(
+            f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}: the model tells no rows "
+            "apart"
+        )
+    return positive, z
+
+
+def _targets(positive: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """What Platt puts for 1 and 0."""
+    ones = int(positive.sum())
+    return np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))
+
+
+def _cross_entropy(target: NDArray[np.float64], z: NDArray[np.float64]) -> float:
+    return float(np.mean(np.logaddexp(0.0, z) - target * z))

@@ -1,0 +1,12 @@
+"""A page about runs: one HTML file that needs no network (extra `report`)."""
+
+from fieldwise.errors import MissingExtraError
+
+try:
+    import jinja2  # noqa: F401 (is it there?)
+except ImportError:
+    raise MissingExtraError("a report needs Jinja: pip install 'fieldwise[report]'") from None
+
+from fieldwise.report.build import ReportSettings, report
+
+__all__ = ["ReportSettings", "report"]

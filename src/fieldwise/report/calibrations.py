@@ -1,0 +1,182 @@
+"""Whether predictions mean what they say: reliability before and after calibrations, and numbers by prediction."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from markupsafe import Markup
+
+from fieldwise.errors import DataError
+from fieldwise.evaluation import logloss_from_logits, sigmoid
+from fieldwise.evaluation.bootstrap import estimate, resampled
+from fieldwise.evaluation.calibration import (
+    BINS,
+    METHODS,
+    Calibration,
+    Platt,
+    brier,
+    calibration_error,
+    fit_calibration,
+    reliability,
+)
+from fieldwise.evaluation.slices import by_quantile, regression_slices
+from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, measured, number
+from fieldwise.report.charts import Line, line_chart
+from fieldwise.report.measures import replicates_for
+from fieldwise.report.runs import Scored
+
+__all__ = ["calibration_section", "numbers_section"]
+
+WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
+
+
+def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
+    """Reliability before and after calibrations that were fitted on the validation rows, all on the test rows."""
+    blocks: list[Block] = []
+    maps: dict[str, Calibration | None] = {"none": None}
+    if valid is None:
+        blocks.append(
+            Note(
+                text="A kept run of a comparison has no scores of its validation rows, so that nothing can be fitted "
+                "to them: train a bundle to see calibrations."
+            )
+        )
+    else:
+        for method in METHODS:
+            try:
+                maps[method] = fit_calibration(valid.y, valid.score, method)
+            except DataError as e:
+                blocks.append(Note(text=f"{WORDS[method]} is left out: {e}.", warns=True))
+    logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
+    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=replicates_for(test.y), seed=seed)
+    losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
+    rows: list[list[str | Markup]] = []
+    figures = []
+    edge = _edge(test.y, [sigmoid(z) for z in logits.values()])
+    for k, (name, z) in enumerate(logits.items()):
+        p = sigmoid(z)
+        loss = estimate([losses[name]], drawn[:, k])
+        gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
+        mark = " (kept in this bundle)" if kept is not None and kept.kind == name else ""
+        rows.append(
+            [
+                WORDS[name] + mark,
+                measured(loss.value, loss.low, loss.high),
+                "" if k == 0 else measured(gain.value, gain.low, gain.high, "+"),
+                number(brier(test.y, p)),
+                number(calibration_error(test.y, p)),
+                number(calibration_error(test.y, p, binning="width")),
+                number(float(p.mean())),
+                number(float(test.y.mean())),
+            ]
+        )
+        figures.append(_diagram(test.y, p, WORDS[name], edge, k))
+    note = (
+        f"Calibrations are fitted on the {count(len(valid.y))} validation rows and measured on the "
+        f"{count(len(test.y))} test rows. "
+        if valid is not None
+        else ""
+    ) + (
+        "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
+        f"with {BINS} bins of equal count, and with {BINS} bins of equal width. It is above 0 also for true "
+        "probabilities, by the luck of each bin."
+    )
+    columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
+    blocks.append(Table(columns=[*columns, "mean prediction", "positive rate"], rows=rows, note=note))
+    blocks.extend(figures)
+    if isinstance(maps.get("platt"), Platt):
+        line = maps["platt"]
+        assert isinstance(line, Platt), "as asked"
+        blocks.append(
+            Note(
+                text=f"Platt's line: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
+                "1 says that the model is too sure, above 1 that it is not sure enough."
+            )
+        )
+    if kept is None and len(maps) > 1:
+        blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) keeps one in the bundle."))
+    return Section(title="Calibration", blocks=blocks)
+
+
+def _edge(y: np.ndarray, ps: Sequence[np.ndarray]) -> float:
+    """The end of both axes: 1, or less where no bin comes near it."""
+    most = 0.0
+    for p in ps:
+        bins = reliability(y, p)
+        most = max(most, float(bins.predicted.max()), float(bins.high.max()))
+    return next(edge for edge in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if most <= edge or edge == 1.0)
+
+
+def _diagram(y: np.ndarray, p: np.ndarray, name: str, edge: float, colour: int) -> Figure:
+    bins = reliability(y, p)
+    line = Line(
+        name="",
+        x=bins.predicted,
+        y=bins.observed,
+        low=bins.low,
+        high=bins.high,
+        points=True,
+        joined=False,
+        colour=colour,
+    )
+    table = Table(
+        columns=["mean prediction", "positive rate", "95 % interval", "rows"],
+        rows=[
+            [number(a), number(b), f"{number(low)} to {number(high)}", count(n)]
+            for a, b, low, high, n in zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
+        ],
+    )
+    return Figure(
+        title=f"Reliability, {name}",
+        drawing=line_chart(
+            [line],
+            title=f"Reliability diagram, {name}: positive rate by mean prediction",
+            x_label="mean prediction of a bin",
+            y_label="positive rate",
+            x_range=(0, edge),
+            y_range=(0, edge),
+            diagonal=True,
+        ),
+        table=table,
+    )
+
+
+def numbers_section(test: Scored) -> Section:
+    """What a regression's targets are where it predicts so much, and what of the report it cannot have."""
+    slices = by_quantile(test.score, bins=BINS)
+    found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
+    left_out = (
+        "Left out, since this label is a number: ROC, precision-recall, Platt and isotonic, which are for a yes or no."
+    )
+    if not found:
+        return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
+    x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))
+    line = Line(
+        name="",
+        x=[v.value for v in x],
+        y=[v.value for v in y],
+        low=[v.low for v in y],
+        high=[v.high for v in y],
+        joined=False,
+        points=True,
+    )
+    ends = [v for one in (*x, *y) for v in (one.low, one.high)]
+    room = (max(ends) - min(ends)) * 0.05 or 0.5
+    span = (min(ends) - room, max(ends) + room)
+    table = Table(
+        columns=["mean prediction", "mean target", "95 % interval", "rows"],
+        rows=[
+            [number(a.value), number(b.value), f"{number(b.low)} to {number(b.high)}", count(one.rows)]
+            for one, a, b in zip(found, x, y, strict=True)
+        ],
+    )
+    drawing = line_chart(
+        [line],
+        title="Mean target by mean prediction",
+        x_label="mean prediction of a bin",
+        y_label="mean target",
+        x_range=span,
+        y_range=span,
+        diagonal=True,
+    )
+    figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")
+    return Section(title="Calibration", blocks=[figure, Note(text=left_out)])

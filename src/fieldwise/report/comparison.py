@@ -1,0 +1,100 @@
+"""Several runs side by side: the leaderboard, with its intervals and paired tests."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from fieldwise.evaluation import auc, logloss_from_logits, rmse
+from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, leaderboards
+from fieldwise.experiments.records import Record
+from fieldwise.experiments.runs import with_words
+from fieldwise.pipeline import scored_rows_digest
+from fieldwise.report.blocks import Block, Section, Table, count, measured
+from fieldwise.report.charts import interval_cell
+from fieldwise.report.measures import curves_section
+from fieldwise.report.runs import ReportedRun, Scored
+
+__all__ = ["comparison_sections"]
+
+
+def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]:
+    """A table for each task and set of test rows, and the curves of runs that share one."""
+    boards = leaderboards({run.name: [_record(run)] for run in runs}, seed=seed)
+    by_name = {run.name: run for run in runs}
+    sections = []
+    for board in boards:
+        title = "Comparison" if len(boards) == 1 else f"Comparison: {board.title}"
+        sections.append(Section(title=title, blocks=_board(board)))
+        if board.task == "binary" and len(board.lines) > 1:
+            names = [line.recipe for line in board.lines]
+            label = by_name[names[0]].recipe.schema.label.name
+            curves = curves_section(
+                {name: by_name[name].test[by_name[name].recipe.schema.label.name] for name in names}
+            )
+            where = "" if len(boards) == 1 else f": {board.title}"
+            of = f" of {label}" if len(by_name[names[0]].recipe.schema.labels) > 1 else ""
+            sections.append(Section(title=f"{curves.title}{of}{where}", blocks=curves.blocks))
+    return sections
+
+
+def _record(run: ReportedRun) -> Record:
+    """What a leaderboard reads of a run."""
+    label = run.recipe.schema.label
+    rows = run.test[label.name]
+    about = {
+        "seed": run.recipe.seed,
+        "task": label.task,
+        "test_digest": scored_rows_digest(run.frame, run.recipe),
+        "test": _metrics(rows, label.task),
+        **{name: run.record.get(name) or 0 for name in ("parameters", "epochs", "seconds")},
+        "seconds_per_epoch": run.record.get("seconds_per_epoch"),
+    }
+    return with_words(Record(run.folder, about, (rows.y, rows.score)), run.recipe)
+
+
+def _metrics(rows: Scored, task: str) -> dict[str, float]:
+    if task == "regression":
+        return {"rmse": rmse(rows.y, rows.score)}
+    return {"auc": auc(rows.y, rows.score), "logloss": logloss_from_logits(rows.y, rows.score)}
+
+
+def _board(board: Board) -> list[Block]:
+    metrics = METRICS[board.task]
+    main = METRIC_NAMES[board.metric]
+    spans = [line.metrics[board.metric] for line in board.lines]
+    low, high = min(s.low for s in spans), max(s.high for s in spans)
+    room = (high - low) * 0.05 or 0.01
+    columns = ["run", main, ""]
+    columns += [METRIC_NAMES[m] for m in metrics if m != board.metric]
+    columns += [f"{main} − base line", "p"]
+    columns += ["DeLong p"] if board.metric == "auc" else []
+    columns += ["parameters", "s/epoch"]
+    rows: list[list[str | Markup]] = []
+    for line in board.lines:
+        own = line.metrics[board.metric]
+        row: list[str | Markup] = [line.recipe, measured(own.value, own.low, own.high)]
+        row.append(interval_cell(own.value, own.low, own.high, (low - room, high + room)))
+        others = (line.metrics[m] for m in metrics if m != board.metric)
+        row += [measured(found.value, found.low, found.high) for found in others]
+        if line.against is None:
+            row += ["base line", "", *([""] if board.metric == "auc" else [])]
+        else:
+            gain = line.against[board.metric]
+            row.append(measured(gain.estimate.value, gain.estimate.low, gain.estimate.high, "+"))
+            row.append(_p(gain.estimate.p))
+            if board.metric == "auc":
+                row.append("-" if gain.delong_p is None else _p(gain.delong_p))
+        epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
+        row += [count(line.parameters), epoch]
+        rows.append(row)
+    note = (
+        f"{board.title}: the same {count(board.rows)} test rows for every run; the base line is {board.base}. "
+        f"Intervals and p are a bootstrap of {board.replicates:,} draws of these rows, the same for all runs; each "
+        "run counts as it is, so that another seed may give another order (`fieldwise compare --seeds 3` counts "
+        "that too)."
+    )
+    return [Table(columns=columns, rows=rows, note=note)]
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= 1e-4 else "<.0001"

@@ -1,0 +1,190 @@
+"""What a report reads of a run: a bundle, or a kept run of a comparison, with its rows prepared again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.bundle import MANIFEST, Bundle, bundle_origin
+from fieldwise.data.cache import Cache
+from fieldwise.data.prepare import Prepared, group_codes
+from fieldwise.errors import DataError, FieldwiseError
+from fieldwise.experiments.records import Record, read_record
+from fieldwise.label import Label
+from fieldwise.pipeline import prepare_recipe, scored_rows_digest
+from fieldwise.recipe import Recipe
+from fieldwise.run_rows import recipe_of, rows_of_run
+
+__all__ = ["Opened", "ReportedRun", "Scored", "open_run", "prepared_of", "rows_of"]
+
+INSTEAD = "take the report with the data that it was trained on"
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A label's targets and scores of some rows, both [N]: logits, or predicted numbers within the label's range."""
+
+    y: np.ndarray
+    score: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Opened:
+    """A run as it lies on disk."""
+
+    folder: Path
+    recipe: Recipe
+    record: Mapping[str, Any]
+    bundle: Bundle | None
+    kept: Record | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReportedRun:
+    """A run with all that a report shows of it.
+
+    Args:
+        name: of the report's headings, unique in it.
+        folder: as it was given.
+        recipe: that it was trained by.
+        record: what `Run.record` gave: parameters, epochs, seconds, counts.
+        origin: when and by what it was made: `created`, `versions`, `environment`, as far as it is known.
+        history: the evaluations during training, in order; empty where they were not kept.
+        bundle: what scores; None for a kept run of a comparison, which has the scores of its test rows alone.
+        prepared: its rows.
+        test: of each label, by name; with the calibration that the bundle keeps.
+        raw: likewise, as the network scores.
+        valid: of each label, as the network scores; empty for a kept run.
+        group: of the test rows.
+        checked: whether the test rows are known to be those of the run.
+    """
+
+    name: str
+    folder: Path
+    recipe: Recipe
+    record: Mapping[str, Any]
+    origin: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    bundle: Bundle | None
+    prepared: Prepared
+    test: Mapping[str, Scored]
+    raw: Mapping[str, Scored]
+    valid: Mapping[str, Scored]
+    group: np.ndarray | None
+    checked: bool
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The test rows as they came."""
+        return self.prepared.test.frame
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """Those with scores, the main one first."""
+        return tuple(label for label in self.recipe.schema.labels if label.name in self.test)
+
+
+def open_run(folder: Path) -> Opened:
+    """A bundle or a kept run; no row is read.
+
+    Errors:
+        BundleError: neither, a damaged bundle, or one that no recipe made. DataError: a damaged kept run.
+    """
+    if not (folder / MANIFEST).exists() and (record := read_record(folder)) is not None:
+        try:
+            recipe = Recipe.from_dict(record.about["settings"], str(record.about["recipe"]))
+        except (LookupError, TypeError) as e:
+            raise DataError(
+                f"the run {folder} is damaged: its record has no {e}; remove the folder, and run again"
+            ) from e
+        return Opened(folder=folder, recipe=recipe, record=record.about, bundle=None, kept=record)
+    bundle = Bundle.load(folder)
+    recipe = recipe_of(bundle, folder, "a report needs a bundle of `fieldwise train`")
+    return Opened(folder=folder, recipe=recipe, record=bundle.about.get("run", {}), bundle=bundle, kept=None)
+
+
+def prepared_of(opened: Opened, data_dir: Path, cache: Cache | None = None) -> Prepared:
+    """A run's rows, prepared again.
+
+    Args:
+        opened: the run.
+        data_dir: the folder of public data sets.
+        cache: of prepared data.
+
+    Errors:
+        ConfigError, DataError, SchemaError: the data are not there, or do not fit the recipe any more.
+    """
+    try:
+        return prepare_recipe(opened.recipe, data_dir, cache=cache)
+    except FieldwiseError as e:
+        raise type(e)(f"the rows of the run {opened.folder} cannot be prepared again: {e}") from None
+
+
+def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
+    """Check that rows are a run's, and score them.
+
+    Args:
+        opened: the run.
+        name: of the report's headings.
+        prepared: as `prepared_of` gives them.
+
+    Errors:
+        DataError: the data have changed since, or give no test rows.
+    """
+    recipe, bundle, kept = opened.recipe, opened.bundle, opened.kept
+    origin: dict[str, Any] = {"environment": opened.record.get("environment", {})}
+    history = opened.record.get("history", ())
+    valid: dict[str, Scored] = {}
+    if bundle is not None:
+        frame, checked = rows_of_run(bundle, recipe, prepared, "test", INSTEAD)
+        rows_of_run(bundle, recipe, prepared, "valid", INSTEAD)
+        raw, valid = _scored(bundle, prepared, "test"), _scored(bundle, prepared, "valid")
+        maps = bundle.calibration
+        test = {n: Scored(s.y, maps[n].logit(s.score)) if n in maps else s for n, s in raw.items()}
+        origin = {"environment": bundle.about.get("environment", {}), **bundle_origin(opened.folder)}
+        history = bundle.about.get("history", ())
+    else:
+        assert kept is not None, "a run is a bundle or a kept one"
+        frame, checked = prepared.test.frame, True
+        y, score = kept.test_rows
+        own = prepared.test.y if prepared.test.y.ndim == 1 else prepared.test.y[:, 0]
+        if kept.about["test_digest"] != scored_rows_digest(frame, recipe) or not np.array_equal(own, y):
+            raise DataError(
+                f"the test rows must be those of the run {opened.folder}, but the data of {recipe.name} have changed "
+                f"since: {INSTEAD}"
+            )
+        test = raw = {recipe.schema.label.name: Scored(y, score)}
+    return ReportedRun(
+        name=name,
+        folder=opened.folder,
+        recipe=recipe,
+        record=opened.record,
+        origin=origin,
+        history=history,
+        bundle=bundle,
+        prepared=prepared,
+        test=test,
+        raw=raw,
+        valid=valid,
+        group=group_codes(frame, recipe.schema),
+        checked=checked,
+    )
+
+
+def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
+    rows = getattr(prepared, part)
+    table = rows.table
+    if prepared.encoder.to_json() != bundle.encoder.to_json():  # the training rows are others, or fieldwise was
+        table = bundle.encoder.transform(rows.frame)
+    score = bundle.score_table(table).reshape(len(table), -1)
+    y = np.asarray(rows.y, dtype=np.float64).reshape(len(table), -1)
+    found = {}
+    for k, label in enumerate(bundle.schema.labels):
+        own = score[:, k]
+        if label.task == "regression" and label.range is not None:
+            own = np.clip(own, *label.range)
+        found[label.name] = Scored(y[:, k], own)
+    return found

@@ -1,0 +1,119 @@
+"""`fieldwise calibrate`: fitted on validation rows, kept, shown on test rows, and taken out again."""
+
+import json
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+from cli.conftest import make_log
+from cli.test_bad_input import refused
+
+from fieldwise.bundle import Bundle
+from fieldwise.evaluation import logloss_from_logits
+from fieldwise.evaluation.calibration import fit_isotonic, fit_platt
+from fieldwise.pipeline import prepare_recipe
+from fieldwise.recipe import Recipe
+
+
+@pytest.fixture
+def own(bundle, tmp_path):
+    """A copy of the shared bundle, to be written over."""
+    shutil.copytree(bundle, tmp_path / "own")
+    return tmp_path / "own"
+
+
+def parts(bundle):
+    saved = Bundle.load(bundle).about["recipe"]
+    return prepare_recipe(Recipe.from_dict(saved["settings"], saved["name"]), bundle)
+
+
+@pytest.mark.parametrize(("method", "fit"), [("platt", fit_platt), ("isotonic", fit_isotonic)])
+def test_it_is_fitted_on_validation_rows_alone(fieldwise, own, method, fit):
+    plain, rows = Bundle.load(own), parts(own)
+    code, out, _ = fieldwise("calibrate", own, "--method", method, "--json")
+    assert code == 0
+    expected = fit(rows.valid.y, plain.score(rows.valid.frame))
+    kept = Bundle.load(own)
+    assert kept.calibration == {"click": expected}
+    assert kept.about["calibration"] == {"method": method, "fitted_on": "validation rows", "rows": 80}
+    score = plain.score(rows.test.frame)
+    np.testing.assert_allclose(kept.predict(rows.test.frame), 1 / (1 + np.exp(-expected.logit(score))))
+    shown = json.loads(out)["metrics"]["test rows"]["click"]["logloss"]
+    both = [logloss_from_logits(rows.test.y, z) for z in (score, expected.logit(score))]
+    assert shown == pytest.approx(both)
+
+
+def test_every_command_speaks_in_calibrated_probabilities(fieldwise, own, log, tmp_path):
+    log.write_csv(tmp_path / "rows.csv")
+    assert fieldwise("calibrate", own, "--method", "platt")[0] == 0
+    bundle = Bundle.load(own)
+    expected = bundle.calibration["click"].logit(bundle.score(log))
+    assert fieldwise("predict", own, "--data", "rows.csv", "--out", "scores.csv")[0] == 0
+    np.testing.assert_allclose(pl.read_csv("scores.csv")["score"].to_numpy(), 1 / (1 + np.exp(-expected)))
+    code, out, err = fieldwise("evaluate", own, "--data", "rows.csv", "--json")
+    assert code == 0
+    assert "measured with the bundle's calibration (platt)" in err
+    assert json.loads(out)["metrics"]["logloss"] == pytest.approx(logloss_from_logits(log["click"], expected))
+    _, out, _ = fieldwise("explain", own, "--data", "rows.csv", "--row", 5, "--json")
+    assert json.loads(out)["prediction"] == pytest.approx(1 / (1 + np.exp(-expected[5])))
+    refused(fieldwise("export", own, "--out", "x"), "--method none --out COPY")
+
+
+def test_a_copy_and_the_way_back(fieldwise, own):
+    before = (own / "bundle.json").read_bytes()
+    code, out, _ = fieldwise("calibrate", own, "--method", "isotonic", "--out", "copy")
+    assert code == 0
+    assert "validation rows" in out
+    assert "test rows" in out
+    assert "copy now predicts with this calibration (isotonic)" in out
+    assert (own / "bundle.json").read_bytes() == before
+    code, _, err = fieldwise("calibrate", "copy", "--method", "none")
+    assert code == 0
+    assert "copy has no calibration" in err
+    back = Bundle.load("copy")
+    assert back.calibration == {}
+    assert "calibration" not in back.about
+    np.testing.assert_array_equal(back.predict(make_log()), Bundle.load(own).predict(make_log()))
+
+
+def test_rows_of_ones_own(fieldwise, own, tmp_path):
+    rows = make_log(300)
+    rows.write_csv(tmp_path / "fresh.csv")
+    assert fieldwise("calibrate", own, "--method", "platt", "--data", "fresh.csv")[0] == 0
+    bundle = Bundle.load(own)
+    assert bundle.calibration["click"] == fit_platt(rows["click"], bundle.score(rows))
+    assert bundle.about["calibration"]["fitted_on"] == "fresh.csv"
+
+
+def test_what_is_refused(fieldwise, own, tmp_path):
+    calibrate = "calibrate", own, "--method"
+    refused(fieldwise(*calibrate, "plat"), "one of platt, isotonic, none, found 'plat'", "did you mean 'platt'")
+    refused(fieldwise(*calibrate, "platt", "--separator", ";"), "--data, which is not given")
+    refused(fieldwise("calibrate", "nothing", "--method", "platt"), "nothing is no bundle")
+    make_log(50).with_columns(click=1).write_csv(tmp_path / "ones.csv")
+    refused(fieldwise(*calibrate, "platt", "--data", "ones.csv"), "'click', ones.csv", "all 50 rows have label 1")
+    make_log(50).head(0).write_csv(tmp_path / "none.csv")
+    refused(fieldwise(*calibrate, "platt", "--data", "none.csv"), "none.csv has none")
+    one = pl.concat([make_log(1)] * 40).with_columns(click=pl.Series(np.arange(40) % 2))
+    one.write_csv(tmp_path / "same.csv")
+    refused(fieldwise(*calibrate, "isotonic", "--data", "same.csv"), "scores that differ, but all 40 rows have")
+    turned = make_log().with_columns(click=1 - pl.col("click"))
+    turned.write_csv(tmp_path / "turned.csv")
+    refused(fieldwise(*calibrate, "platt", "--data", "turned.csv"), "rise with the label, found a slope of -")
+    assert Bundle.load(own).calibration == {}, "nothing of all this was kept"
+
+
+def test_a_number_has_no_probability(fieldwise, recipe):
+    text = recipe.read_text().replace(
+        'label = { column = "click" }', 'label = { column = "click", task = "regression" }'
+    )
+    recipe.write_text(text)
+    assert fieldwise("train", recipe, "--out", "b", "--quiet", "--json")[0] == 0
+    refused(fieldwise("calibrate", "b", "--method", "platt"), "b predicts a number")
+
+
+def test_data_that_changed_since(fieldwise, recipe, log, tmp_path):
+    assert fieldwise("train", recipe, "--out", "b", "--quiet", "--json")[0] == 0
+    log.with_columns(price=pl.col("price") + 1).write_csv(tmp_path / "log.csv")
+    refused(fieldwise("calibrate", "b", "--method", "platt"), "the data of", "have changed since", "--data FILE")

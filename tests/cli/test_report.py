@@ -1,0 +1,223 @@
+"""`fieldwise report`: the page of one run and of several, and what is refused."""
+
+import json
+import re
+import shutil
+
+import polars as pl
+import pytest
+from cli.test_bad_input import refused
+
+from fieldwise.bundle import Bundle
+from fieldwise.experiments.records import Store
+
+SECTIONS = [
+    "Metrics",
+    "Training",
+    "ROC and precision-recall",
+    "Calibration",
+    "Slices",
+    "Cold start",
+    "Explanation",
+    "Data",
+    "Recipe and machine",
+]
+
+
+def sections(text):
+    return re.findall(r'<h2 id="c\d+s\d+">(.*?)</h2>', text)
+
+
+def trained(fieldwise, recipe, folder, model=None, *more):
+    if model:
+        recipe.write_text(recipe.read_text().replace('name = "fm"\nembedding_dim = 4', model))
+    assert fieldwise("train", recipe, "--out", folder, "--quiet", "--json", *more)[0] == 0
+
+
+def test_a_page_of_one_run(fieldwise, bundle, tmp_path):
+    ask = "report", bundle, "--slice", "user", "--slice", "tags", "--slice", "price"
+    code, out, err = fieldwise(*ask, "--out", "r.html")
+    assert (code, out) == (0, "")
+    assert "the report is in r.html (" in err
+    text = (tmp_path / "r.html").read_text()
+    assert sections(text) == SECTIONS
+    auc = Bundle.load(bundle).about["run"]["test"]["auc"]
+    assert f"<dt>AUC</dt><dd>{auc:.4f}<small>" in text
+    for words in ("By user", "By tags", "By price", "Users (user) by their training rows", "(kept in this bundle)"):
+        assert (words in text) == (words != "(kept in this bundle)")
+    assert "user × item" in text
+    environment = Bundle.load(bundle).about["environment"]
+    for fact in ("machine", "commit"):
+        assert f'<span>{fact}</span></th><td class="w">{environment[fact]}</td>' in text
+    assert re.search(r"Calibrations are fitted on the 80 validation rows and measured on the 80 test rows", text)
+    assert fieldwise(*ask, "--out", "again.html", "--quiet")[1:] == ("", "")
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "r.html").read_bytes()
+
+
+def test_the_calibration_that_a_bundle_keeps_is_marked(fieldwise, bundle, tmp_path):
+    shutil.copytree(bundle, "own")
+    assert fieldwise("calibrate", "own", "--method", "isotonic")[0] == 0
+    assert fieldwise("report", "own", "--out", "r.html", "--quiet")[0] == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "isotonic (kept in this bundle)" in text
+    assert "with the isotonic calibration that the bundle keeps" in text
+    _, out, _ = fieldwise("evaluate", "own", "--json")
+    metrics = json.loads(out)["metrics"]
+    for word, name in (("AUC", "auc"), ("logloss", "logloss")):
+        assert f"<dt>{word}</dt><dd>{metrics[name]:.4f}<small>" in text, "as evaluate has it"
+    before = Bundle.load(bundle).about["run"]["test"]["logloss"]
+    assert f"<span>as trained</span></th><td>{before:.4f}<small>" in text
+
+
+def test_runs_are_compared(fieldwise, recipe, tmp_path):
+    trained(fieldwise, recipe, "fm")
+    trained(fieldwise, recipe, "again")
+    trained(fieldwise, recipe, "int", 'name = "autoint"\nlayers = 1\nheads = 2')
+    assert fieldwise("report", "fm", "again", "int", "--out", "r.html", "--quiet")[0] == 0
+    text = (tmp_path / "r.html").read_text()
+    assert sections(text)[:2] == ["Comparison", "ROC and precision-recall"]
+    assert len(sections(text)) == 2 + 3 * len(SECTIONS)
+    table = text.split("Comparison</h2>")[1].split("</table>")[0]
+    assert "base line" in table
+    assert table.count("<small>+0.0000 to +0.0000</small>") == 1, "the same run twice differs in nothing"
+    assert "Attention, layer 1, head 2" in text
+    for name in ("fm", "again", "int"):
+        assert f"mine ({name})" in text
+
+
+def test_runs_of_other_rows_stand_in_tables_of_their_own(fieldwise, recipe, tmp_path):
+    trained(fieldwise, recipe, "one")
+    trained(fieldwise, recipe, "two", None, "--seed", "1")
+    assert fieldwise("report", "one", "two", "--out", "r.html", "--quiet")[0] == 0
+    assert sum(title.startswith("Comparison: ") for title in sections((tmp_path / "r.html").read_text())) == 2
+
+
+def test_kept_runs_of_a_comparison(fieldwise, recipe, tmp_path):
+    assert fieldwise("compare", recipe, "--seeds", 2, "--store", "kept", "--quiet")[0] == 0
+    folders = [p for p in (tmp_path / "kept").iterdir() if p.is_dir()]
+    assert fieldwise("report", *folders, "--out", "r.html", "--quiet", "--slice", "item")[0] == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "A kept run of a comparison has no network to explain" in text
+    assert "no scores of its validation rows" in text
+    assert "Loss" in text, "kept runs have their learning curves"
+    log = tmp_path / "log.csv"
+    pl.read_csv(log).with_columns(click=1 - pl.col("click")).write_csv(log)
+    refused(fieldwise("report", folders[0], "--out", "x.html"), "the data of", "have changed since")
+    for file in folders[0].glob("*.npz"):
+        file.write_bytes(b"x")
+    refused(fieldwise("report", folders[0], "--out", "x.html"), "checksum")
+    (folders[1] / "record.json").write_text("{")
+    refused(fieldwise("report", folders[1], "--out", "x.html"), "cannot be read")
+    assert not (tmp_path / "x.html").exists()
+    assert Store(tmp_path / "kept").get("none") is None
+
+
+def test_towers_and_afm_show_their_own_parts(fieldwise, recipe, tmp_path):
+    text = recipe.read_text()
+    for model, words in (
+        ('name = "afm"', ["Attention of pairs, mean", "Strength of pairs"]),
+        (
+            'name = "inttower"\nhidden = [4]\nuser_heads = 2\nitem_heads = 2\nhead_dim = 2\ncir_weight = 0.0',
+            ["Which item head is matched", "Gates: each field"],
+        ),
+    ):
+        recipe.write_text(text)
+        trained(fieldwise, recipe, "b", model)
+        assert fieldwise("report", "b", "--out", "r.html", "--quiet", "--rows", 20)[0] == 0
+        page = (tmp_path / "r.html").read_text()
+        assert all(word in page for word in words)
+        assert "20 of 80 test rows, drawn with seed 0" in page
+
+
+def test_numbers_and_several_labels(fieldwise, recipe, log, tmp_path):
+    log.with_columns(minutes=pl.col("price") * 3 + pl.col("click")).write_csv(tmp_path / "log.csv")
+    label = 'label = { column = "click" }'
+    text = recipe.read_text()
+    recipe.write_text(text.replace(label, 'label = { column = "minutes", task = "regression" }'))
+    trained(fieldwise, recipe, "number")
+    assert fieldwise("report", "number", "--out", "r.html", "--quiet", "--slice", "item")[0] == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "ROC and precision-recall" not in sections(page)
+    assert "Left out, since this label is a number" in page
+    recipe.write_text(text.replace(label, label + '\nmore_labels = [{ column = "minutes", task = "regression" }]'))
+    trained(fieldwise, recipe, "both")
+    assert fieldwise("report", "both", "number", "--out", "r.html", "--quiet")[0] == 0
+    titles = sections((tmp_path / "r.html").read_text())
+    for title in (
+        "Metrics: click",
+        "Calibration: click",
+        "Metrics: minutes",
+        "Slices: minutes",
+        "Explanation: minutes",
+    ):
+        assert title in titles
+    assert "ROC and precision-recall: minutes" not in titles
+
+
+def test_values_from_data_are_words(fieldwise, recipe, log, tmp_path):
+    bad = "<script>alert(1)</script>"
+    log.with_columns(item=pl.col("item").replace("i0", bad)).write_csv(tmp_path / "log.csv")
+    trained(fieldwise, recipe, "b")
+    assert fieldwise("report", "b", "--out", "r.html", "--quiet", "--slice", "item")[0] == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_an_older_bundle_has_a_report_too(fieldwise, bundle, tmp_path):
+    """Bundles of former versions keep no machine and no digest of their rows."""
+    kept = Bundle.load(bundle)
+    about = {k: v for k, v in kept.about.items() if k not in ("environment", "history")}
+    about["run"] = {k: v for k, v in about["run"].items() if not k.endswith("_digest")}
+    Bundle(kept.schema, kept.encoder, kept.settings, kept.network, kept.samples, about).save(tmp_path / "old")
+    assert fieldwise("report", "old", "--out", "r.html", "--quiet")[0] == 0
+    text = (tmp_path / "r.html").read_text()
+    assert "not kept: trained by an older version" in text
+    assert "Not checked: whether these are the test rows" in text
+    assert "run it again to have them" in text
+
+
+def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
+    report = "report", bundle, "--out"
+    refused(fieldwise("report", "nothing"), "nothing is no bundle")
+    refused(fieldwise("report", bundle, f"{bundle}/../b"), "twice: give each once")
+    refused(fieldwise(*report, "r.html", "--slice", "prize"), "found 'prize': did you mean 'price'")
+    refused(fieldwise(*report, "r.html", "--user", "usr"), "--user must be a column of the rows, found 'usr'")
+    refused(fieldwise(*report, tmp_path), "is a folder: give")
+    (tmp_path / "file").write_text("x")
+    refused(fieldwise(*report, tmp_path / "file" / "r.html"), "a folder that can be written to")
+    shutil.copytree(bundle, "damaged")
+    next((tmp_path / "damaged").glob("weights.*")).write_bytes(b"x")
+    refused(fieldwise("report", "damaged"), "damaged is damaged: weights.")
+    trained(fieldwise, recipe, "own")
+    log.with_columns(price=pl.col("price") + 1).write_csv(tmp_path / "log.csv")
+    refused(fieldwise("report", "own"), "have changed since", "take the report with the data")
+    (tmp_path / "log.csv").unlink()
+    refused(fieldwise("report", "own"), "the rows of the run own cannot be prepared again", "log.csv")
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_a_bundle_without_a_recipe(fieldwise, log, tmp_path):
+    from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings
+
+    schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("click"))
+    Recommender(schema, FM(embedding_dim=2), training=TrainingSettings(epochs=1)).fit(log).save(tmp_path / "own")
+    refused(fieldwise("report", "own"), "was not made by a recipe", "a bundle of `fieldwise train`")
+
+
+def test_a_split_without_test_rows(fieldwise, recipe, log, tmp_path):
+    """A recipe cannot train without them; data that lost them since are told."""
+    text = recipe.read_text()
+    start, end = text.index("[split]"), text.index("[schema]")
+    recipe.write_text(text[:start] + '[split]\nkind = "column"\ncolumn = "part"\n' + text[end:])
+    parts = ["train"] * 240 + ["valid"] * 80 + ["test"] * 80
+    log.with_columns(part=pl.Series(parts)).write_csv(tmp_path / "log.csv")
+    trained(fieldwise, recipe, "b")
+    log.with_columns(part=pl.Series(parts)).filter(pl.col("part") != "test").write_csv(tmp_path / "log.csv")
+    refused(fieldwise("report", "b"), "the rows of the run b cannot be prepared again", "test")
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    """Intervals of fewer draws: these tests look at words."""
+    monkeypatch.setattr("fieldwise.report.measures.REPLICATES", (50, 50))

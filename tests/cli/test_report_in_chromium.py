@@ -1,0 +1,99 @@
+"""The report in a real browser, at the widths of a desk and of a telephone."""
+
+import shutil
+
+import polars as pl
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+SIZES = {"desk": (1280, 900), "telephone": (390, 844)}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium among the programs of this machine")
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, "--disable-sync", "--no-first-run"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def report(fieldwise, recipe, log, tmp_path, monkeypatch):
+    """Two runs, one with attention; a value of the data is a script, another one long."""
+    monkeypatch.setattr("fieldwise.report.measures.REPLICATES", (50, 50))
+    values = {"i0": "<script>alert(1)</script>", "i1": "a value " * 30, "i2": "x" * 200}
+    log.with_columns(item=pl.col("item").replace(values)).write_csv(tmp_path / "log.csv")
+    text = recipe.read_text()
+    for name, model in (("fm", 'name = "fm"'), ("int", 'name = "autoint"\nlayers = 2\nheads = 2\n#')):
+        recipe.write_text(text.replace('name = "fm"\nembedding_dim = 4', model + "\nembedding_dim = 4"))
+        assert fieldwise("train", recipe, "--out", name, "--quiet", "--json")[0] == 0
+    ask = "--slice", "item", "--slice", "price", "--out", "r.html", "--quiet"
+    assert fieldwise("report", "fm", "int", *ask)[0] == 0
+    return tmp_path / "r.html"
+
+
+def test_it_asks_for_nothing_says_nothing_and_fits(browser, report):
+    for width, height in SIZES.values():
+        page = browser.new_page(viewport={"width": width, "height": height})
+        said, asked, dialogs = [], [], []
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.on("pageerror", lambda error, said=said: said.append(str(error)))
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page.on("dialog", lambda dialog, dialogs=dialogs: (dialogs.append(dialog.message), dialog.dismiss()))
+        page.goto(report.as_uri())
+        page.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true })")
+        assert (said, dialogs) == ([], [])
+        assert asked == [report.as_uri()]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page itself never scrolls sideways"
+        boxes = page.eval_on_selector_all(
+            ".scroll, pre, .drawing", "all => all.map(o => [o.scrollWidth, o.clientWidth])"
+        )
+        wide = [own for own, seen in boxes if own > seen + 1]
+        assert wide or width > 1000, "tables that are wider than a telephone scroll in their own box"
+        assert all(seen <= width for _, seen in boxes)
+        page.close()
+
+
+def test_the_style_is_applied_and_follows_the_system(browser, report):
+    papers = []
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+        page.goto(report.as_uri())
+        papers.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        ink = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
+        assert ink != papers[-1]
+        assert page.evaluate("getComputedStyle(document.querySelector('svg .line')).strokeWidth") == "2px"
+        page.close()
+    assert papers == ["rgb(255, 255, 255)", "rgb(20, 23, 28)"]
+
+
+def test_links_lead_to_headings_by_keyboard(browser, report):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(report.as_uri())
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+    page.eval_on_selector_all("nav details", "all => all.forEach(one => { one.open = true })")
+    links = page.eval_on_selector_all("nav a", "all => all.map(a => a.getAttribute('href'))")
+    assert len(links) == 3 + 2 * 10, "the comparison's two sections, each run's nine, and an overview of each"
+    for link in links:
+        assert page.eval_on_selector(link, "o => o.tagName") in ("H1", "H2")
+    page.focus(f"nav a[href='{links[-1]}']")
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == links[-1]
+    assert page.evaluate("[...document.querySelectorAll('[role=img]')].every(o => o.getAttribute('aria-label'))")
+    figures = page.eval_on_selector_all("figure", "all => all.map(f => f.querySelectorAll('details table').length)")
+    assert figures
+    assert set(figures) == {1}, "a table behind each figure"
+    page.close()
+
+
+def test_values_of_the_data_are_shown_as_words(browser, report):
+    page = browser.new_page()
+    page.goto(report.as_uri())
+    assert page.eval_on_selector_all("script", "all => all.length") == 0
+    assert page.get_by_text("<script>alert(1)</script>", exact=True).count() >= 2
+    page.close()

@@ -1,0 +1,96 @@
+"""Drawings: points where arithmetic puts them, and words that stay words."""
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fieldwise.report.charts import Line, heat_map, interval_cell, line_chart, nice_ticks, share_cell
+
+
+def parsed(markup):
+    return ElementTree.fromstring(str(markup))
+
+
+def chart(*lines, **more):
+    return parsed(line_chart(lines, title="t", x_label="x", y_label="y", **more))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (0.48, 0.61, [0.5, 0.55, 0.6]),
+        (-3, 12, [0, 5, 10]),
+        (0, 0.02, [0, 0.005, 0.01, 0.015, 0.02]),
+        (0, 25_000, [0, 5000, 10_000, 15_000, 20_000, 25_000]),
+    ],
+)
+def test_ticks_are_round(low, high, expected):
+    assert nice_ticks(low, high) == pytest.approx(expected)
+
+
+def test_points_lie_where_the_axes_say():
+    """The drawing is 320 x 230 with margins of 50, 10, 10 and 40: 260 x 180 are left."""
+    svg = chart(Line(name="", x=[0, 5, 10], y=[0, 1, 4]), x_range=(0, 10), y_range=(0, 4))
+    assert svg.get("viewBox") == "0 0 320 230"
+    assert svg.find("polyline").get("points") == "50,190 180,145 310,10"
+
+
+def test_intervals_diagonal_and_marks():
+    line = Line(name="", x=[0.5], y=[0.5], low=[0.25], high=[0.75], joined=False, points=True)
+    svg = chart(line, x_range=(0, 1), y_range=(0, 1), diagonal=True, mark=0.5, level=0.5)
+    reach = next(e for e in svg.iter("line") if "reach" in e.get("class"))
+    assert (reach.get("x1"), reach.get("y1"), reach.get("y2")) == ("180", "145", "55")
+    rules = {tuple(e.get(k) for k in ("x1", "x2", "y1", "y2")) for e in svg.iter("line") if e.get("class") == "rule"}
+    assert rules == {("50", "310", "190", "10"), ("180", "180", "10", "190"), ("50", "310", "100", "100")}
+    assert svg.find("polyline") is None
+
+
+def test_a_legend_line_each_and_a_seventh_line_is_dashed():
+    lines = [Line(name=f"run {k}", x=[0, 1], y=[0, k + 1], colour=k) for k in range(7)]
+    svg = chart(*lines)
+    assert [t.text for t in svg.iter("text") if t.get("class") == "legend"] == [f"run {k}" for k in range(7)]
+    looks = [e.get("class") for e in svg.iter("polyline")]
+    assert looks[0] == "line c0"
+    assert looks[6] == "line c0 dashed"
+
+
+def test_equal_values_still_have_an_axis():
+    svg = chart(Line(name="", x=[1, 1], y=[0.0, 0.0]))
+    assert len([t for t in svg.iter("text") if t.get("class") == "tick"]) >= 4
+
+
+def test_names_are_escaped_and_shortened():
+    bad = "<script>alert(1)</script>" + "x" * 60
+    text = str(line_chart([Line(name=bad, x=[0, 1], y=[0, 1])], title=f'"{bad}"', x_label="<b>", y_label="&"))
+    assert "<script>" not in text
+    assert "<b>" not in text
+    svg = ElementTree.fromstring(text)
+    assert svg.get("aria-label") == f'"{bad}"'
+    assert next(t.text for t in svg.iter("text") if t.get("class") == "legend") == bad[:39] + "…"
+
+
+def test_shades_go_from_faint_to_full():
+    svg = parsed(heat_map(np.array([[0.0, 2.0], [np.nan, 1.0]]), ["a", "b"], ["<i>", "d"], title="t"))
+    tiles = list(svg.iter("rect"))
+    assert [t.get("fill-opacity") for t in tiles] == ["0.05", "1.00", "0.53"], "NaN has no tile"
+    assert [t.find("title").text for t in tiles] == ["a, <i>: 0.000", "a, d: 2.000", "b, d: 1.000"]
+    assert parsed(heat_map(np.zeros((1, 1)), ["a"], ["b"], title="t")).find("rect").get("fill-opacity") == "0.05"
+
+
+def test_many_fields_make_a_map_that_scrolls():
+    names = [f"f{k}" for k in range(60)]
+    wide, small = (parsed(heat_map(np.ones((n, n)), names[:n], names[:n], title="t")) for n in (60, 10))
+    assert wide.get("class") == "heat"
+    assert small.get("class") == "heat fits"
+    assert float(next(wide.iter("rect")).get("width")) >= 14
+
+
+def test_cells_stay_within_their_box():
+    svg = parsed(interval_cell(0.5, -9.0, 9.0, (0.0, 1.0), rule=0.25))
+    reach = next(e for e in svg.iter("line") if "reach" in e.get("class"))
+    assert (reach.get("x1"), reach.get("x2")) == ("4", "96")
+    assert svg.find("circle").get("cx") == "50"
+    assert svg.get("aria-hidden") == "true"
+    assert [parsed(share_cell(s)).find("rect").get("width") for s in (0.0, 0.5, 7.0)] == ["1", "50", "100"]

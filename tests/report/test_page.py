@@ -1,0 +1,70 @@
+"""The page as text: escaped, without anything that could ask for something, the same bytes each time."""
+
+import base64
+import hashlib
+import re
+import subprocess
+import sys
+
+from markupsafe import Markup
+
+from fieldwise.report.blocks import Code, Figure, Note, Section, Table, measured, number
+from fieldwise.report.page import Chapter, render
+
+BAD = "<script>alert('1')</script>"
+
+
+def page(word=BAD):
+    table = Table(columns=[word, "n"], rows=[[word, measured(0.5, 0.4, 0.6)]], title=word, note=word)
+    folded = Table(columns=[word], rows=[[word]], title=word, folded=True)
+    figure = Figure(title=word, drawing=Markup("<svg></svg>"), table=table, note=word)
+    blocks = [Note(text=f"{word} `{word}`"), table, folded, figure, figure, Code(title=word, text=word)]
+    chapter = Chapter(title=word, about=word, facts=[(word, word, word)], sections=[Section(title=word, blocks=blocks)])
+    return render(word, [chapter, chapter])
+
+
+def test_every_value_is_escaped():
+    text = page()
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") > 30
+    assert f"<code>{BAD.replace('<', '&lt;').replace('>', '&gt;').replace(chr(39), '&#39;')}</code>" in text
+
+
+def test_nothing_can_be_asked_for():
+    text = page("word")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', text)
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.S)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy.replace("&#39;", "'")
+    assert policy.startswith("default-src &#39;none&#39;")
+    assert "<script" not in text
+    assert " style=" not in text
+    assert not re.findall(r"https?://|url\(|@import", text)
+    links = re.findall(r'(?:href|src)="([^"]*)"', text)
+    assert {link[0] for link in links if link != "data:,"} == {"#"}
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
+
+
+def test_the_same_chapters_give_the_same_bytes():
+    assert page() == page()
+
+
+def test_numbers():
+    assert [number(v) for v in (0.5, -0.00004, 99.9, 1234.5, 1e6)] == [
+        "0.5000",
+        "0.0000",
+        "99.9000",
+        "1234.50",
+        "1000000",
+    ]
+    assert [number(v, "+") for v in (0.5, -0.5, -0.00001)] == ["+0.5000", "-0.5000", "+0.0000"]
+    assert measured(0.5, 0.4, 0.6) == "0.5000<small>0.4000 to 0.6000</small>"
+
+
+def test_without_jinja_it_says_what_to_install():
+    code = "import sys; sys.modules['jinja2'] = None\nfrom fieldwise.cli import run\nsys.exit(run(['report', 'x']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "fieldwise: a report needs Jinja: pip install 'fieldwise[report]'\n"

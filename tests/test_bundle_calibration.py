@@ -1,0 +1,165 @@
+"""A bundle that keeps a calibration: what it changes, what it leaves, and what older versions make of it."""
+
+import dataclasses
+import hashlib
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from test_bundle import SCHEMA, log, make
+
+from fieldwise import Label, Recommender
+from fieldwise.bundle import Bundle, bundle_origin
+from fieldwise.errors import BundleError
+from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.calibration import Isotonic, Platt
+from fieldwise.explain import explain
+from fieldwise.export import export_bundle
+from fieldwise.recommend import Catalogue, recommend
+from fieldwise.serving.service import Service
+
+PLATT = Platt(slope=0.5, intercept=-1.0)
+STEPS = Isotonic(at=(-2.0, -1.0, 1.0, 2.0), probability=(0.1, 0.3, 0.3, 0.8))
+TWO = dataclasses.replace(SCHEMA, more_labels=(Label("buy"), Label("minutes", task="regression", range=(0, 3))))
+
+
+def calibrated(one=PLATT, schema=SCHEMA, label="click"):
+    return dataclasses.replace(make(schema=schema), calibration={label: one})
+
+
+def manifest(folder):
+    return json.loads((folder / "bundle.json").read_text())
+
+
+def rewritten(folder, change):
+    found = manifest(folder)
+    change(found)
+    found["sha256"] = hashlib.sha256(
+        json.dumps({k: v for k, v in found.items() if k != "sha256"}, sort_keys=True).encode()
+    ).hexdigest()
+    (folder / "bundle.json").write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize("one", [PLATT, STEPS], ids=["platt", "isotonic"])
+def test_probabilities_change_and_scores_do_not(one, tmp_path):
+    plain, kept = make(), calibrated(one)
+    kept.save(tmp_path / "b")
+    loaded = Bundle.load(tmp_path / "b")
+    rows = log(60, seed=3)
+    assert loaded.calibration == {"click": one}
+    np.testing.assert_array_equal(loaded.score(rows), plain.score(rows))
+    if one is PLATT:
+        expected = 1 / (1 + np.exp(-(0.5 * plain.score(rows) - 1)))
+    else:
+        expected = np.interp(plain.score(rows), STEPS.at, STEPS.probability)
+    for bundle in (kept, loaded):
+        np.testing.assert_allclose(bundle.predict(rows), expected, rtol=1e-9)
+        np.testing.assert_allclose(bundle.main_prediction(bundle.score(rows)), expected, rtol=1e-9)
+        np.testing.assert_allclose(sigmoid(bundle.calibrated(bundle.score(rows))), expected, rtol=1e-9)
+        assert bundle.digest == plain.digest, "an index that the bundle made stays its own"
+
+
+def test_a_bundle_without_one_is_of_the_format_that_older_versions_read(tmp_path):
+    make().save(tmp_path / "b")
+    assert manifest(tmp_path / "b")["format"] == 1
+    assert "calibration" not in manifest(tmp_path / "b")
+    calibrated().save(tmp_path / "b")
+    assert manifest(tmp_path / "b")["format"] == 2, "an older version would give the uncalibrated probability"
+    dataclasses.replace(Bundle.load(tmp_path / "b"), calibration={}).save(tmp_path / "b")
+    assert manifest(tmp_path / "b")["format"] == 1
+    np.testing.assert_allclose(Bundle.load(tmp_path / "b").predict(log()), make().predict(log()))
+
+
+def test_each_binary_label_has_its_own(tmp_path):
+    bundle = calibrated(schema=TWO, label="buy")
+    bundle.save(tmp_path / "b")
+    loaded, plain = Bundle.load(tmp_path / "b"), make(schema=TWO)
+    found, before, score = loaded.predict(log()), plain.predict(log()), plain.score(log())
+    np.testing.assert_allclose(found[:, [0, 2]], before[:, [0, 2]])
+    np.testing.assert_allclose(found[:, 1], sigmoid(0.5 * score[:, 1] - 1))
+    np.testing.assert_allclose(loaded.calibrated(score)[:, 2], score[:, 2])
+    np.testing.assert_allclose(loaded.main_prediction(score[:, 0]), before[:, 0])
+
+
+def test_a_label_that_has_none():
+    with pytest.raises(BundleError, match="binary label, found 'minutes'"):
+        calibrated(schema=TWO, label="minutes")
+    with pytest.raises(BundleError, match="found 'clik': did you mean 'click'"):
+        calibrated(label="clik")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m["calibration"]["click"].update(slope=-1.0), "slope above 0"),
+        (lambda m: m["calibration"]["click"].update(slope="steep"), "slope must be of type float"),
+        (lambda m: m["calibration"]["click"].update(kind="spline"), "isotonic, platt"),
+        (lambda m: m["calibration"].update(other=m["calibration"]["click"]), "found 'other'"),
+        (lambda m: m.update(calibration=7), "must be a table of settings"),
+    ],
+)
+def test_a_manifest_with_a_calibration_that_is_none(change, words, tmp_path):
+    calibrated().save(tmp_path / "b")
+    rewritten(tmp_path / "b", change)
+    with pytest.raises(BundleError, match=words) as caught:
+        Bundle.load(tmp_path / "b")
+    assert "\n" not in str(caught.value)
+
+
+def test_explanations_say_the_calibrated_probability_of_the_score():
+    row = explain(calibrated(), log(5), background=log()).row(2)
+    assert row["prediction"] == pytest.approx(calibrated().predict(log(5))[2])
+    assert row["score"] == pytest.approx(make().score(log(5))[2], rel=1e-6)
+
+
+def test_a_server_predicts_calibrated_probabilities():
+    rows = log(4).to_dicts()
+    found = Service(calibrated()).predict(rows)
+    assert [one["prediction"] for one in found] == pytest.approx(calibrated().predict(log(4)).tolist())
+    assert [one["score"] for one in found] == pytest.approx(make().score(log(4)).tolist())
+
+
+def test_an_export_would_lose_it(tmp_path):
+    with pytest.raises(BundleError, match="calibrate BUNDLE --method none --out COPY"):
+        export_bundle(calibrated(), tmp_path / "out")
+
+
+def test_items_of_one_probability_are_recommended_by_score():
+    """A level map makes every probability equal; the order of the scores stays."""
+    level = Isotonic(at=(0.0,), probability=(0.25,))
+    rows = log(40).with_columns(item=pl.Series([f"i{k:02}" for k in range(40)]))
+    catalogue = Catalogue(user="user", item="item")
+    user = rows["user"][0]
+    found, plain = (
+        recommend(bundle, rows, catalogue, user, n=40, exclude_seen=False) for bundle in (calibrated(level), make())
+    )
+    assert found["item"].to_list() == plain["item"].to_list()
+    assert set(found["score"].to_list()) == {0.25}
+
+
+def test_the_estimator_speaks_in_calibrated_probabilities(tmp_path):
+    table = log(300).with_columns(click=pl.Series(np.random.default_rng(0).integers(0, 2, 300)))
+    model = Recommender(SCHEMA, seed=0).fit(table)
+    before = model.decision_function(table)
+    dataclasses.replace(model.bundle_, calibration={"click": PLATT}).save(tmp_path / "b")
+    loaded = Recommender.load(tmp_path / "b")
+    np.testing.assert_allclose(loaded.decision_function(table), before)
+    p = sigmoid(0.5 * before - 1)
+    np.testing.assert_allclose(loaded.predict_proba(table), np.stack([1 - p, p], axis=1))
+    np.testing.assert_array_equal(loaded.predict(table), (p >= 0.5).astype(int))
+    y = table["click"].to_numpy()
+    expected = -np.mean(np.where(y == 1, np.log(p), np.log(1 - p)))
+    assert loaded.evaluate(table)["logloss"] == pytest.approx(expected)
+    assert loaded.evaluate(table)["auc"] == model.evaluate(table)["auc"]
+    loaded.save(tmp_path / "again")
+    assert Bundle.load(tmp_path / "again").calibration == {"click": PLATT}
+
+
+def test_when_and_by_what_a_bundle_was_saved(tmp_path):
+    make().save(tmp_path / "b")
+    found = bundle_origin(tmp_path / "b")
+    assert found["created"] == manifest(tmp_path / "b")["created"]
+    assert set(found["versions"]) == {"fieldwise", "torch", "polars", "numpy", "python"}
+    with pytest.raises(BundleError, match="is no bundle"):
+        bundle_origin(tmp_path)
