@@ -255,6 +255,7 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
     base = settings.pop("extends", None)
     if base is None:
         return settings
+    base = str(base).removesuffix(".toml")
     beside = file.parent / f"{base}.toml"
     other = beside if beside.exists() else RECIPES / f"{base}.toml"
     return _merge(_read(other, name, (*seen, file.resolve())), settings)

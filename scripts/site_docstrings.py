@@ -1,0 +1,37 @@
+"""Docstrings as the site shows them: examples in code blocks. An extension of Griffe, named in mkdocs.yml."""
+
+import re
+from typing import Any
+
+import griffe
+
+EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*\n(?:(?P=indent)\S.*\n?|(?P=indent) +\S.*\n?)*", re.M)
+
+
+class Examples(griffe.Extension):
+    """Fences every example that begins with `>>>`, which Markdown would take for a quotation."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Change the docstring of one object, before it is parsed."""
+        if obj.docstring:
+            obj.docstring.value = fenced(obj.docstring.value)
+
+
+def fenced(text: str) -> str:
+    """The text with its examples in code blocks.
+
+    >>> print(fenced("Half of it.\\n\\n>>> half(4)\\n2\\n"))
+    Half of it.
+    <BLANKLINE>
+    ```pycon
+    >>> half(4)
+    2
+    ```
+    <BLANKLINE>
+    """
+
+    def fence(match: re.Match[str]) -> str:
+        indent = match["indent"]
+        return f"{indent}```pycon\n{match[0].rstrip()}\n{indent}```\n"
+
+    return EXAMPLE.sub(fence, text)
