@@ -36,7 +36,10 @@ GROUPS = {
     "Errors": ("fieldwise.errors",),
 }
 ROOMS = {
-    "evaluation": ("Evaluation", ("fieldwise.evaluation", "fieldwise.evaluation.bootstrap", "fieldwise.evaluation.delong")),
+    "evaluation": (
+        "Evaluation",
+        ("fieldwise.evaluation", "fieldwise.evaluation.bootstrap", "fieldwise.evaluation.delong"),
+    ),
     "explain": ("Explaining", ("fieldwise.explain",)),
     "serving": (
         "Serving",
@@ -126,7 +129,9 @@ def command_line() -> str:
             lines += [f"| `{p.metavar or p.name.upper()}` | {_cell(p.help)} |" for p in arguments]
         if options:
             lines += ["", "| option | value | default | meaning |", "|---|---|---|---|"]
-            lines += [f"| {_names(p)} | {_value(p)} | {_default(p)} | {_cell(p.help)}{_environment(p)} |" for p in options]
+            lines += [
+                f"| {_names(p)} | {_value(p)} | {_default(p)} | {_cell(p.help)}{_environment(p)} |" for p in options
+            ]
     return "\n".join([*lines, ""])
 
 
