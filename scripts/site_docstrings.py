@@ -5,29 +5,27 @@ from typing import Any
 
 import griffe
 
+ERRORS = re.compile(r"^Errors:$", re.M)
 EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*\n(?:(?P=indent)\S.*\n?|(?P=indent) +\S.*\n?)*", re.M)
 
 
 class Examples(griffe.Extension):
-    """Fences every example that begins with `>>>`, which Markdown would take for a quotation."""
+    """Fences every example that begins with `>>>`, which Markdown would take for a quotation.
+
+    The section `Errors:` becomes Google's `Raises:`, which the site shows as a list.
+    """
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Change the docstring of one object, before it is parsed."""
         if obj.docstring:
-            obj.docstring.value = fenced(obj.docstring.value)
+            obj.docstring.value = fenced(ERRORS.sub("Raises:", obj.docstring.value))
 
 
 def fenced(text: str) -> str:
     """The text with its examples in code blocks.
 
-    >>> print(fenced("Half of it.\\n\\n>>> half(4)\\n2\\n"))
-    Half of it.
-    <BLANKLINE>
-    ```pycon
-    >>> half(4)
-    2
-    ```
-    <BLANKLINE>
+    >>> fenced(">>> half(4)").splitlines()
+    ['```pycon', '>>> half(4)', '```']
     """
 
     def fence(match: re.Match[str]) -> str:

@@ -91,7 +91,7 @@ def python_names() -> str:
         lines += ["", f"## {title}"]
         for module in modules:
             names = [name for name, home in homes.items() if home == module]
-            lines += _directives((f"{module}.{name}" for name in names))
+            lines += _directives(f"{module}.{name}" for name in names)
             homes = {name: home for name, home in homes.items() if home != module}
     assert not homes, f"public names without a group in {Path(__file__).name}: {homes}"
     return "\n".join([*lines, ""])
@@ -113,25 +113,17 @@ def command_line() -> str:
     lines = ["# Command line", "", root.help or ""]
     lines += [
         "",
-        "Results go to standard output, everything else to standard error. The exit code is 0 when done, 1 for a fault of the "
-        "machine, 2 for one of the user (one sentence says which), 130 after Ctrl-C. `--help` behind any command prints what "
-        "stands here.",
+        "Results go to standard output, everything else to standard error. The exit code is 0 when done, 1 for a "
+        "fault of the machine, 2 for one of the user (one sentence says which), 130 after Ctrl-C. `--help` behind any "
+        "command prints what stands here.",
         "",
     ]
     for name, command in _commands(root, "fieldwise"):
         lines += [f"- [`{name}`](#{name.replace(' ', '-')}): {_first_sentence(command.help)}"]
     for name, command in _commands(root, "fieldwise"):
         lines += ["", f"## `{name}`", "", *_plain(command.help), "", "```text", _usage(name, command), "```"]
-        arguments = [p for p in command.params if p.param_type_name == "argument"]
-        options = [p for p in command.params if p.param_type_name == "option"]
-        if arguments:
-            lines += ["", "| argument | meaning |", "|---|---|"]
-            lines += [f"| `{p.metavar or p.name.upper()}` | {_cell(p.help)} |" for p in arguments]
-        if options:
-            lines += ["", "| option | value | default | meaning |", "|---|---|---|---|"]
-            lines += [
-                f"| {_names(p)} | {_value(p)} | {_default(p)} | {_cell(p.help)}{_environment(p)} |" for p in options
-            ]
+        for parameter in sorted(command.params, key=lambda p: p.param_type_name != "argument"):
+            lines += ["", _term(parameter), f":   {parameter.help or ''}{_environment(parameter)}"]
     return "\n".join([*lines, ""])
 
 
@@ -166,7 +158,8 @@ def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _usage(name: str, command: Any) -> str:
-    arguments = [p.metavar or p.name.upper() for p in command.params if p.param_type_name == "argument"]
+    """The command with what it needs."""
+    arguments = [_word(p) for p in command.params if p.param_type_name == "argument"]
     needed = [f"{p.opts[0]} {_kind(p)}" for p in command.params if p.param_type_name == "option" and p.required]
     return " ".join([name, *arguments, *needed, "[OPTIONS]"])
 
@@ -179,12 +172,18 @@ def _first_sentence(text: str | None) -> str:
     return re.split(r"(?<=[.:;]) ", " ".join(_plain(text)))[0].rstrip(":;.")
 
 
-def _cell(text: str | None) -> str:
-    return (text or "").replace("|", "\\|")
+def _term(parameter: Any) -> str:
+    """How a parameter is written, its limits and its default."""
+    if parameter.param_type_name == "argument":
+        return f"`{_word(parameter)}`"
+    value = "" if parameter.is_flag else f" {_kind(parameter)}"
+    names = ", ".join(f"`{name}{value}`" for name in [*parameter.opts, *parameter.secondary_opts])
+    return "".join([names, _limits(parameter), _default(parameter)])
 
 
-def _names(option: Any) -> str:
-    return ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+def _word(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    return name if argument.required else f"[{name}]"
 
 
 def _kind(option: Any) -> str:
@@ -194,20 +193,19 @@ def _kind(option: Any) -> str:
     return {"Path": "PATH", "int": "NUMBER", "float": "NUMBER", "str": "TEXT"}.get(kind.__name__, kind.__name__)
 
 
-def _value(option: Any) -> str:
-    if option.is_flag:
-        return ""
+def _limits(option: Any) -> str:
     low, high = option.min, option.max
-    limits = f", {low} to {high}" if None not in (low, high) else f", at least {low}" if low is not None else ""
-    return f"{_kind(option)}{limits}{', repeatable' if option.multiple else ''}"
+    if None not in (low, high):
+        return f", {low} to {high}"
+    return "" if low is None else f", at least {low}"
 
 
 def _default(option: Any) -> str:
     if option.required:
-        return "needed"
+        return ", needed"
     if option.is_flag:
-        return f"`{option.opts[0]}`" if option.default and option.secondary_opts else ""
-    return "" if option.default is None else f"`{option.default}`"
+        return f", default `{option.opts[0]}`" if option.default and option.secondary_opts else ""
+    return "" if option.default is None else f", default `{option.default}`"
 
 
 def _environment(option: Any) -> str:

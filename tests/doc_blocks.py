@@ -1,8 +1,11 @@
 """Code blocks of Markdown pages, and what stands in the comment above one.
 
-`<!-- output -->` above a block: what the block before it prints, compared loosely. `<!-- not run: KIND -->`: a block that
-no test can run; KIND is one of NOT_RUN. `<!-- change FILE -->`: fields of the schema FILE, by name. `<!-- part of FILE -->`: lines that
-FILE has. A block whose first line is `# NAME.SUFFIX`, alone or before a colon or semicolon, is written to that file.
+    <!-- output -->          what the block before it prints, compared loosely
+    <!-- not run: KIND -->   no test can run it; KIND is one of NOT_RUN
+    <!-- change FILE -->     fields of the schema FILE, by name
+    <!-- part of FILE -->    lines that FILE has
+
+A block whose first line is `# NAME.SUFFIX`, alone or before a colon or semicolon, is written to that file.
 """
 
 import re
@@ -19,7 +22,8 @@ NOT_RUN = {
 }
 LANGUAGES = {"", "sh", "python", "toml", "json", "text", "ini", "nginx", "yaml"}
 FENCE = re.compile(
-    r"^(?:(?P<pad> *)<!-- (?P<mark>[^\n]+?) -->\n)?^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```$",
+    r"^(?: *<!-- (?P<mark>[^\n]+?) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```$",
     re.M | re.S,
 )
 FILE = re.compile(r"^# ([\w-]+\.\w+)(?:[:;]|$)")

@@ -1,8 +1,9 @@
 """Runs the code blocks of a page in order, in one folder, on small data.
 
-Commands are as the page has them, with SMALLER behind them, so that a page takes seconds. Commands with `--data-dir`, which need real data, and LONG ones run
-in slow tests, as does a server that no later block of the page asks anything. `fieldwise serve` listens at a free port,
-which later blocks are given for 8000. A program that is not known here is an error.
+Commands are as the page has them, with SMALLER behind them, so that a page takes seconds. Commands with `--data-dir`,
+which need real data, and LONG ones run in slow tests, as does a server that no later block of the page asks anything.
+`fieldwise serve` listens at a free port, which later blocks are given for 8000. A program that is not known here is an
+error.
 """
 
 import contextlib
