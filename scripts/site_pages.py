@@ -110,7 +110,7 @@ def room(title: str, modules: tuple[str, ...]) -> str:
     for name in modules:
         module = importlib.import_module(name)
         lines += ["", f"## `{name}`", "", _summary(module)]
-        lines += _directives(f"{name}.{public}" for public in module.__all__)
+        lines += _directives(_path(module, public) for public in module.__all__)
     return "\n".join([*lines, ""])
 
 
@@ -156,6 +156,12 @@ def _without(nav: Any, absent: set[str]) -> Any:
 def _home(name: str) -> str:
     module = getattr(fieldwise, name).__module__
     return "fieldwise.models" if module.startswith("fieldwise.models.") else module
+
+
+def _path(module: Any, public: str) -> str:
+    """Where a name is defined: a module may have the same name as what it holds."""
+    home = getattr(getattr(module, public), "__module__", "")
+    return f"{home if home.startswith('fieldwise.') else module.__name__}.{public}"
 
 
 def _directives(names: Iterator[str]) -> list[str]:

@@ -48,13 +48,19 @@ ADDRESS = "127.0.0.1:8000"
 ROOT = Path(__file__).parents[1]
 
 
-def parse(words: list[str]) -> tuple[str, dict[str, Any]]:
-    """The command that `fieldwise` takes the words for, with its parameters; nothing is run."""
+def resolve(words: list[str]) -> tuple[str, Any, list[str]]:
+    """The name of the command that `fieldwise` takes the words for, the command, and the words behind it."""
     command, names = typer.main.get_command(app), []
-    while hasattr(command, "commands"):
+    while hasattr(command, "commands") and words:
         name, command, words = command.resolve_command(command.make_context("fieldwise", list(words)), words)
         names.append(name)
-    return " ".join(names), command.make_context(names[-1], list(words)).params
+    return " ".join(names), command, words
+
+
+def parse(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The command that `fieldwise` takes the words for, with its parameters; nothing is run."""
+    name, command, rest = resolve(words)
+    return name, command.make_context(name, list(rest)).params
 
 
 def command_lines(block: Block) -> list[list[str]]:

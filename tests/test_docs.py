@@ -1,13 +1,14 @@
 """The pages below docs/: their blocks run, every model has one page of one form, and recipes they name exist."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from doc_blocks import LANGUAGES, blocks, prose
-from doc_runner import LOG, LONG, PageRunner, check_commands, command_lines, link_data, prepare
+from doc_runner import LOG, LONG, PageRunner, check_commands, command_lines, link_data, prepare, resolve
 
 from fieldwise.cli import run
 from fieldwise.data.simulated import simulate
@@ -99,6 +100,15 @@ def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
     if "runs/my-" in page.read_text("utf-8"):
         shutil.copytree(request.getfixturevalue("bundles"), tmp_path, dirs_exist_ok=True)
     run_page(page, tmp_path, monkeypatch, slow=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_within_sentences_exist(page):
+    """With the options that are named; arguments may be left away."""
+    for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page)):
+        _, command, rest = resolve(shlex.split(code)[1:])
+        known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
+        assert {word for word in rest if word.startswith("--")} <= {*known, "--help"}, code
 
 
 def test_every_language_of_a_block_is_known():
