@@ -38,7 +38,7 @@ lint: venv ## style, docstrings and types
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: venv ## the documentation as a site in build/site (open index.html); warnings are errors
-	@$(PYTHON) -m mkdocs build --quiet && echo "build/site/index.html"
+	@$(PYTHON) -m mkdocs build
 
 docs-serve: export NO_MKDOCS_2_WARNING := 1
 docs-serve: venv ## the site at http://127.0.0.1:8000, built anew when a page changes

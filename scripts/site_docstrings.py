@@ -7,7 +7,7 @@ from typing import Any
 import griffe
 
 SHAPE = re.compile(r"^Shape:\n(?P<text>(?: {4}.*\n?)+)", re.M)
-ERRORS = re.compile(r"^Errors:$", re.M)
+ERRORS = re.compile(r"^Errors:$(?=\n {4}\w[\w, ]*: )", re.M)
 EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*\n(?:(?P=indent)\S.*\n?|(?P=indent) +\S.*\n?)*", re.M)
 
 
