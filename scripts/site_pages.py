@@ -209,7 +209,7 @@ def _term(parameter: Any) -> str:
 
 
 def _word(argument: Any) -> str:
-    name = argument.metavar or argument.name.upper()
+    name = (argument.metavar or argument.name.upper()).strip("[]")
     return name if argument.required else f"[{name}]"
 
 
