@@ -57,6 +57,7 @@ def bundles(tmp_path_factory):
     for model in ("afm", "autoint", "inttower"):
         prepare(folder, model)
     log = simulate(**LOG)
+    log.write_parquet(folder / "log.parquet")
     log.tail(400).write_parquet(folder / "rows.parquet")
     log.select("item_id", "title", "genres", "release_decade", "length").unique("item_id").write_parquet(
         folder / "items.parquet"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import runpy
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -100,6 +101,18 @@ def test_the_reference_has_every_command_and_option(site):
         for option in command.params:
             words = [*option.opts, *option.secondary_opts] if option.param_type_name == "option" else []
             assert all(word in section for word in words), f"{name}: {words}"
+
+
+def test_examples_of_docstrings_become_code(pages, site):
+    """No example is left to Markdown, which would take `>>>` for a quotation."""
+    module = runpy.run_path(str(ROOT / "scripts" / "site_docstrings.py"))
+    assert module["fenced"]("Of a half.\n\n    >>> half(4)\n    2\n\nMore.\n") == (
+        "Of a half.\n\n    ```pycon\n    >>> half(4)\n    2\n    ```\n\nMore.\n"
+    )
+    for name in ("python", "explain", "serving", "operations"):
+        html = (site / "reference" / f"{name}.html").read_text("utf-8")
+        assert "<blockquote" not in html
+        assert "language-pycon" in html or "gp" in html
 
 
 def test_the_reference_has_every_public_name(pages, site):
