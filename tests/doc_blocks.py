@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NOT_RUN = {
-    "installs": "changes the environment",
     "system": "is for the machine's own services: a proxy, systemd, Prometheus",
     "downloads": "needs a network",
     "develops": "works on the clone itself: compilers, make",

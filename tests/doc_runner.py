@@ -165,6 +165,9 @@ class PageRunner:
         if program == "make":
             check_make(rest, place)
             return ""
+        if program == "pip":
+            check_extra(rest, place)
+            return ""
         assert program in ("curl", "head"), (
             f"{place}: no test runs {program!r}; mark the block `<!-- not run: KIND -->`"
         )
@@ -283,6 +286,14 @@ def check_recipes(params: Mapping[str, Any]) -> None:
 def check_make(words: list[str], place: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     assert words[0] in targets, f"{place}: make has no target {words[0]}"
+
+
+def check_extra(words: list[str], place: str) -> None:
+    """What pip is told to install must be fieldwise with extras that it has; nothing is installed."""
+    found = re.fullmatch(r"install fieldwise\[([\w,]+)\]", " ".join(words))
+    assert found, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` is known, found {shlex.join(words)}"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(found[1].split(",")) <= set(extras), f"{place}: there is no such extra: {found[1]}"
 
 
 def prepare(folder: Path, model: str) -> None:

@@ -29,9 +29,13 @@ def run_all(found):
 def test_a_page_that_does_what_it_says(page, tmp_path):
     found = page(
         """
-        <!-- not run: installs -->
+        <!-- not run: system -->
         ```sh
-        pip install fieldwise
+        apt-get install make
+        ```
+
+        ```sh
+        pip install 'fieldwise[serve]'
         ```
 
         ```sh
@@ -68,7 +72,7 @@ def test_a_page_that_does_what_it_says(page, tmp_path):
         ```
         """
     )
-    assert [block.line for block in found] == [3, 7, 13, 20, 24, 29, 33]
+    assert [block.line for block in found] == [3, 7, 11, 17, 24, 28, 33, 37]
     run_all(found)
     assert (tmp_path / "first.py").exists()
 
@@ -76,8 +80,10 @@ def test_a_page_that_does_what_it_says(page, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("```sh\npip install fieldwise\n```", "no test runs 'pip'"),
-        ("<!-- not run: lazy -->\n```sh\npip install fieldwise\n```", "not of a known kind"),
+        ("```sh\napt-get install make\n```", "no test runs 'apt-get'"),
+        ("```sh\npip install torch\n```", "of pip only"),
+        ("```sh\npip install 'fieldwise[tea]'\n```", "no such extra: tea"),
+        ("<!-- not run: lazy -->\n```sh\napt-get install make\n```", "not of a known kind"),
         ("```sh\nfieldwise describe simulated/none\n```", "simulated/none"),
         ("```sh\nmake tea\n```", "no target tea"),
         ("```nginx\nlisten 443;\n```", "needs a mark"),
