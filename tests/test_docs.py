@@ -18,6 +18,7 @@ from fieldwise.recipe import load_recipe, recipe_names
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 NEEDS_DATA = "<!-- needs data: "  # in a page's first line: all of its blocks do
+GIVEN = re.compile(r"runs/my-|\b(?:log|rows|items|users)\.parquet")
 TO_RUN = [page for page in PAGES if any(block.language not in ("", "text") for block in blocks(page))]
 SECTIONS = ["Equation", "Options", "Published settings", "Example", "Parameters", "Recipes"]
 
@@ -51,9 +52,9 @@ def _one_thread():
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory):
-    """A folder with small bundles, which pages call `runs/my-MODEL`, and tables of the simulated log."""
-    folder = tmp_path_factory.mktemp("taken-for-granted")
+def given(tmp_path_factory):
+    """A folder with what pages take for granted: small bundles, an index, tables of the simulated log."""
+    folder = tmp_path_factory.mktemp("given")
     for model in ("afm", "autoint", "inttower"):
         prepare(folder, model)
     log = simulate(**LOG)
@@ -87,8 +88,8 @@ def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeyp
     """In their order, in one folder; what needs real data is parsed alone."""
     monkeypatch.delenv("FIELDWISE_DATA", raising=False)
     monkeypatch.delenv("FIELDWISE_TOKEN", raising=False)
-    if "runs/my-" in page.read_text("utf-8"):
-        shutil.copytree(request.getfixturevalue("bundles"), tmp_path, dirs_exist_ok=True)
+    if GIVEN.search(page.read_text("utf-8")):
+        shutil.copytree(request.getfixturevalue("given"), tmp_path, dirs_exist_ok=True)
     run_page(page, tmp_path, monkeypatch, slow=False)
 
 
@@ -98,8 +99,8 @@ def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
     """All of them, on real data where they need it."""
     if needs_data(page):
         link_data(tmp_path, request.getfixturevalue("real_data"))
-    if "runs/my-" in page.read_text("utf-8"):
-        shutil.copytree(request.getfixturevalue("bundles"), tmp_path, dirs_exist_ok=True)
+    elif GIVEN.search(page.read_text("utf-8")):
+        shutil.copytree(request.getfixturevalue("given"), tmp_path, dirs_exist_ok=True)
     run_page(page, tmp_path, monkeypatch, slow=True)
 
 
