@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NOT_RUN = {
-    "system": "is for the machine's own services: a proxy, systemd, Prometheus",
+    "system": "is for the machine's own services: a proxy, systemd, Prometheus, Redis",
     "downloads": "needs a network",
     "develops": "works on the clone itself: compilers, make",
     "pattern": "names a recipe, model or file that the reader is to choose",

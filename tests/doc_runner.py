@@ -72,7 +72,7 @@ def command_lines(block: Block) -> list[list[str]]:
             text = text[:-1]
             continue
         try:
-            words = shlex.split(text, comments=True)
+            words = shlex.split(uncommented(text))
         except ValueError:  # the quotation is still open
             text += "\n"
             continue
@@ -81,6 +81,19 @@ def command_lines(block: Block) -> list[list[str]]:
             found.append(words)
     assert not text, f"{block}: the last command does not end"
     return found
+
+
+def uncommented(text: str) -> str:
+    """The text before a comment; a # within a word, as in an address, or a quotation begins none."""
+    quote = ""
+    for place, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "#" and (place == 0 or text[place - 1].isspace()):
+            return text[:place]
+    return text
 
 
 class PageRunner:

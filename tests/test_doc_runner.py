@@ -113,8 +113,8 @@ def test_json_is_compared_by_its_keys(page):
 
 
 def test_a_quotation_goes_on_over_lines(page):
-    (block,) = page("```sh\ncurl -d '{\n  \"k\": 1\n}' http://x  # one\nmake test\n```")
-    assert command_lines(block) == [["curl", "-d", '{\n  "k": 1\n}', "http://x"], ["make", "test"]]
+    (block,) = page("```sh\n# it's\ncurl -d '{\n  \"# k\": 1\n}' redis://x#users  # one\nmake test\n```")
+    assert command_lines(block) == [["curl", "-d", '{\n  "# k": 1\n}', "redis://x#users"], ["make", "test"]]
 
 
 def test_a_command_is_found_in_its_group():
