@@ -42,7 +42,7 @@ SMALLER = {
     "explain": ["--rows", "20"],
     "evaluate-cascade": ["--rows", "5"],
 }
-LONG = {"export"}
+LONG = {"export", "report"}
 RECIPES_TAKEN = {"train", "compare", "tune", "describe"}
 ADDRESS = "127.0.0.1:8000"
 ROOT = Path(__file__).parents[1]
