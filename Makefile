@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all sanitize lint bench bench-all conformance venv clean
+.PHONY: help demo test test-all sanitize lint docs docs-serve bench bench-all conformance venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,14 @@ lint: venv ## style, docstrings and types
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy --strict src
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: venv ## the documentation as a site in build/site (open index.html); warnings are errors
+	@$(PYTHON) -m mkdocs build
+
+docs-serve: export NO_MKDOCS_2_WARNING := 1
+docs-serve: venv ## the site at http://127.0.0.1:8000, built anew when a page changes
+	@$(PYTHON) -m mkdocs serve
 
 bench: venv ## speed of the hot paths on this machine, a look of some minutes (results in build/benchmarks.json)
 	@$(PYTHON) -m benchmarks run short --size quick --json build/benchmarks.json

@@ -1,19 +1,42 @@
-"""The pages below docs/: their Python runs, every model has one page of one form, and recipes they name exist."""
+"""The pages below docs/: their blocks run, every model has one page of one form, and recipes they name exist."""
 
-import doctest
 import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from doc_blocks import LANGUAGES, blocks, prose
+from doc_runner import LOG, LONG, PageRunner, check_commands, command_lines, link_data, prepare, resolve
 
+from fieldwise.cli import run
+from fieldwise.data.simulated import simulate
 from fieldwise.models import MODELS
 from fieldwise.recipe import load_recipe, recipe_names
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+NEEDS_DATA = "<!-- needs data: "  # in a page's first line: all of its blocks do
+GIVEN = re.compile(r"runs/my-|\b(?:log|rows|items|users)\.parquet")
+TO_RUN = [page for page in PAGES if any(block.language not in ("", "text") for block in blocks(page))]
 SECTIONS = ["Equation", "Options", "Published settings", "Example", "Parameters", "Recipes"]
+
+
+def commands(page):
+    """The words of the page's commands, but for those that no test runs."""
+    return [
+        words for block in blocks(page) if block.language == "sh" and not block.mark for words in command_lines(block)
+    ]
+
+
+def needs_data(page):
+    return NEEDS_DATA in page.read_text("utf-8") or any("--data-dir" in words for words in commands(page))
+
+
+def is_long(page):
+    """Whether something on the page runs in slow tests alone."""
+    return needs_data(page) or any(words[0] == "fieldwise" and words[1] in {*LONG, "serve"} for words in commands(page))
 
 
 def model_page(name):
@@ -28,21 +51,70 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text("utf-8"))], ids=lambda p: p.name)
-def test_the_python_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch):
-    """Blocks of a page share their names, in order; lines that begin with >>> are run, the others compared."""
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    text = page.read_text("utf-8")
-    for match in BLOCK.finditer(text):
-        line = text.count("\n", 0, match.start(1))
-        example = doctest.DocTestParser().get_doctest(match[1], names, page.name, str(page), line)
-        assert example.examples, f"{page.name}, line {line}: a python block has lines that begin with >>>"
-        heard: list[str] = []
-        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-        runner.run(example, out=heard.append, clear_globs=False)
-        assert not runner.failures, "".join(heard)
-        names = example.globs
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A folder with what pages take for granted: small bundles, an index, tables of the simulated log."""
+    folder = tmp_path_factory.mktemp("given")
+    for model in ("afm", "autoint", "inttower"):
+        prepare(folder, model)
+    log = simulate(**LOG)
+    log.write_parquet(folder / "log.parquet")
+    log.tail(400).write_parquet(folder / "rows.parquet")
+    log.select("item_id", "title", "genres", "release_decade", "length").unique("item_id").write_parquet(
+        folder / "items.parquet"
+    )
+    tower, items, index = (str(folder / name) for name in ("runs/my-inttower", "items.parquet", "runs/index"))
+    assert run(["index", tower, "--items", items, "--out", index]) == 0
+    users = log.unique("user_id", keep="last").select("user_id", "age_group", "gender", "city", "history")
+    users.write_parquet(folder / "users.parquet")
+    return folder
+
+
+def run_page(page, folder, monkeypatch, *, slow):
+    monkeypatch.chdir(folder)
+    runner = PageRunner(slow=slow)
+    try:
+        for block in blocks(page):
+            if slow or NEEDS_DATA not in page.read_text("utf-8"):
+                runner.run(block)
+            else:
+                check_commands(block)
+    finally:
+        runner.close()
+
+
+@pytest.mark.parametrize("page", TO_RUN, ids=lambda p: p.name)
+def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeypatch, request):
+    """In their order, in one folder; what needs real data is parsed alone."""
+    monkeypatch.delenv("FIELDWISE_DATA", raising=False)
+    monkeypatch.delenv("FIELDWISE_TOKEN", raising=False)
+    if GIVEN.search(page.read_text("utf-8")):
+        shutil.copytree(request.getfixturevalue("given"), tmp_path, dirs_exist_ok=True)
+    run_page(page, tmp_path, monkeypatch, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p for p in TO_RUN if is_long(p)], ids=lambda p: p.name)
+def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
+    """All of them, on real data where they need it."""
+    if needs_data(page):
+        link_data(tmp_path, request.getfixturevalue("real_data"))
+    elif GIVEN.search(page.read_text("utf-8")):
+        shutil.copytree(request.getfixturevalue("given"), tmp_path, dirs_exist_ok=True)
+    run_page(page, tmp_path, monkeypatch, slow=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_within_sentences_exist(page):
+    """With the options that are named; arguments may be left away."""
+    for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page)):
+        _, command, rest = resolve(shlex.split(code)[1:])
+        known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
+        assert {word for word in rest if word.startswith("--")} <= {*known, "--help"}, code
+
+
+def test_every_language_of_a_block_is_known():
+    assert {block.language for page in PAGES for block in blocks(page)} <= LANGUAGES
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -74,9 +146,8 @@ def test_every_page_of_a_model_is_linked_from_the_index():
 
 @pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md")), DOCS.parent / "README.md"], ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
-    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if "://" not in target:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" not in target and "reference/" not in target:  # those pages are made with the site
             file, _, anchor = target.partition("#")
             found = (page.parent / file) if file else page
             assert found.exists(), f"{page.name} links to {target}"

@@ -1,18 +1,16 @@
 """What README.md says to type works: its Python runs, its commands parse, and those on files of one's own run too."""
 
 import re
-import runpy
 import shlex
 from pathlib import Path
 
 import polars as pl
 import pytest
 import torch
-import typer.main
+from doc_blocks import blocks
+from doc_runner import PageRunner, link_data, parse
 
 from fieldwise.bundle import Bundle
-from fieldwise.cli import run
-from fieldwise.cli.app import app
 from fieldwise.data.simulated import simulate
 from fieldwise.recipe import load_recipe
 
@@ -27,14 +25,6 @@ def commands(program: str) -> list[list[str]]:
     lines = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
     split = [shlex.split(line, comments=True) for line in [*lines, *INLINE] if line.startswith(f"{program} ")]
     return [words[1:] for words in split]
-
-
-def parse(words: list[str]) -> tuple[str, dict[str, object]]:
-    """The command that `fieldwise` takes the words for, with its parameters; nothing is run."""
-    command, name = typer.main.get_command(app), "fieldwise"
-    while hasattr(command, "commands"):
-        name, command, words = command.resolve_command(command.make_context(name, list(words)), words)
-    return name, command.make_context(name, list(words)).params
 
 
 @pytest.fixture
@@ -52,8 +42,10 @@ def folder(tmp_path, monkeypatch):
     torch.set_num_threads(before)
 
 
-def redirected(words: list[str]) -> tuple[list[str], str | None]:
-    return (words[:-2], words[-1]) if ">" in words else (words, None)
+def run_page(*, slow: bool) -> None:
+    runner = PageRunner(slow=slow)
+    for block in blocks(ROOT / "README.md"):
+        runner.run(block)
 
 
 def test_nothing_in_the_blocks_goes_unread():
@@ -71,33 +63,24 @@ def test_every_make_target_exists():
 
 @pytest.mark.parametrize("words", commands("fieldwise"), ids=" ".join)
 def test_every_command_parses(words):
-    name, params = parse(redirected(words)[0])
+    name, params = parse(words[:-2] if ">" in words else words)
     own_file = params.get("recipe", "").endswith(".toml")  # written and trained below
     if "recipe" in params and params["recipe"] != "RECIPE" and not own_file:
         load_recipe(params["recipe"], params.get("settings") or [])
     assert name
 
 
-def test_the_python_and_the_commands_on_ones_own_files_run(folder, capsys):
+def test_the_python_and_the_commands_on_ones_own_files_run(folder):
     """In README's order: schema, Python, a recipe of one's own, predictions."""
-    own = ["train", "clicks.toml"]
-    run_here = [w for w in commands("fieldwise") if w[:2] in (["data", "infer"], own) or w[0] == "predict"]
-    assert [w[0] for w in run_here] == ["data", "train", "predict"]
-    (infer, target), (train, _), (predict, _) = map(redirected, run_here)
-    assert run(infer) == 0
-    assert target is not None
-    Path(target).write_text(capsys.readouterr().out, "utf-8")
-    scripts = [text for language, text in BLOCKS if language == "python"]
-    assert scripts
-    for number, script in enumerate(scripts):
-        (folder / f"block{number}.py").write_text(script, "utf-8")
-        runpy.run_path(str(folder / f"block{number}.py"))
-    assert Bundle.load(folder / "bundle").schema.label.column == "liked"
-    (recipe,) = [text for language, text in BLOCKS if language == "toml"]
-    (folder / own[1]).write_text(recipe, "utf-8")
-    assert run(train) == 0
+    run_page(slow=False)
     assert Bundle.load(folder / "bundle").about["recipe"]["settings"]["split"]["kind"] == "time"
-    assert run(predict) == 0
-    scores = pl.read_csv(folder / parse(predict)[1]["out"])
+    scores = pl.read_csv(folder / "scores.csv")
     assert scores.height == 300
     assert scores["score"].is_between(0, 1).all()
+
+
+@pytest.mark.slow
+def test_all_commands_run_on_real_data(folder, real_data):
+    link_data(folder, real_data)
+    run_page(slow=True)
+    assert Bundle.load(folder / "runs" / "frappe-afm").schema.label.column == "label"

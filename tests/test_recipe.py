@@ -123,6 +123,16 @@ def test_a_number_must_be_finite(override):
         load_recipe("simulated/afm", [override])
 
 
+def test_extends_takes_a_file_with_or_without_its_suffix(file):
+    child = file.parent / "child.toml"
+    for name in (file.stem, file.name):
+        child.write_text(f'extends = "{name}"')
+        assert load_recipe(child).model == load_recipe(file).model
+    child.write_text('extends = "none.toml"')
+    with pytest.raises(ConfigError, match=r"child\.toml: none\.toml cannot be read"):
+        load_recipe(child)
+
+
 def test_extends_lays_tables_over_tables(file):
     child = file.parent / "child.toml"
     child.write_text(

@@ -16,6 +16,7 @@ HEAD = """# Results
 Written by `python -m benchmarks.published write`; do not edit. `python -m benchmarks.published run TABLE` trains what a
 table needs; runs that are there are not repeated. The name in a row's brackets is its recipe, and
 
+<!-- not run: pattern -->
 ```sh
 fieldwise compare RECIPE --seeds 3 --data-dir data
 ```

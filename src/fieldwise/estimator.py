@@ -82,11 +82,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         seed: of validation rows, negatives, initial weights, row order and dropout.
         verbose: show progress on standard error.
 
-    After `fit`:
-        bundle_: the fitted network with all that scoring and saving needs.
+    Attributes:
+        bundle_: after `fit`, the fitted network with all that scoring and saving needs.
         result_: what training did: epochs, the best evaluation, the history; absent from a recipe's loaded bundle.
         classes_: 0 and 1, after the label's rule; a list of them with several labels (binary labels only).
-        feature_names_in_, n_features_in_: the columns that the fields read, and how many.
+        feature_names_in_: the columns that the fields read.
+        n_features_in_: how many they are.
 
     >>> from fieldwise.data.simulated import simulate
     >>> from fieldwise.schema import Categorical, Label

@@ -186,7 +186,7 @@ def protocol_names(folder: str) -> list[str]:
 def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> Recipe:
     """A recipe by its name in the package or by the path of a TOML file.
 
-    A file may say `extends = "OTHER"` (a file beside it, without `.toml`, or a recipe of the package): its settings
+    A file may say `extends = "OTHER"` (a file beside it, or a recipe of the package): its settings
     are laid over those of OTHER, table by table. Lists are replaced whole, and so is a table whose `kind`, `name` or
     `task` differs, and data by `name` where data by `path` are given. `schema` may be the path of a schema's own file,
     counted, as `data.path`, from the recipe's folder.
@@ -255,6 +255,7 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
     base = settings.pop("extends", None)
     if base is None:
         return settings
+    base = str(base).removesuffix(".toml")
     beside = file.parent / f"{base}.toml"
     other = beside if beside.exists() else RECIPES / f"{base}.toml"
     return _merge(_read(other, name, (*seen, file.resolve())), settings)

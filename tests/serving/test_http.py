@@ -290,6 +290,12 @@ def test_other_requests_that_cannot_be_answered(server):
         refused(answer, 400 if content == b"\xff" else 422)
 
 
+def test_a_body_that_is_not_said_to_be_json_is_told_so(server):
+    for headers in ({}, {"content-type": "application/x-www-form-urlencoded"}):
+        answer = server.ask("POST", "/v1/predict", content=b'{"rows": []}', headers=headers)
+        refused(answer, 422, "Content-Type: application/json", field="body")
+
+
 def test_halves_of_characters_are_named(server):
     headers = {"content-type": "application/json"}
     context = '"context": {"user": "u1", "history": [], "device": "tv"}'

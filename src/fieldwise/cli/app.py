@@ -336,7 +336,7 @@ def evaluate_cascade(
 @app.command()
 def serve(
     bundle: Annotated[
-        Path | None, typer.Argument(metavar="[BUNDLE]", help="The bundle that scores, ranks and explains.")
+        Path | None, typer.Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")
     ] = None,
     prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None,
     index: Annotated[Path | None, typer.Option(help="Folder of the index, to recommend from.")] = None,
@@ -376,7 +376,7 @@ def serve(
     on_store_failure: Annotated[
         str, typer.Option(help="refuse: 503 while a store fails; degrade: answer without its fields, and say so.")
     ] = "refuse",
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000,
     token: Annotated[
         str | None, typer.Option(envvar="FIELDWISE_TOKEN", show_envvar=True, help="What requests must bear.")

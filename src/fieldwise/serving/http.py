@@ -325,6 +325,9 @@ def create_app(
         first = e.errors()[0]
         if first["type"] == "json_invalid":
             return _error(422, f"a body must be JSON, found other text at character {first['loc'][-1]}", None)
+        if first["loc"] == ("body",) and first["type"] in ("model_attributes_type", "missing"):
+            what = "a body must be a JSON object, sent with the header Content-Type: application/json"
+            return _error(422, what, "body")
         parts = [part for part in first["loc"] if part not in ("body", "query", "path")]
         cell = (len(parts) > 3 and parts[0] == "rows") or (len(parts) > 2 and parts[0] == "context")
         kept = parts[:3] if parts[:1] == ["rows"] else parts[:2]  # behind a cell stand the types that it is not

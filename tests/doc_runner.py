@@ -1,0 +1,320 @@
+"""Runs the code blocks of a page in order, in one folder, on small data.
+
+Commands are as the page has them, with SMALLER behind them, so that a page takes seconds. Commands with `--data-dir`,
+which need real data, and LONG ones run in slow tests, as does a server that no later block of the page asks anything.
+`fieldwise serve` listens at a free port, which later blocks are given for 8000. A program that is not known here is an
+error.
+"""
+
+import contextlib
+import doctest
+import io
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+import typer.main
+from doc_blocks import NOT_RUN, Block
+
+from fieldwise.cli import run
+from fieldwise.cli.app import app
+from fieldwise.recipe import SECTIONS, Recipe, load_recipe
+from fieldwise.schema import Schema
+
+LOG = {"rows": 4000, "users": 320, "items": 320}
+SMALL_LOG = [word for name, count in LOG.items() for word in ("--set", f"data.{name}={count}")]
+SMALLER = {
+    "data simulate": [word for name, count in LOG.items() for word in (f"--{name}", str(count))],
+    "train": ["--set", "training.epochs=1"],
+    "compare": ["--seeds", "1", "--set", "training.epochs=1"],
+    "tune": ["--trials", "2", "--final-seeds", "1", "--set", "training.epochs=1"],
+    "explain": ["--rows", "20"],
+    "evaluate-cascade": ["--rows", "5"],
+}
+LONG = {"export", "report"}
+RECIPES_TAKEN = {"train", "compare", "tune", "describe"}
+ADDRESS = "127.0.0.1:8000"
+ROOT = Path(__file__).parents[1]
+
+
+def resolve(words: list[str]) -> tuple[str, Any, list[str]]:
+    """The name of the command that `fieldwise` takes the words for, the command, and the words behind it."""
+    command, names = typer.main.get_command(app), []
+    while hasattr(command, "commands") and words:
+        name, command, words = command.resolve_command(command.make_context("fieldwise", list(words)), words)
+        names.append(name)
+    return " ".join(names), command, words
+
+
+def parse(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The command that `fieldwise` takes the words for, with its parameters; nothing is run."""
+    name, command, rest = resolve(words)
+    return name, command.make_context(name, list(rest)).params
+
+
+def command_lines(block: Block) -> list[list[str]]:
+    """The words of each command of a sh block; a quotation, or a backslash at the end, goes on in the next line."""
+    found, text = [], ""
+    for line in block.text.splitlines():
+        text += line
+        if text.endswith("\\"):
+            text = text[:-1]
+            continue
+        try:
+            words = shlex.split(uncommented(text))
+        except ValueError:  # the quotation is still open
+            text += "\n"
+            continue
+        text = ""
+        if words:
+            found.append(words)
+    assert not text, f"{block}: the last command does not end"
+    return found
+
+
+def uncommented(text: str) -> str:
+    """The text before a comment; a # within a word, as in an address, or a quotation begins none."""
+    quote = ""
+    for place, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "#" and (place == 0 or text[place - 1].isspace()):
+            return text[:place]
+    return text
+
+
+class PageRunner:
+    """Runs blocks one after another in the current folder.
+
+    `slow` runs what needs real data, at `data`, and nothing is left out; otherwise such commands are parsed alone.
+    """
+
+    def __init__(self, *, slow: bool) -> None:
+        self.slow = slow
+        self.names: dict[str, object] = {}
+        self.output = ""
+        self.serve: list[str] = []  # the words of a server that is to be started
+        self.server: subprocess.Popen[str] | None = None
+        self.address = ADDRESS
+
+    def run(self, block: Block) -> None:
+        """Run, write or compare a block, as its language and mark say."""
+        if self.serve and (self.slow or ADDRESS in block.text):
+            self._start()
+        mark, _, of = block.mark.partition(" ")
+        if mark == "output":
+            check_output(block, self.output)
+        elif mark == "part":
+            check_output(block, Path(of.removeprefix("of ")).read_text("utf-8"))
+        elif mark == "change":
+            change_schema(Path(of), tomllib.loads(block.text))
+        elif block.mark.startswith("not run: "):
+            assert block.mark.removeprefix("not run: ") in NOT_RUN, f"{block}: {block.mark!r} is not of a known kind"
+            check_commands(block)
+        elif block.language == "python":
+            self._python(block)
+        elif block.language == "sh":
+            self._sh(block)
+        elif block.language == "toml":
+            check_toml(block)
+        elif block.language == "json":
+            json.loads(block.text)
+        else:
+            assert block.language in ("", "text"), (
+                f"{block}: a block of {block.language!r} needs a mark that says why it is not run"
+            )
+
+    def close(self) -> None:
+        """Stop the server, where there is one."""
+        if self.serve and self.slow:
+            self._start()
+        if self.server is not None:
+            self.server.terminate()
+            self.server.communicate(timeout=30)
+
+    def _python(self, block: Block) -> None:
+        text = block.text.replace(ADDRESS, self.address)
+        heard: list[str] = []
+        example = doctest.DocTestParser().get_doctest(text, self.names, block.page, block.page, block.line)
+        if example.examples:
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+            runner.run(example, out=heard.append, clear_globs=False)
+            assert not runner.failures, "".join(heard)
+            self.names = example.globs
+            return
+        script = Path(block.file or "script.py")
+        script.write_text(text, "utf-8")
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            runpy.run_path(str(script))
+        self.output = out.getvalue()
+
+    def _sh(self, block: Block) -> None:
+        self.output = ""
+        for words in command_lines(block):
+            words, target = (words[:-2], words[-1]) if ">" in words else (words, None)
+            printed = self._command(words, str(block))
+            if target is None:
+                self.output += printed
+            else:
+                Path(target).write_text(printed, "utf-8")
+
+    def _command(self, words: list[str], place: str) -> str:
+        program, *rest = words
+        if program == "fieldwise":
+            return self._fieldwise(rest, place)
+        if program == "make":
+            check_make(rest, place)
+            return ""
+        if program == "pip":
+            check_extra(rest, place)
+            return ""
+        assert program in ("curl", "head"), (
+            f"{place}: no test runs {program!r}; mark the block `<!-- not run: KIND -->`"
+        )
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+        rest = [word.replace(ADDRESS, self.address) for word in rest]
+        return subprocess.run([program, *rest], check=True, capture_output=True, text=True, timeout=60).stdout
+
+    def _fieldwise(self, words: list[str], place: str) -> str:
+        command, params = parse(words)
+        if command == "serve":
+            self.close()
+            self.serve = words
+            return ""
+        if not self.slow and (command in LONG or "--data-dir" in words):
+            check_recipes(params)
+            return ""
+        words = [*words, *SMALLER.get(command, [])]
+        if command in RECIPES_TAKEN and any(word.startswith("simulated/") for word in words):
+            words += SMALL_LOG
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = run(words)
+        assert code == 0, f"{place}: fieldwise {shlex.join(words)}\n{err.getvalue()}"
+        return out.getvalue()
+
+    def _start(self) -> None:
+        words, self.serve = self.serve, []
+        command = [sys.executable, "-m", "fieldwise", *words, "--port", "0", "--threads", "1"]
+        self.server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.server.stderr is not None
+        said = ""
+        for line in self.server.stderr:
+            said += line
+            if found := re.search(r"serving at http://([\d.:]+)", line):
+                self.address = found[1]
+                return
+        raise AssertionError(f"fieldwise {shlex.join(words)} did not start: {said}")
+
+
+def check_output(block: Block, printed: str) -> None:
+    """Fail unless what was printed has the form that the block shows, whatever its numbers.
+
+    Of JSON: the same keys. Of text: every line without a digit, and of the other lines half of the lower-case words.
+    `...` stands for lines left out.
+    """
+    if block.language == "json":
+        assert keys_of(json.loads(block.text)) == keys_of(json.loads(printed)), f"{block}: {printed}"
+        return
+    had = {" ".join(line.split()) for line in printed.splitlines()}
+    words, wanted = set(re.findall(r"[a-z_]+", printed)), []
+    for line in block.text.splitlines():
+        plain = " ".join(line.split())
+        if re.search(r"\d", plain):
+            wanted += re.findall(r"\b[a-z_]{3,}\b", plain)
+        elif plain not in ("", "..."):
+            assert plain in had, f"{block}: no such line was printed: {plain!r}; there was\n{printed}"
+    missing = [word for word in wanted if word not in words]
+    assert len(missing) <= len(wanted) / 2, (
+        f"{block}: of {wanted} these were not printed: {missing}; there was\n{printed}"
+    )
+
+
+def keys_of(value: Any) -> Any:
+    """The keys of a JSON value, however deep; of a list those of its first element."""
+    if isinstance(value, Mapping):
+        return {key: keys_of(inner) for key, inner in value.items()}
+    return [keys_of(value[0])] if isinstance(value, list) and value else None
+
+
+def change_schema(file: Path, changes: dict[str, Any]) -> None:
+    """Put the fields of `changes` in the place of those of their names in the schema `file`."""
+    schema = tomllib.loads(file.read_text("utf-8"))
+    new = {field["name"]: field for field in changes["fields"]}
+    assert set(new) <= {field["name"] for field in schema["fields"]}
+    schema["fields"] = [new.get(field["name"], field) for field in schema["fields"]]
+    file.write_text(tomli_w.dumps(schema), "utf-8")
+    Schema.from_toml(file)
+
+
+def check_toml(block: Block) -> None:
+    """Write the block to the file that it names; otherwise it must be part of a recipe or of a schema."""
+    content = tomllib.loads(block.text)
+    if block.file:
+        Path(block.file).write_text(block.text, "utf-8")
+    elif set(content) <= set(SECTIONS):
+        model = content.get("model", {}).get("name", "autoint").replace("+", "-plus")
+        base = load_recipe(f"simulated/{model}").to_dict()
+        for name, table in content.items():
+            whole = not isinstance(table, dict) or "kind" in table  # another kind of split has other settings
+            base[name] = table if whole else {**(base.get(name) or {}), **table}
+        Recipe.from_dict(base, str(block))
+    else:
+        schema = load_recipe("simulated/autoint").to_dict()["schema"]
+        Schema.from_dict({**schema, **content}, str(block))
+
+
+def check_commands(block: Block) -> None:
+    """Of a block that is not run: the commands of fieldwise and make in it must exist all the same."""
+    if block.language != "sh":
+        return
+    for program, *rest in command_lines(block):
+        if program == "fieldwise":
+            parse(rest)
+        elif program == "make":
+            check_make(rest, str(block))
+
+
+def check_recipes(params: Mapping[str, Any]) -> None:
+    """The recipes of a command that is not run must exist, and take its settings."""
+    names = params.get("recipes") or [params[key] for key in ("recipe",) if key in params]
+    for name in names:
+        if not name.endswith(".toml"):
+            load_recipe(name, params.get("settings") or [], protocol=params.get("protocol"))
+
+
+def check_make(words: list[str], place: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    assert words[0] in targets, f"{place}: make has no target {words[0]}"
+
+
+def check_extra(words: list[str], place: str) -> None:
+    """What pip is told to install must be fieldwise with extras that it has; nothing is installed."""
+    found = re.fullmatch(r"install fieldwise\[([\w,]+)\]", " ".join(words))
+    assert found, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` is known, found {shlex.join(words)}"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(found[1].split(",")) <= set(extras), f"{place}: there is no such extra: {found[1]}"
+
+
+def prepare(folder: Path, model: str) -> None:
+    """Train a small bundle for the pages that begin with one: `runs/my-MODEL`."""
+    words = ["train", f"simulated/{model}", "--out", str(folder / "runs" / f"my-{model}"), "--quiet"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert run([*words, *SMALLER["train"], *SMALL_LOG]) == 0
+
+
+def link_data(folder: Path, data: Path) -> None:
+    os.symlink(data, folder / "data", target_is_directory=True)

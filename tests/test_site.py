@@ -1,0 +1,154 @@
+"""The documentation as a site: it builds without a warning, says what the code says, and needs no network."""
+
+import importlib.util
+import re
+import runpy
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import typer.main
+
+import fieldwise
+from fieldwise.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+class Page(HTMLParser):
+    """The links, ids, outside addresses and text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.ids: set[str] = set()
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids |= {given["id"]} if given.get("id") else set()
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        elif tag in ("script", "img", "iframe") and given.get("src"):
+            self.loaded.append(given["src"])
+        elif tag == "link" and given.get("href"):
+            self.loaded.append(given["href"])
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, in a folder whose name has a space."""
+    if importlib.util.find_spec("material") is None or importlib.util.find_spec("mkdocstrings") is None:
+        pytest.skip("the site needs MkDocs: pip install 'fieldwise[docs]'")
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    folder = tmp_path_factory.mktemp("the site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
+
+
+def test_every_page_of_docs_is_in_the_navigation(site, pages):
+    start = {unquote(urlsplit(link).path) for link in pages[site / "index.html"].links}
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").with_suffix(".html").as_posix().replace("README.html", "index.html")
+        assert name in start, f"{page.name} is in no part of the navigation"
+
+
+def test_every_link_and_anchor_leads_somewhere(site, pages):
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if path.name == "404.html" or target.suffix != ".html":
+                continue
+            assert target in pages, f"{path.relative_to(site)} links to {link}"
+            assert not parts.fragment or unquote(parts.fragment) in pages[target].ids, f"{path.name}: {link}"
+
+
+def test_nothing_is_loaded_from_a_network(site, pages):
+    for path, page in pages.items():
+        assert [address for address in page.loaded if urlsplit(address).netloc] == [], path.name
+    for path in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//", path.read_text("utf-8")), path.name
+
+
+def test_the_reference_has_every_command_and_option(site):
+    text = Page((site / "reference" / "command-line.html").read_text("utf-8")).text
+    commands = {"fieldwise": typer.main.get_command(app)}
+    while commands:
+        name, command = commands.popitem()
+        commands |= {f"{name} {word}": inner for word, inner in getattr(command, "commands", {}).items()}
+        if hasattr(command, "commands"):
+            continue
+        section = text.split(f"\n{name}¶\n")[1] if f"\n{name}¶\n" in text else text[text.index(f"{name}¶") :]
+        for option in command.params:
+            words = [*option.opts, *option.secondary_opts] if option.param_type_name == "option" else []
+            assert all(word in section for word in words), f"{name}: {words}"
+
+
+def test_examples_of_docstrings_become_code(pages, site):
+    """No example is left to Markdown, which would take `>>>` for a quotation."""
+    module = runpy.run_path(str(ROOT / "scripts" / "site_docstrings.py"))
+    assert module["fenced"]("Of a half.\n\n    >>> half(4)\n    2\n\nMore.\n") == (
+        "Of a half.\n\n    ```pycon\n    >>> half(4)\n    2\n    ```\n\nMore.\n"
+    )
+    for name in ("python", "explain", "serving", "operations"):
+        html = (site / "reference" / f"{name}.html").read_text("utf-8")
+        assert "<blockquote" not in html
+        assert "language-pycon" in html or "gp" in html
+
+
+def test_the_reference_has_every_public_name(pages, site):
+    ids = pages[site / "reference" / "python.html"].ids
+    missing = [n for n in fieldwise.__all__ if n != "__version__" and not any(i.endswith(f".{n}") for i in ids)]
+    assert not missing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_pages_are_quiet_and_fit_in_chromium(site, pages, width, scheme):
+    """No error in the console, no request to a network, nothing wider than the window, and the search finds."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM.exists():
+        pytest.skip(f"{CHROMIUM} is not installed")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    wrong: list[str] = []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
+        view = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = view.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("request", lambda r: None if r.url.startswith(("file:", "data:", "blob:")) else wrong.append(r.url))
+        for path in sorted(pages):
+            if path.name == "404.html":
+                continue
+            page.goto(path.as_uri())
+            found = page.evaluate("document.documentElement.scrollWidth")
+            assert found <= width, f"{path.relative_to(site)} is {found} wide in a window of {width}"
+            assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
+        view.close()
+        page = browser.new_page()
+        page.goto((site / "index.html").as_uri())
+        page.keyboard.press("/")
+        page.keyboard.type("faithfulness")
+        page.wait_for_selector(".md-search-result__item a[href*='explaining.html']", timeout=20_000)
+        browser.close()
+    assert wrong == []
