@@ -54,14 +54,7 @@ ROOMS = {
     ),
     "operations": ("Operations and layers", ("fieldwise.ops", "fieldwise.layers")),
 }
-TO_COME = ("report.md",)
 FILES = {"development/contributing.md": "CONTRIBUTING.md", "development/changelog.md": "CHANGELOG.md"}
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Leave out of the navigation the pages that are still to be written."""
-    config.nav = _without(config.nav, {name for name in TO_COME if not (Path(config.docs_dir) / name).exists()})
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -137,20 +130,6 @@ def command_line() -> str:
 def from_repository(name: str) -> str:
     """A file of the repository's root, with its links into docs/ as the site has them."""
     return re.sub(r"\]\(docs/", "](../", (ROOT / name).read_text("utf-8"))
-
-
-def _without(nav: Any, absent: set[str]) -> Any:
-    if isinstance(nav, list):
-        return [
-            _without(entry, absent)
-            for entry in nav
-            if not (
-                isinstance(entry, dict) and any(value in absent for value in entry.values() if isinstance(value, str))
-            )
-        ]
-    if isinstance(nav, dict):
-        return {title: _without(entry, absent) for title, entry in nav.items()}
-    return nav
 
 
 def _home(name: str) -> str:
