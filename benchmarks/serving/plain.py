@@ -55,7 +55,7 @@ class Side:
     def batch(self, values: dict[str, Any], rows: torch.Tensor) -> Any:
         encoded = encode_row(self.bundle.encoder, self.split.context.layout, values)
         assert encoded is not None
-        return joined(self.split, encoded.batch(slice(0, 1))[0], self.items.batch(rows)[0])
+        return joined(self.split, encoded, self.items.batch(rows)[0])
 
 
 def application(folder: Path) -> FastAPI:

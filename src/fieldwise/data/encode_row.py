@@ -1,6 +1,6 @@
 """One row of plain values, encoded without a table: what a request's context is, many times a second.
 
-It gives what `Encoder.transform_part` gives of a table of this row. Values whose text or number only a table's own
+It gives what `Encoder.transform_part` gives of a table of this row, as a batch. Values whose text or number only a table's own
 conversions tell (dates, unusual floats, texts of numbers) are left to it.
 """
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
 from fieldwise.data.columns import FLOAT32_MAX
-from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.fitted import MISSING, Bins, Cells, Fitted, Hashing, Scaling, Vocabulary, number_cells
-from fieldwise.layout import Layout
+from fieldwise.layout import Batch, Layout
 from fieldwise.schema import Bag, Field, Sequence
 
 __all__ = ["encode_row"]
@@ -22,8 +22,8 @@ __all__ = ["encode_row"]
 LARGEST_WHOLE = 2**53  # floats tell whole numbers apart below it
 
 
-def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> EncodedTable | None:
-    """The row of these values by column, or None where a table has to be made of it.
+def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:
+    """The row of these values by column, as a batch of one, or None where a table has to be made of it.
 
     Args:
         encoder: what encodes.
@@ -34,17 +34,35 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Enc
     >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
     >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b"]}), schema)
     >>> encode_row(encoder, encoder.layout, {"app": "b"}).ids
-    array([[3]], dtype=int32)
+    tensor([[3]], dtype=torch.int32)
     """
-    names = {f.name for f in part.fields}
-    cells = []
+    own = {f.name: f for f in part.fields}
+    ids: list[int] = []
+    numbers: list[float] = []
+    bags: list[np.ndarray] = []
+    lengths: list[int] = []
+    weights: list[float] = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
-        if field.name in names:
-            found = _cells(field, fitted, values[field.column])
-            if found is None:
-                return None
-            cells.append(found)
-    return encoder.table_of(cells, 1, part)
+        if (at := own.get(field.name)) is None:
+            continue
+        cells = _cells(field, fitted, values[field.column])
+        if cells is None:
+            return None
+        if cells.lengths is None:
+            ids.append(int(cells.ids[0]) + at.offset)
+        else:
+            bags.append(cells.ids + np.int32(at.offset))
+            lengths.append(len(cells.ids))
+            weights.append(1 / len(cells.ids) if at.pooling == "mean" else 1.0)
+        if cells.numbers is not None:
+            numbers.append(float(cells.numbers[0]))
+    return Batch(
+        torch.tensor([ids], dtype=torch.int32),
+        torch.tensor([numbers], dtype=torch.float32),
+        torch.from_numpy(np.concatenate(bags)) if bags else torch.empty(0, dtype=torch.int32),
+        torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
+        torch.from_numpy(np.repeat(np.array(weights, np.float32), lengths)),
+    )
 
 
 def _cells(field: Field, fitted: Fitted, value: Any) -> Cells | None:

@@ -413,8 +413,9 @@ class _Request:
             )
         encoder, part = self.bundle.encoder, self.split.context.layout
         found = encode_row(encoder, part, values)
-        table = encoder.transform_part(context_row(values, self.columns), part) if found is None else found
-        return table.batch(slice(0, 1))[0]
+        if found is None:
+            return encoder.transform_part(context_row(values, self.columns), part).batch(slice(0, 1))[0]
+        return found
 
     def score(self, context: Batch, rows: Tensor) -> np.ndarray:
         """Scores of some items [R] in one context by the main label, float64."""

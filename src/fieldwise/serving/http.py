@@ -218,7 +218,8 @@ def create_app(
 
     async def in_time(answer: Awaitable[T]) -> T:
         try:
-            return await asyncio.wait_for(answer, limits.timeout)
+            async with asyncio.timeout(limits.timeout):
+                return await answer
         except TimeoutError:
             raise RequestError(
                 f"an answer may take {limits.timeout:g} s, and this one took longer", "server", 503
