@@ -1,6 +1,7 @@
 """`fieldwise serve`."""
 
 import asyncio
+import gc
 import logging
 import socket
 import sys
@@ -81,6 +82,7 @@ def run_serve(
         return Service(ranker, Cascade(tower, opened, ranker, probe=probe))
 
     live = Live(load())
+    live.service.warm_up()
     manifests = [folder / BUNDLE for folder in (bundle, prerank) if folder is not None]
     manifests += [index / INDEX] if index is not None else []
     watcher = Watcher(live, load, manifests, every=watch, note=say)
@@ -94,6 +96,8 @@ def run_serve(
     place = f"http://{host}:{listening.getsockname()[1]}"
     say(f"serving at {place} (a page to look at; /docs describes the API; Ctrl-C stops it)")
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE))
+    gc.collect()
+    gc.freeze()  # what is there now stays: looking through it for garbage would hold all requests for 0.3 s at times
     if watch:
         watcher.start()
     try:

@@ -1,6 +1,6 @@
 """One row of plain values, encoded without a table: what a request's context is, many times a second.
 
-It gives what `Encoder.transform_part` gives of a table of this row, as a batch. Values whose text or number only a table's own
+It gives what `Encoder.transform_part` gives of a table of this row. Values whose text or number only a table's own
 conversions tell (dates, unusual floats, texts of numbers) are left to it.
 """
 

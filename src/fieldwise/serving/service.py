@@ -79,6 +79,10 @@ class Service:
         if self.cascade is not None:
             self.cascade.index.places  # noqa: B018
             self._shown  # noqa: B018
+            rows = [bundle.samples.head(1).to_dicts() for bundle in (self.cascade.prerank, self.bundle)]
+            if all(rows):
+                size = len(self.cascade.index)
+                self.cascade.recommend(Query(context=rows[0][0] | rows[1][0], k=min(10, size), prerank=200))
             if before is not None and before.cascade is not None:
                 known = self.cascade.index.items.columns
                 self.cascade.filters.prepare([c for c in before.cascade.filters.prepared if c in known])
