@@ -107,3 +107,12 @@ def test_only_so_many_wait():
         assert await batcher.ask(6) == 12
 
     run(scenario, waiting=2)
+
+
+def test_a_batch_is_bounded_by_its_work():
+    async def scenario(batcher, recorder):
+        tasks = await held(batcher, recorder, [0, 2, 4, 6, 100, 2])
+        recorder.go.set()
+        assert await asyncio.gather(*tasks) == [0, 4, 8, 12, 200, 4]
+
+    assert run(scenario, cost=lambda x: x, budget=10) == [[0], [2, 4], [6], [100], [2]]

@@ -44,6 +44,9 @@ def test_answers_are_kept_within_bounds(monkeypatch):
     for number in range(10):
         filters.rows({"number": [str(number)]})
     assert len(filters._answers) == 3
+    filters.rows({"number": [str(number) for number in range(1000)]})
+    assert len(filters._answers) == 3
+    assert filters.rows({"number": ["1", "2", "2"]}) is filters.rows({"number": ["2", "1"]})
 
 
 def test_columns_that_cannot_filter():

@@ -263,6 +263,13 @@ RECOMMEND = {
     "k above the catalogue": ({"context": CONTEXT, "k": 31}, 422, "k"),
     "k above the limit": ({"context": CONTEXT, "k": 5000}, 422, "k"),
     "k of text": ({"context": CONTEXT, "k": "many"}, 422, "k"),
+    "prerank above the limit": ({"context": CONTEXT, "prerank": 10_001}, 422, "prerank"),
+    "too many values": (
+        {"context": CONTEXT, "where": {"genres": ["g"] * 60_000, "title": ["t"] * 50_000}},
+        422,
+        "where",
+    ),
+    "too many ids": ({"context": CONTEXT, "exclude": ["i"] * 100_001}, 422, "exclude"),
     "an unknown candidate": ({"context": CONTEXT, "candidates": ["i1", "i99"]}, 422, "candidates[1]"),
     "an unknown column": ({"context": CONTEXT, "where": {"genre": ["g1"]}}, 422, "where.genre"),
     "a filter of text": ({"context": CONTEXT, "where": {"genres": "g1"}}, 422, "where.genres"),
@@ -281,6 +288,7 @@ def test_other_requests_that_cannot_be_answered(server):
     for body in ({}, {"rows": [ROW], "items": ["i1"]}):
         refused(server.post("/v1/explain", body), 422, "rows or of items")
     refused(server.post("/v1/explain", {"rows": [ROW] * 51}), 422, "at most 50, found 51", field="rows")
+    refused(server.post("/v1/explain", {"rows": [ROW], "user": "u1"}), 422, "belongs to items", field="user")
     refused(server.get("/v1/items/none/similar"), 404, "found 'none'", field="id")
     refused(server.get("/v1/items/i1/similar?k=0"), 422, field="k")
     refused(server.get("/v1/nothing"), 404)
@@ -335,6 +343,54 @@ def test_a_token_is_asked_for(ranker):
     assert closed.post("/v1/predict", {"rows": [ROW]}, headers={"Authorization": "Bearer secret"}).status_code == 200
     assert closed.get("/healthz").json() == {"status": "ok"}
     assert closed.get("/readyz").status_code == 200
+
+
+def test_within_another_application(ranker):
+    from fastapi import FastAPI
+
+    outer = FastAPI()
+    outer.mount("/inner", create_app(Service(ranker), ServerSettings(token="secret")))
+
+    async def ask(path, **headers):
+        transport = httpx.ASGITransport(app=outer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as asking:
+            return (await asking.get(path, headers=headers)).status_code
+
+    assert asyncio.run(ask("/inner/healthz")) == 200
+    assert asyncio.run(ask("/inner/")) == 200
+    assert asyncio.run(ask("/inner/v1/about")) == 401
+    assert asyncio.run(ask("/inner/v1/about", authorization="bearer secret")) == 200
+
+
+def test_k_left_out_is_what_there_is(tmp_path, tower, ranker):
+    few = Cascade(tower, build_index(tower, catalogue(4), tmp_path / "ix")[0], ranker)
+    asked = client(Service(ranker, few))
+    assert len(asked.post("/v1/recommend", {"context": CONTEXT}).json()["items"]) == 4
+    refused(asked.post("/v1/recommend", {"context": CONTEXT, "k": 10}), 422, field="k")
+
+
+def test_a_body_that_does_not_arrive_is_given_up(ranker):
+    slow = client(Service(ranker), timeout=0.05)
+
+    async def body():
+        yield b"{"
+        await asyncio.sleep(0.5)
+        yield b"}"
+
+    refused(slow.ask("POST", "/v1/predict", content=body()), 408, "0.05 s to arrive", field="body")
+
+
+def test_only_so_many_explanations_wait(ranker):
+    app = create_app(Service(ranker), ServerSettings(max_waiting=2))
+
+    async def ask():
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server", timeout=60) as asking:
+            body = {"rows": [ROW]}
+            found = await asyncio.gather(*(asking.post("/v1/explain", json=body) for _ in range(12)))
+            return [(one.status_code, one.headers.get("retry-after")) for one in found]
+
+    assert sorted(asyncio.run(ask())) == [(200, None)] * 2 + [(503, "1")] * 10
 
 
 def test_an_answer_that_takes_too_long_is_given_up(ranker):

@@ -114,6 +114,49 @@ def test_a_manifest_that_is_gone_is_waited_for(place):
     assert place.live.replaced == 1
 
 
+def test_whatever_a_loader_raises_the_watcher_goes_on(place, caplog):
+    def load():
+        raise RuntimeError("who knows")
+
+    place.watcher.load = load
+    os.utime(place.folder / "ix/index.json")
+    for _ in range(4):
+        place.watcher.look()
+    assert place.live.refused == "RuntimeError: who knows"
+    assert len(place.notes) == 1
+    assert "who knows" in caplog.text
+
+
+def test_want_of_files_or_memory_is_tried_again(place):
+    whole, calls = place.watcher.load, []
+
+    def load():
+        calls.append(1)
+        if len(calls) < 3:
+            raise OSError(24, "Too many open files")
+        return whole()
+
+    place.watcher.load = load
+    os.utime(place.folder / "ix/index.json")
+    for _ in range(4):
+        place.watcher.look()
+    assert (len(calls), place.live.replaced, place.live.refused) == (3, 1, None)
+    assert len(place.notes) == 2
+    place.watcher.look()
+    assert len(calls) == 3
+
+
+def test_what_changes_while_the_first_is_loaded_is_seen(place, tower):
+    manifests = place.watcher.files
+    state = Watcher.state(manifests)
+    live = Live(place.watcher.load())
+    build_index(tower, catalogue().head(7), place.folder / "ix")
+    watcher = Watcher(live, place.watcher.load, manifests, every=60, state=state)
+    watcher.look()
+    watcher.look()
+    assert len(live.service.cascade.index) == 7
+
+
 def test_filters_asked_for_are_ready_after_a_replacement(place, tower):
     place.live.service.recommend(Asked(context=CONTEXT, k=1, where={"genres": ["g1"]}))
     build_index(tower, catalogue().head(20), place.folder / "ix")

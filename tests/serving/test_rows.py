@@ -4,9 +4,12 @@ import math
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fieldwise import Bag, Categorical, Numeric, Sequence
-from fieldwise.serving.rows import RequestError, frame_of
+from fieldwise.data.columns import as_text
+from fieldwise.serving.rows import RequestError, frame_of, text_of
 
 FIELDS = (
     Categorical("user"),
@@ -80,3 +83,30 @@ def test_a_wrong_cell_is_named(column, value, words):
 def test_a_missing_cell_is_named():
     with pytest.raises(RequestError, match=r"context\[0\]\.price is missing"):
         frame_of([{"user": "u"}], FIELDS, "context")
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60).map(float))
+def test_floats_are_spelt_as_in_tables(value):
+    assert text_of(value) == as_text(pl.Series([value]))[0]
+
+
+def test_long_values_are_refused_and_of_a_sequence_the_newest_count():
+    fields = (Bag("tags"), Sequence("history", max_length=3), Categorical("user"))
+    row = {"tags": ["a"] * 1000, "history": [str(n) for n in range(5000)] + ["", None], "user": "x" * 10_000}
+    frame = frame_of([row], fields)
+    assert frame["history"].to_list() == [["4997", "4998", "4999"]]
+    assert frame["tags"].list.len().to_list() == [1000]
+    for column, value, words in (
+        ("tags", ["a"] * 1001, "a list of at most 1,000 values"),
+        ("tags", "|".join(["a"] * 1001), "a list of at most 1,000 values"),
+        ("tags", ["a" * 10_001], "a text of at most 10,000 characters"),
+        ("user", "x" * 10_001, "a text of at most 10,000 characters"),
+    ):
+        with pytest.raises(RequestError, match=words) as e:
+            frame_of([{**row, column: value}], fields)
+        assert e.value.field == f"rows[0].{column}"
+
+
+def test_pythons_spelling_of_numbers_is_none():
+    with pytest.raises(RequestError, match="a number or null, found '1_0'"):
+        frame_of([{"price": "1_0"}], [Numeric("price")])

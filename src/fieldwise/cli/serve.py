@@ -81,11 +81,12 @@ def run_serve(
         opened = open_index(index) if index is not None else _passing_index(tower, catalogue)
         return Service(ranker, Cascade(tower, opened, ranker, probe=probe))
 
-    live = Live(load())
-    live.service.warm_up()
     manifests = [folder / BUNDLE for folder in (bundle, prerank) if folder is not None]
     manifests += [index / INDEX] if index is not None else []
-    watcher = Watcher(live, load, manifests, every=watch, note=say)
+    state = Watcher.state(manifests)
+    live = Live(load())
+    live.service.warm_up()
+    watcher = Watcher(live, load, manifests, every=watch, note=say, state=state)
     stores = _stores(people, user_id, items, item_id, store_timeout, on_store_failure)
     settings = ServerSettings(
         token=token, max_rows=max_rows, max_body=max_body, timeout=timeout, batch_window=batch_window / 1000

@@ -19,12 +19,14 @@ class BusyError(Exception):
 class Batcher(Generic[Asked, Answer]):
     """Collects requests for a worker: those that came while it was at work are its next batch.
 
-    Belongs to one event loop. A request whose asker has gone (a timeout, a closed connection) is left out of its batch.
+    Belongs to one event loop. A request whose asker has given up (a timeout) is left out of its batch.
 
     Args:
         worker: runs one batch at a time of this batcher.
         run: answers some requests, in their order; an error of one of them stands in its place.
         most: requests of a batch.
+        cost: how much work a request is, and
+        budget: how much a batch may be, unless it is one request.
         window: seconds that a request which finds the worker free waits for others; 0 starts at once.
         waiting: requests that may wait.
 
@@ -42,10 +44,13 @@ class Batcher(Generic[Asked, Answer]):
         run: Callable[[list[Asked]], Sequence[Answer | Exception]],
         *,
         most: int = 32,
+        cost: Callable[[Asked], int] = lambda _: 0,
+        budget: int = 0,
         window: float = 0.0,
         waiting: int = 1000,
     ) -> None:
         self.worker, self.run, self.most, self.window, self.limit = worker, run, most, window, waiting
+        self.cost, self.budget = cost, budget
         self._waiting: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
         self._serving: asyncio.Task[None] | None = None
 
@@ -84,8 +89,13 @@ class Batcher(Generic[Asked, Answer]):
 
     def _next(self) -> list[tuple[Asked, "asyncio.Future[Answer]"]]:
         batch: list[tuple[Asked, asyncio.Future[Answer]]] = []
+        work = 0
         while self._waiting and len(batch) < self.most:
-            request, future = self._waiting.popleft()
+            request, future = self._waiting[0]
+            work += 0 if future.done() else self.cost(request)
+            if batch and work > self.budget:
+                break
+            self._waiting.popleft()
             if not future.done():
                 batch.append((request, future))
         return batch

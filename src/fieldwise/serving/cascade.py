@@ -202,6 +202,8 @@ class Cascade:
             )
         assert isinstance(prerank.network, IntTowerNetwork), "the index was made by it"
         self.prerank, self.network, self.index, self.ranker = prerank, prerank.network, index, ranker
+        for bundle in (prerank, *([] if ranker is None else [ranker])):
+            bundle.network.eval()
         self.probe = probe
         self.clusters = None if probe is None else HeadClusters.of(index.stored)
         self._towers = _Request.of(prerank, index, index.items.head(1))  # a row to make whole rows with: not read
@@ -369,7 +371,8 @@ class Cascade:
     @cached_property
     def filters(self) -> ItemFilters:
         """Which items have which values."""
-        bags = [f for f in self.prerank.schema.fields if isinstance(f, (Bag, Sequence))]
+        bundles = (self.prerank, *([] if self.ranker is None else [self.ranker]))
+        bags = [f for bundle in bundles for f in bundle.schema.fields if isinstance(f, (Bag, Sequence))]
         return ItemFilters(self.index.items, {f.column: f.separator for f in bags})
 
 

@@ -20,6 +20,7 @@ __all__ = ["ItemFilters"]
 
 KEPT = 4  # times N rows of former answers are kept
 KEPT_ANSWERS = 256
+KEPT_VALUES = 100  # of a filter whose answer is kept
 
 
 class ItemFilters:
@@ -40,7 +41,7 @@ class ItemFilters:
         self.items, self.separators = items, separators
         self._columns: dict[str, _Column] = {}
         self._texts: dict[str, pl.Series] = {}
-        self._answers: OrderedDict[tuple[tuple[str, tuple[str, ...]], ...], np.ndarray] = OrderedDict()
+        self._answers: OrderedDict[tuple[tuple[str, frozenset[str]], ...], np.ndarray] = OrderedDict()
         self._lock = Lock()
 
     def rows(self, where: Mapping[str, Sequence[str]]) -> np.ndarray:
@@ -51,7 +52,7 @@ class ItemFilters:
         Errors:
             DataError: as in `texts`.
         """
-        key = tuple((column, tuple(values)) for column, values in where.items())
+        key = tuple((column, frozenset(where[column])) for column in sorted(where))
         with self._lock:
             if key in self._answers:
                 self._answers.move_to_end(key)
@@ -60,8 +61,9 @@ class ItemFilters:
             for number, (column, values) in enumerate(where.items()):
                 passing = self._column(column).rows(values)
                 found = np.intersect1d(found, passing, assume_unique=True) if number else passing
-            self._answers[key] = found
-            self._forget()
+            if sum(map(len, where.values())) <= KEPT_VALUES:
+                self._answers[key] = found
+                self._forget()
             return found
 
     def texts(self, column: str) -> pl.Series:

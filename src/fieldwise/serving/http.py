@@ -43,6 +43,7 @@ Scalar = str | int | float | bool | None
 Cell = Scalar | list[Scalar]
 Id = str | int | float | bool  # 3, 3.0 and "3" name the same
 OPEN = ("/healthz", "/readyz")  # without a token
+BATCH_ROWS = 10_000  # that requests answered together may rank or score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,9 @@ class ServerSettings:
     Args:
         token: what `Authorization: Bearer` must hold; None lets everyone in.
         max_body: bytes of a request.
-        max_rows: rows of a prediction, and ids in a list.
+        max_rows: rows of a prediction.
+        max_ids: ids of a list, and values of all filters.
+        max_prerank: items that the ranking bundle sees.
         max_explained: rows of an explanation.
         max_k: items of an answer.
         timeout: seconds that an answer may take.
@@ -64,6 +67,8 @@ class ServerSettings:
     token: str | None = None
     max_body: int = 1 << 20
     max_rows: int = 1000
+    max_ids: int = 100_000
+    max_prerank: int = 10_000
     max_explained: int = 50
     max_k: int = 1000
     timeout: float = 10.0
@@ -165,6 +170,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         400: "The body cannot be read",
         401: "No token, or a wrong one",
         404: "Unknown user or item",
+        408: "The body did not arrive in time",
         413: "The body is too large",
         422: "The request cannot be answered as it is",
         503: "The answer took too long, too many requests wait, or a store fails: ask again after Retry-After",
@@ -205,8 +211,16 @@ def create_app(
 
     app = FastAPI(title="fieldwise", version=fieldwise.__version__, responses=ERRORS, lifespan=until_stopped)
 
-    def batched(run: Callable[[list[A]], Sequence[T | Exception]]) -> Batcher[A, T]:
-        return Batcher(worker, run, most=limits.max_batch, window=limits.batch_window, waiting=limits.max_waiting)
+    def batched(run: Callable[[list[A]], Sequence[T | Exception]], cost: Callable[[A], int]) -> Batcher[A, T]:
+        return Batcher(
+            worker,
+            run,
+            most=limits.max_batch,
+            cost=cost,
+            budget=BATCH_ROWS,
+            window=limits.batch_window,
+            waiting=limits.max_waiting,
+        )
 
     def predict_all(requests: Sequence[list[dict[str, Any]]]) -> Sequence[list[dict[str, float]] | Exception]:
         return live.service.predict_all(requests)
@@ -214,7 +228,9 @@ def create_app(
     def recommend_all(requests: Sequence[Asked]) -> Sequence[dict[str, Any] | Exception]:
         return live.service.recommend_all(requests)
 
-    predictions, recommendations = batched(predict_all), batched(recommend_all)
+    predictions = batched(predict_all, cost=len)
+    recommendations = batched(recommend_all, cost=lambda asked: asked.prerank)
+    working = 0
 
     async def in_time(answer: Awaitable[T]) -> T:
         try:
@@ -229,8 +245,18 @@ def create_app(
                 f"{limits.max_waiting:,} requests may wait, and so many do: ask again later", "server", 503
             ) from None
 
+    async def queued(call: Callable[[], T]) -> T:
+        nonlocal working
+        if working >= limits.max_waiting:
+            raise BusyError
+        working += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(worker, call)
+        finally:
+            working -= 1
+
     async def work(call: Callable[[], T]) -> T:
-        return await in_time(asyncio.get_running_loop().run_in_executor(worker, call))
+        return await in_time(queued(call))
 
     async def whole(rows: list[dict[str, Cell]]) -> tuple[list[dict[str, Any]], list[Missing]]:
         now = live.service
@@ -253,13 +279,15 @@ def create_app(
     async def recommend(body: RecommendRequest) -> Response:
         """The best items for a user in a context."""
         _at_most_number(limits.max_k, body.k, "k")
-        for name, ids in (("candidates", body.candidates or []), ("exclude", body.exclude)):
-            _at_most(100 * limits.max_rows, ids, name)
+        _at_most_number(limits.max_prerank, body.prerank, "prerank")
+        values = [value for values in body.where.values() for value in values]
+        for name, ids in (("candidates", body.candidates or []), ("exclude", body.exclude), ("where", values)):
+            _at_most(limits.max_ids, ids, name)
         context, degraded = await known(body.user, body.context, live.service.context_fields)
         asked = Asked(
             context=context,
-            k=body.k,
-            prerank=min(body.prerank, 100 * limits.max_k),
+            k=body.k if "k" in body.model_fields_set else None,
+            prerank=body.prerank,
             candidates=None if body.candidates is None else _names(body.candidates, "candidates"),
             exclude=_names(body.exclude, "exclude"),
             where={column: _names(values, f"where.{column}") for column, values in body.where.items()},
@@ -273,6 +301,9 @@ def create_app(
         """Why rows, or items for a user, have their scores."""
         if bool(body.rows) == bool(body.items):
             raise RequestError("an explanation is of rows or of items: give one of the two", "rows")
+        if body.rows and (body.user is not None or body.context):
+            name = "context" if body.context else "user"
+            raise RequestError(f"{name} belongs to items: rows hold all values themselves", name)
         _at_most(limits.max_explained, body.rows or body.items, "rows" if body.rows else "items")
         context: dict[str, Any] = {}
         rows, degraded = await whole(body.rows)
@@ -431,9 +462,10 @@ class _Gate:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        if self.limits.token is not None and scope["path"] not in OPEN and not is_page(scope["path"]):
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, f"Bearer {self.limits.token}".encode()):
+        path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
+        if self.limits.token is not None and path not in OPEN and not is_page(path):
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given, self.limits.token.encode()):
                 refused = _error(401, "a request needs the header Authorization: Bearer TOKEN", "authorization")
                 refused.headers["WWW-Authenticate"] = "Bearer"
                 await refused(scope, receive, send)
@@ -441,12 +473,18 @@ class _Gate:
         body, more = b"", True
         length = headers.get(b"content-length", b"0")
         too_long = length.isdigit() and int(length) > self.limits.max_body
-        while more and not too_long:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-            more, too_long = message.get("more_body", False), len(body) > self.limits.max_body
+        try:
+            async with asyncio.timeout(self.limits.timeout):
+                while more and not too_long:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message.get("body", b"")
+                    more, too_long = message.get("more_body", False), len(body) > self.limits.max_body
+        except TimeoutError:
+            late = f"a body may take {self.limits.timeout:g} s to arrive, and this one did not"
+            await _error(408, late, "body", {"Connection": "close"})(scope, receive, send)
+            return
         if too_long:
             await _error(413, f"a body may have {self.limits.max_body:,} bytes, and this one has more", "body")(
                 scope, receive, send

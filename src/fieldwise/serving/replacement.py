@@ -1,5 +1,6 @@
 """A bundle or an index that changes on disk takes its predecessor's place while serving; a damaged one does not."""
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ class Live:
         self.service = service
         self.replaced = 0
         self.refused: str | None = None
+        self.passing = False  # the refusal was for want of something that may come back
 
     def replace(self, load: Callable[[], Service]) -> bool:
         """Load another service and let it take over once it has answered; on an error the one before goes on.
@@ -33,10 +35,14 @@ class Live:
         try:
             service = load()
             service.warm_up(self.service)
-        except (FieldwiseError, OSError, MemoryError) as e:
-            self.refused = str(e) or type(e).__name__
+        except FieldwiseError as e:
+            self.refused, self.passing = str(e), False
             return False
-        self.service, self.refused = service, None
+        except Exception as e:  # whatever it is, the one before goes on and the next one is looked for
+            self.refused, self.passing = f"{type(e).__name__}: {e}", isinstance(e, OSError | MemoryError)
+            logging.getLogger(__name__).exception("a newer service could not be loaded")
+            return False
+        self.service, self.refused, self.passing = service, None, False
         self.replaced += 1
         return True
 
@@ -52,6 +58,7 @@ class Watcher:
         files: the manifests.
         every: seconds between looks.
         note: hears of every replacement and refusal.
+        state: of the files before the first service was loaded from them; now where left out.
     """
 
     def __init__(
@@ -62,9 +69,10 @@ class Watcher:
         *,
         every: float,
         note: Callable[[str], None] = lambda _: None,
+        state: State | None = None,
     ) -> None:
         self.live, self.load, self.files, self.every, self.note = live, load, tuple(files), every, note
-        self._loaded = self._seen = self._state()
+        self._loaded = self._seen = self.state(self.files) if state is None else state
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fieldwise-watcher", daemon=True)
 
@@ -79,23 +87,27 @@ class Watcher:
             self._thread.join()
 
     def look(self) -> None:
-        """One look."""
-        before, self._seen = self._seen, self._state()
+        """One look; what could not be read for want of memory or files is tried again at the next."""
+        before, self._seen = self._seen, self.state(self.files)
         if self._seen == self._loaded or self._seen != before or None in self._seen:
             return
-        self._loaded = self._seen
+        self._loaded, said = self._seen, self.live.refused
         if self.live.replace(self.load):
             self.note(f"replaced: {self.live.service.about}")
-        else:
+        elif self.live.refused != said:
             self.note(f"not replaced, what was there goes on: {self.live.refused}")
+        if self.live.passing:
+            self._loaded = ()
 
     def _watch(self) -> None:
         while not self._stop.wait(self.every):
             self.look()
 
-    def _state(self) -> State:
+    @staticmethod
+    def state(files: Sequence[Path]) -> State:
+        """What tells one version of some files from another."""
         found: list[tuple[int, int, int] | None] = []
-        for file in self.files:
+        for file in files:
             try:
                 about = file.stat()
                 found.append((about.st_ino, about.st_size, about.st_mtime_ns))

@@ -9,10 +9,14 @@ from typing import Any
 
 import polars as pl
 
-from fieldwise.data.columns import FLOAT32_MAX
+from fieldwise.data.columns import FLOAT32_MAX, as_text
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
+
+MOST_VALUES = 1000  # of a bag; of a sequence only the newest `max_length` are read
+MOST_CHARACTERS = 10_000  # of a text
+LARGEST_WHOLE = 2**53  # floats tell whole numbers apart below it
 
 __all__ = ["RequestError", "frame_of", "text_of", "values_of"]
 
@@ -83,9 +87,10 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     """How a field's cells are read, and the type of its column."""
     if isinstance(field, Numeric):
         return _number, pl.Float64()
-    if isinstance(field, (Bag, SequenceField)):
-        separator = field.separator
-        return lambda value: _texts(value, separator), pl.List(pl.String)
+    if isinstance(field, SequenceField):
+        return lambda value: _texts(value, field.separator)[-field.max_length :], pl.List(pl.String)
+    if isinstance(field, Bag):
+        return lambda value: _bounded(_texts(value, field.separator)), pl.List(pl.String)
     return text_of, pl.String()
 
 
@@ -100,9 +105,13 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError("a finite number, text or null")
-        return str(int(value)) if value.is_integer() else str(value)
+        if value.is_integer() and abs(value) < LARGEST_WHOLE:
+            return str(int(value))
+        return str(as_text(pl.Series([value]))[0])
     if isinstance(value, str) and not _is_unicode(value):
         raise ValueError("text of whole characters (a half of a surrogate pair is none)")
+    if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+        raise ValueError(f"a text of at most {MOST_CHARACTERS:,} characters")
     if isinstance(value, (int, str)):
         return str(value)
     raise TypeError("one value (text, a number, true or false) or null")
@@ -115,6 +124,8 @@ def _number(value: Any) -> float:
         number = float(value)
     except (ValueError, OverflowError):
         raise ValueError("a number or null") from None
+    if isinstance(value, str) and "_" in value:  # Python's own spelling, no table's
+        raise ValueError("a number or null")
     if not abs(number) <= FLOAT32_MAX:
         raise ValueError("a finite number (of 32 bits) or null")
     return number
@@ -122,10 +133,19 @@ def _number(value: Any) -> float:
 
 def _texts(value: Any, separator: str) -> list[str]:
     if isinstance(value, str):
-        return text_of(value).split(separator)
-    if not isinstance(value, list):
+        found = value.split(separator)
+    elif isinstance(value, list):
+        found = value
+    else:
         raise TypeError("a list of values, a text or null")
-    return [text_of(one) for one in value if one is not None]
+    texts = [text_of(one) for one in found if one is not None]
+    return [text for text in texts if text.strip()]
+
+
+def _bounded(texts: list[str]) -> list[str]:
+    if len(texts) > MOST_VALUES:
+        raise ValueError(f"a list of at most {MOST_VALUES:,} values")
+    return texts
 
 
 def _is_unicode(text: str) -> bool:

@@ -31,11 +31,12 @@ class Asked:
 
     Args:
         context: raw values of user and context fields, by column.
-        k, prerank, candidates, exclude, where: as in `Query`.
+        k: how many items; where left out, 10 or all that there are.
+        prerank, candidates, exclude, where: as in `Query`.
     """
 
     context: Mapping[str, Any]
-    k: int = 10
+    k: int | None = None
     prerank: int = 200
     candidates: Sequence[str] | None = None
     exclude: Sequence[str] = ()
@@ -132,13 +133,15 @@ class Service:
 
     def _prepared(self, asked: Asked) -> Prepared:
         cascade = self._cascade()
-        if asked.k > len(cascade.index):
-            raise RequestError(f"k must be at most the {len(cascade.index):,} items of the index, found {asked.k}", "k")
+        size = len(cascade.index)
+        k = min(10, size) if asked.k is None else asked.k
+        if k > size:
+            raise RequestError(f"k must be at most the {size:,} items of the index, found {k}", "k")
         candidates = asked.candidates
         query = Query(
             context=values_of(asked.context, self.context_fields, "context"),
-            k=asked.k,
-            prerank=max(asked.k, asked.prerank),
+            k=k,
+            prerank=max(k, asked.prerank),
             candidates=None if candidates is None else self._known(candidates, "candidates"),
             exclude=asked.exclude,
             where=asked.where,

@@ -1,0 +1,145 @@
+"""Queries answered together are those answered alone, and what whole rows give, whichever model ranks them."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from serving.conftest import SCHEMA, catalogue, log
+
+from fieldwise import AFM, Label
+from fieldwise.models import MODELS
+from fieldwise.serving import Cascade, Query, build_index
+from fieldwise.serving.rows import RequestError
+from fieldwise.serving.service import Asked, Service
+
+CONTEXTS = st.fixed_dictionaries(
+    {
+        "user": st.sampled_from([f"u{n}" for n in range(7)]),
+        "history": st.lists(st.sampled_from([f"i{n}" for n in range(9)]), max_size=5).map("|".join),
+        "device": st.sampled_from(["tv", "phone", "fridge"]),
+    }
+)
+ITEMS = st.lists(st.sampled_from([f"i{n}" for n in range(64)]), max_size=40)
+QUERIES = st.builds(
+    lambda context, k, more, **others: Query(context=context, k=k, prerank=k + more, **others),
+    context=CONTEXTS,
+    k=st.integers(1, 6),
+    more=st.integers(0, 40),
+    candidates=st.none() | ITEMS.map(lambda ids: [one for one in ids if int(one[1:]) < 60]),
+    exclude=ITEMS,
+    where=st.just({}) | st.fixed_dictionaries({"genres": st.lists(st.sampled_from(["g0", "g1", "g9"]), max_size=2)}),
+)
+BIG = catalogue(60)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory, tower):
+    return build_index(tower, BIG, tmp_path_factory.mktemp("together") / "ix")[0]
+
+
+def whole_rows(items, context):
+    return items.with_columns(pl.lit(value, pl.String).alias(name) for name, value in context.items())
+
+
+def by_hand(tower, ranker, query):
+    """Two sorts of what passes."""
+    passes = np.ones(60, bool)
+    if query.candidates is not None:
+        passes &= BIG["item"].is_in(list(query.candidates)).to_numpy()
+    passes &= ~BIG["item"].is_in(list(query.exclude)).to_numpy()
+    for values in query.where.values():
+        passes &= np.array([bool(set(cell.split("|")) & set(values)) for cell in BIG["genres"]])
+    left = np.flatnonzero(passes)
+    rows = whole_rows(BIG, query.context)
+    first = left[np.argsort(-tower.score(rows)[left], kind="stable")][: query.prerank]
+    return first[np.argsort(-ranker.score(rows)[first], kind="stable")][: query.k]
+
+
+@given(st.lists(QUERIES, min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_each_gets_its_own(tower, ranker, index, queries):
+    cascade = Cascade(tower, index, ranker)
+    together = cascade.recommend_prepared([cascade.prepare(query) for query in queries])
+    for query, found in zip(queries, together, strict=True):
+        expected = by_hand(tower, ranker, query)
+        assert found.rows.tolist() == expected.tolist()
+        if len(expected):
+            rows = whole_rows(BIG, query.context)[expected]
+            np.testing.assert_allclose(found.scores["prediction"], ranker.predict(rows), rtol=1e-5)
+            np.testing.assert_allclose(found.scores["prerank_score"], tower.score(rows), rtol=1e-4, atol=1e-5)
+
+
+REGRESSION = dataclasses.replace(SCHEMA, label=Label("stars", task="regression"))
+SEVERAL = dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("schema", [SCHEMA, REGRESSION, SEVERAL], ids=["one", "regression", "several"])
+def test_every_model_ranks_several_contexts_at_once(tower, index, build, name, schema):
+    chosen = MODELS[name]()
+    if name == "inttower" and schema is REGRESSION:
+        chosen = dataclasses.replace(chosen, cir_weight=0)
+    ranker = build(chosen, schema=schema, seed=3)
+    cascade = Cascade(tower, index, ranker)
+    contexts = log(4, seed=3).select("user", "history", "device").to_dicts()
+    contexts[1]["history"] = ""
+    prepared = [cascade.prepare(Query(context=context, k=60, prerank=60)) for context in contexts]
+    rows, owner = torch.arange(60).repeat(4), torch.arange(4).repeat_interleave(60)
+    found = cascade._ranking.score_rows([one.ranking for one in prepared], rows, owner).reshape(4, 60)
+    for own, context in zip(found, contexts, strict=True):
+        score = ranker.score(whole_rows(BIG, context))
+        np.testing.assert_allclose(own, score if score.ndim == 1 else score[:, 0], rtol=1e-4, atol=1e-4)
+    for one, own in zip(cascade.recommend_prepared(prepared), found, strict=True):
+        np.testing.assert_allclose(-own[one.rows], np.sort(-own), rtol=1e-5, atol=1e-5)
+
+
+def test_kept_vectors_follow_weights_that_change(tower, index, build):
+    ranker = build(AFM(embedding_dim=4, attention_dim=3), seed=3)
+    cascade = Cascade(tower, index, ranker)
+    query = Query(context={"user": "u1", "history": "", "device": "tv"}, k=60, prerank=60)
+    cascade.recommend(query)
+    with torch.no_grad():
+        ranker.network.embedding.weight.mul_(-2)
+    found = cascade.recommend(query)
+    np.testing.assert_allclose(
+        found.scores["prediction"], ranker.predict(whole_rows(BIG, query.context)[found.rows]), rtol=1e-5
+    )
+
+
+def test_a_network_that_was_left_training_ranks_all_the_same(tower, index, build):
+    ranker = build(dataclasses.replace(MODELS["autoint+"](), mlp_dropout=0.5), seed=3)
+    query = Query(context={"user": "u1", "history": "", "device": "tv"}, k=9, prerank=60)
+    expected = Cascade(tower, index, ranker).recommend(query).scores["prediction"]
+    ranker.network.train()
+    np.testing.assert_array_equal(Cascade(tower, index, ranker).recommend(query).scores["prediction"], expected)
+
+
+def test_a_bad_request_between_good_ones(tower, ranker, index):
+    service = Service(ranker, Cascade(tower, index, ranker))
+    rows = [[{**row, "genres": row["genres"].split("|")}] for row in log(5, seed=4).to_dicts()]
+    del rows[2][0]["price"]
+    found = service.predict_all(rows)
+    assert isinstance(found[2], RequestError)
+    whole = ranker.score(log(5, seed=4))
+    assert [one[0]["score"] for n, one in enumerate(found) if n != 2] == pytest.approx(np.delete(whole, 2), rel=1e-5)
+    contexts = log(3, seed=4).select("user", "history", "device").to_dicts()
+    asked = [Asked(context=context, k=3, where={}) for context in contexts]
+    asked[1] = dataclasses.replace(asked[1], candidates=["none"])
+    answers = service.recommend_all(asked)
+    assert isinstance(answers[1], RequestError)
+    for n in (0, 2):
+        alone = service.recommend(asked[n])
+        assert [item["id"] for item in answers[n]["items"]] == [item["id"] for item in alone["items"]]
+
+
+def test_lists_that_the_ranking_bundle_alone_reads_are_split_by_filters(tmp_path, build, items, ranker):
+    fields = tuple(field for field in SCHEMA.fields if field.name != "genres")
+    tower = build(schema=dataclasses.replace(SCHEMA, fields=fields))
+    cascade = Cascade(tower, build_index(tower, items, tmp_path / "ix")[0], ranker)
+    query = Query(context={"user": "u1", "history": "", "device": "tv"}, where={"genres": ["g1"]})
+    passing = sum("g1" in cell.split("|") for cell in items["genres"])
+    assert cascade.recommend(query).counts["filtered"] == passing
