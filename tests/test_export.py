@@ -86,6 +86,19 @@ def test_a_compiled_library_runs_elsewhere(tmp_path):
     assert float(run_example(tmp_path / "e").split()[-1]) < 1e-5
 
 
+@pytest.mark.slow
+def test_no_compiler_is_said(tmp_path):
+    make(AFM(embedding_dim=4, attention_dim=3)).save(tmp_path / "bundle")
+    arguments = ["export", str(tmp_path / "bundle"), "--out", str(tmp_path / "e"), "--to", "aoti"]
+    found = subprocess.run(
+        [sys.executable, "-m", "fieldwise", *arguments], env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 2
+    assert "needs a C++ compiler that works" in found.stderr
+    assert "Traceback" not in found.stderr
+    assert not (tmp_path / "e").exists()
+
+
 def test_an_export_replaces_an_export_and_nothing_else(tmp_path, onnx):
     bundle = make(AFM(embedding_dim=4, attention_dim=3))
     folder = tmp_path / "e"

@@ -26,6 +26,7 @@ from fieldwise.bundle import Bundle
 from fieldwise.config import nearest
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
+from fieldwise.files import sync_folder
 from fieldwise.layout import Batch
 from fieldwise.ops import use_ops
 
@@ -76,7 +77,7 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         The largest difference between its logits of the sample rows and the network's, relative above 1.
 
     Errors:
-        ConfigError: an unknown target.
+        ConfigError: an unknown target; `aoti` without a C++ compiler.
         BundleError: a bundle that keeps a calibration, which is no part of its network; a folder of something else.
         MissingExtraError: the exporter is not installed.
         DataError: too few sample rows; logits that differ; a folder that cannot be written to.
@@ -111,9 +112,13 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         (new / "schema.toml").write_text(bundle.schema.to_toml(), "utf-8")
         (new / "encoder.json").write_text(bundle.encoder.to_json(), "utf-8")
         (new / "example.py").write_text(EXAMPLE[target], "utf-8")
+        for file in new.iterdir():
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
         if folder.exists():
             os.replace(folder, partial / "old")
         os.replace(new, folder)
+        sync_folder(folder.parent)
     except OSError as e:
         raise DataError(f"cannot write {folder}: {e.strerror or e}; free space or choose another folder") from e
     finally:
@@ -198,12 +203,19 @@ def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
 
 def _aoti(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
     from torch._inductor import aoti_compile_and_package, aoti_load_package
+    from torch._inductor.exc import InductorError
 
     batch = table.batch(slice(None))[0]
     with warnings.catch_warnings(), use_ops("plain"), torch.no_grad():
         warnings.simplefilter("ignore")  # the compiler's own
         program = torch.export.export(_Flat(network).eval(), tuple(batch), dynamic_shapes=_shapes(table))
-        aoti_compile_and_package(program, package_path=str(path))
+        try:
+            aoti_compile_and_package(program, package_path=str(path))
+        except InductorError as e:
+            reason = str(e).splitlines()[0]
+            raise ConfigError(
+                f"a compiled library needs a C++ compiler that works: {reason}; install GCC or Clang, or export to onnx"
+            ) from None
     compiled = aoti_load_package(str(path))
 
     def run(batch: Batch) -> np.ndarray:
