@@ -18,6 +18,7 @@ from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
 from fieldwise.serving.cascade import Cascade, Found, Prepared, Query
 from fieldwise.serving.rows import RequestError, frame_of, values_of
+from fieldwise.serving.shown import shown_table
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -259,18 +260,15 @@ class Service:
             {
                 "id": ids[place],
                 **{name: values[n] for name, values in columns.items()},
-                "fields": {c: _plain(v) for c, v in zip(shown.columns, shown.row(place), strict=True)},
+                "fields": dict(zip(shown.columns, shown.row(place), strict=True)),
             }
             for n, place in enumerate(places.tolist())
         ]
 
     @cached_property
     def _shown(self) -> pl.DataFrame:
-        """The catalogue as answers show it: times and decimals as the texts that filters take."""
-        items = self._cascade().index.items
-        kinds = items.schema.items()
-        other = [name for name, kind in kinds if kind != pl.Duration and (kind.is_temporal() or kind.is_decimal())]
-        return items.with_columns(self._cascade().filters.texts(name) for name in other)
+        """The catalogue as answers show it."""
+        return shown_table(self._cascade().index.items)
 
 
 def _outside_items(bundle: Bundle) -> list[Field]:
@@ -294,12 +292,3 @@ def _one(answers: list[T | DataError]) -> T:
     if isinstance(answer, DataError):
         raise answer
     return answer
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON has: dates as text, numbers that are none as null."""
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
