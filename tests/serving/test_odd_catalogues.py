@@ -15,6 +15,8 @@ from serving.conftest import catalogue
 from fieldwise.serving import Cascade, build_index
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
+from fieldwise.serving.stores import table
+from fieldwise.serving.stores.plain import plain_table
 
 INF, NAN = float("inf"), float("nan")
 DAY, LONG = date(2026, 1, 2), timedelta(hours=3)
@@ -78,3 +80,22 @@ def test_answers_show_what_they_can_hold(server):
         own = plain.row(by_predicate=pl.col("item") == item["id"], named=True)
         assert item["fields"] == own | expected | {f"no_{name}": None for name in expected}
     assert server.get("/v1/about").status_code == 200
+
+
+def test_ids_name_items_whatever_else_the_catalogue_holds(server, ranker):
+    row = {"user": "u1", "history": ["i1"], "device": "tv", "item": "i7"}
+    answer = server.post("/v1/predict", {"rows": [row]})
+    assert answer.status_code == 200, answer.text
+    whole = pl.DataFrame([{**row, "history": "i1"}]).join(catalogue(), on="item")
+    assert answer.json()["predictions"][0]["score"] == pytest.approx(ranker.score(whole)[0], rel=1e-5)
+
+
+def test_items_are_made_plain_once_an_index(service, monkeypatch):
+    made = []
+    monkeypatch.setattr(table, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame))
+    again = Service(service.bundle, service.cascade)
+    again.warm_up()
+    for _ in range(2):
+        (row,) = asyncio.run(again.item_rows.get(["i7"]))
+    assert row == {"item": "i7", **catalogue().select("genres", "price").row(7, named=True)}
+    assert made == [["genres", "price"]]

@@ -33,7 +33,6 @@ from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.service import Asked, Service
 from fieldwise.serving.stores.complete import Missing, Stores
 from fieldwise.serving.stores.metrics import StoreMetrics
-from fieldwise.serving.stores.table import IndexItems
 
 __all__ = ["ServerSettings", "create_app"]
 
@@ -234,7 +233,7 @@ def create_app(
 
     async def whole(rows: list[dict[str, Cell]]) -> tuple[list[dict[str, Any]], list[Missing]]:
         now = live.service
-        items = IndexItems(now.cascade.index) if now.cascade else None
+        items = now.item_rows if now.cascade else None
         return store_metrics.counted(await features.rows(rows, now.bundle.schema.fields, items))
 
     async def known(

@@ -1,6 +1,7 @@
 """What a server answers, without HTTP: predictions, recommendations, explanations, similar items."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -19,6 +20,7 @@ from fieldwise.schema import Field
 from fieldwise.serving.cascade import Cascade, Found, Prepared, Query
 from fieldwise.serving.rows import RequestError, frame_of, values_of
 from fieldwise.serving.shown import shown_table
+from fieldwise.serving.stores.table import IndexItems
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -80,6 +82,8 @@ class Service:
         if self.cascade is not None:
             self.cascade.index.places  # noqa: B018
             self._shown  # noqa: B018
+            with suppress(DataError):  # who asks for an item by its id is told
+                self.item_rows.plain  # noqa: B018
             rows = [bundle.samples.head(1).to_dicts() for bundle in (self.cascade.prerank, self.bundle)]
             if all(rows):
                 size = len(self.cascade.index)
@@ -216,6 +220,16 @@ class Service:
             RequestError: no index.
         """
         return self._items(places, {})
+
+    @cached_property
+    def item_rows(self) -> IndexItems:
+        """What the bundle reads of the index's items, by id.
+
+        Errors:
+            RequestError: no index.
+        """
+        columns = [field.column for field in self.bundle.schema.with_role("item")]
+        return IndexItems(self._cascade().index, columns)
 
     def _cascade(self) -> Cascade:
         if self.cascade is None:
