@@ -12,6 +12,7 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 
 from serving.conftest import catalogue
 
+from fieldwise.errors import ConfigError
 from fieldwise.serving import Cascade, build_index
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
@@ -99,3 +100,9 @@ def test_items_are_made_plain_once_an_index(service, monkeypatch):
         (row,) = asyncio.run(again.item_rows.get(["i7"]))
     assert row == {"item": "i7", **catalogue().select("genres", "price").row(7, named=True)}
     assert made == [["genres", "price"]]
+
+
+@pytest.mark.parametrize(("title", "what"), [("bytes", "bytes"), ("length", "durations"), ("embedding", "lists")])
+def test_a_title_must_be_text(service, title, what):
+    with pytest.raises(ConfigError, match=f"found '{title}' with {what}"):
+        create_app(service, title=title)

@@ -6,12 +6,11 @@ The page is plain HTML, CSS and JavaScript modules, served from here alone; its 
 import hashlib
 from collections.abc import Callable, Mapping
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from fieldwise.serving.browse import Browser
 from fieldwise.serving.known_users import KnownUsers
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
@@ -179,14 +178,13 @@ def add_page(
     Errors:
         ConfigError: items have no such column.
     """
-    browsing = _Browsing(service, title)
-    browsing.now()  # a wrong title is told at the start
+    service().browser(title)  # a wrong title is told at the start
 
     @app.get("/v1/about")
     def about() -> AboutResponse:
         """What this server scores with: bundles, labels, fields with usual values, items, users."""
         known = None if users is None else AboutUsers(column=users.column, count=users.count)
-        return AboutResponse(**browsing.now().about, users=known, limits=AboutLimits(**limits))
+        return AboutResponse(**service().browser(title).about, users=known, limits=AboutLimits(**limits))
 
     @app.get("/v1/users")
     async def find_users(search: Search = "", offset: Offset = 0, limit: Limit = 10) -> UsersResponse:
@@ -199,7 +197,7 @@ def add_page(
         """A user's own values of the models' fields."""
         if users is None:
             raise RequestError("this server has no users: give their fields as context", "user", 404)
-        values, position, degraded = await users.of(id, browsing.now().user_fields)
+        values, position, degraded = await users.of(id, service().browser(title).user_fields)
         return UserResponse(id=id, fields=values, position=position, degraded=degraded)
 
     @app.get("/v1/items")
@@ -210,29 +208,14 @@ def add_page(
         limit: Limit = 10,
     ) -> CatalogueResponse:
         """Items of some ids (unknown ones are left out), or whose ids begin with a text or titles have it."""
-        found, count = browsing.now().items(search, id, offset, limit)
-        return CatalogueResponse(items=[CatalogueItem(**one) for one in found], count=count)
+        now = service()
+        found = now.browser(title).items(search, id)
+        shown = now.items(found[offset : offset + limit])
+        return CatalogueResponse(items=[CatalogueItem(**one) for one in shown], count=len(found))
 
     for name, content in _files().items():
         route = PAGE if name == "index.html" else FILES + name
         app.add_api_route(route, _sender(name, content), include_in_schema=False)
-
-
-class _Browsing:
-    """The browser of the service as it is now."""
-
-    def __init__(self, service: Callable[[], Service], title: str | None) -> None:
-        self.service, self.title = service, title
-        self.kept: tuple[tuple[Any, ...], Browser] | None = None
-
-    def now(self) -> Browser:
-        service = self.service()
-        parts = service, service.bundle, service.cascade
-        kept = self.kept
-        if kept is None or any(a is not b for a, b in zip(kept[0], parts, strict=True)):
-            kept = parts, Browser(service, self.title)
-            self.kept = kept
-        return kept[1]
 
 
 def _files() -> dict[str, bytes]:

@@ -17,6 +17,7 @@ from fieldwise.explain.explanation import explain
 from fieldwise.explain.measured_pairs import measured_pairs
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
+from fieldwise.serving.browse import Browser
 from fieldwise.serving.cascade import Cascade, Found, Prepared, Query
 from fieldwise.serving.rows import RequestError, frame_of, values_of
 from fieldwise.serving.shown import shown_table
@@ -63,6 +64,7 @@ class Service:
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
             )
         self.bundle, self.cascade = scores, cascade
+        self._browsers: dict[str | None, Browser] = {}
 
     @property
     def about(self) -> str:
@@ -75,7 +77,12 @@ class Service:
 
         Args:
             before: the service that this one follows; the columns that it filters by are made ready.
+
+        Errors:
+            ConfigError: the items lack the column that names them for people in the service before.
         """
+        for title in () if before is None else tuple(before._browsers):
+            self.browser(title)
         sample = self.bundle.samples.head(1)
         if sample.height:
             self.bundle.score(sample)
@@ -212,6 +219,16 @@ class Service:
         scores[own] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(k, len(index) - 1)]
         return self._items(best, {"similarity": scores[best].astype(np.float64)})
+
+    def browser(self, title: str | None = None) -> Browser:
+        """This service to look around in, kept by title; the browser does not hold the service.
+
+        Errors:
+            ConfigError: as of `Browser`.
+        """
+        if title not in self._browsers:
+            self._browsers[title] = Browser(self.bundle, self.cascade, title)
+        return self._browsers[title]
 
     def items(self, places: np.ndarray) -> list[dict[str, Any]]:
         """Items of the index by where they stand, with their columns as JSON has them.
