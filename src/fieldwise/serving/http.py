@@ -281,7 +281,7 @@ def create_app(
         found = await work(lambda: live.service.explain(rows=rows, context=context, items=items, pairs=body.pairs))
         return ExplainResponse(explanations=found, degraded=degraded)
 
-    @app.get("/v1/items/{id}/similar")
+    @app.get("/v1/items/{id:path}/similar")
     async def similar(
         id: Annotated[str, Path(max_length=1000)],  # noqa: A002 (the name in the path)
         k: Annotated[int, Query(ge=1)] = 10,
@@ -424,7 +424,7 @@ class _Gate:
             await self._pass(scope, receive, counted)
         finally:
             route = scope.get("route")
-            path = getattr(route, "path", "other")
+            path = getattr(route, "path_format", getattr(route, "path", "other"))
             self.metrics.requests.labels(scope["method"], path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 

@@ -192,7 +192,7 @@ def add_page(
         found, count = ([], 0) if users is None else await users.find(search, offset, limit)
         return UsersResponse(users=found, count=count)
 
-    @app.get("/v1/users/{id}")
+    @app.get("/v1/users/{id:path}")
     async def user(id: Annotated[str, Path(max_length=1000)]) -> UserResponse:  # noqa: A002 (the name in the path)
         """A user's own values of the models' fields."""
         if users is None:
