@@ -334,8 +334,9 @@ def test_pairs_are_measured_when_asked_for_where_the_model_has_none(build, casca
 # the files
 
 
-def test_the_page_runs_only_what_the_server_gives(server):
-    page = server.get("/")
+@pytest.mark.parametrize(("path", "script"), [("/", "page/page.js"), ("/docs", "page/docs.js")])
+def test_pages_run_only_what_the_server_gives(server, path, script):
+    page = server.get(path)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -349,7 +350,7 @@ def test_the_page_runs_only_what_the_server_gives(server):
 
     Reader().feed(page.text)
     scripts = [attributes for tag, attributes in found if tag == "script"]
-    assert [one["src"] for one in scripts] == ["page/page.js"]
+    assert [one["src"] for one in scripts] == [script]
     assert not [tag for tag, attributes in found if tag == "style" or any(a.startswith("on") for a in attributes)]
     named = [attributes.get("href") or attributes.get("src") for tag, attributes in found if tag in ("link", "script")]
     for name in named:
@@ -376,7 +377,17 @@ def test_the_page_needs_no_token_and_its_answers_do(ranker):
     closed = client(Service(ranker), token="secret")
     assert closed.get("/").status_code == 200
     assert closed.get("/page/page.js").status_code == 200
-    for path in ("/v1/about", "/v1/users", "/v1/users/u1", "/v1/items"):
+    assert closed.get("/docs").status_code == 200
+    for path in (
+        "/openapi.json",
+        "/docs/",
+        "/docs/oauth2-redirect",
+        "/redoc",
+        "/v1/about",
+        "/v1/users",
+        "/v1/users/u1",
+        "/v1/items",
+    ):
         assert closed.get(path).status_code == 401
     assert closed.get("/page/none.js").status_code == 404
     assert closed.get("/page/../v1/about").status_code in (401, 404)

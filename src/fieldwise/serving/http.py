@@ -202,7 +202,14 @@ def create_app(
         yield
         await features.close()
 
-    app = FastAPI(title="fieldwise", version=fieldwise.__version__, responses=ERRORS, lifespan=until_stopped)
+    app = FastAPI(
+        title="fieldwise",
+        version=fieldwise.__version__,
+        responses=ERRORS,
+        lifespan=until_stopped,
+        docs_url=None,  # the page's own: those of FastAPI run scripts from elsewhere
+        redoc_url=None,
+    )
 
     def batched(run: Callable[[list[A]], Sequence[T | Exception]]) -> Batcher[A, T]:
         return Batcher(worker, run, most=limits.max_batch, window=limits.batch_window, waiting=limits.max_waiting)

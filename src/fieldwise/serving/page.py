@@ -1,6 +1,6 @@
-"""The page at `/`, and what it asks for beyond predictions: fields, users and items to choose from.
+"""The page at `/`, and what it asks for beyond predictions: fields, users and items to choose from; the API at `/docs`.
 
-The page is plain HTML, CSS and JavaScript modules, served from here alone; its files hold no data and need no token.
+A page is plain HTML, CSS and JavaScript modules, served from here alone; its files hold no data and need no token.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from fieldwise.serving.stores import Missing
 __all__ = ["PAGE", "add_page", "is_page"]
 
 PAGE = "/"
+PAGES = {"index.html": PAGE, "docs.html": "/docs"}
 FILES = "/page/"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 POLICY = (
@@ -150,12 +151,12 @@ class CatalogueResponse(BaseModel):
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is the page's own: such files are given without a token.
+    """Whether a path is a page's own: such files are given without a token.
 
-    >>> is_page("/"), is_page("/page/page.js"), is_page("/v1/about")
-    (True, True, False)
+    >>> is_page("/"), is_page("/docs"), is_page("/page/page.js"), is_page("/v1/about")
+    (True, True, True, False)
     """
-    return path == PAGE or path.startswith(FILES)
+    return path in PAGES.values() or path.startswith(FILES)
 
 
 def add_page(
@@ -214,8 +215,7 @@ def add_page(
         return CatalogueResponse(items=[CatalogueItem(**one) for one in shown], count=len(found))
 
     for name, content in _files().items():
-        route = PAGE if name == "index.html" else FILES + name
-        app.add_api_route(route, _sender(name, content), include_in_schema=False)
+        app.add_api_route(PAGES.get(name, FILES + name), _sender(name, content), include_in_schema=False)
 
 
 def _files() -> dict[str, bytes]:
