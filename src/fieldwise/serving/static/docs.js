@@ -4,7 +4,7 @@ import { get, whenTokenIsNeeded } from "./api.js";
 import { byId, make } from "./dom.js";
 import { askForToken } from "./token.js";
 
-const WORDS = { string: "text", integer: "whole number", boolean: "true or false", object: "object", array: "list" };
+const WORDS = { string: "text", integer: "whole number", object: "object", array: "list" };
 const METHODS = ["get", "post", "put", "patch", "delete"];
 
 let schemas = {};
@@ -31,12 +31,17 @@ function typeOf(schema) {
   if (schema.prefixItems) return ["list (", ...joined(schema.prefixItems.map(typeOf), ", "), ")"];
   if (schema.type === "array" && schema.items) return ["list of ", ...inBrackets(schema.items)];
   const values = schema.additionalProperties;
-  if (values && values !== true) return ["object of ", ...inBrackets(values)];
+  if (values && values !== true) return ["object with values ", ...inBrackets(values)];
   return [WORDS[schema.type] ?? schema.type ?? "anything"];
 }
 
-const joined = (parts, between = " or ") => parts.flatMap((part, place) => (place ? [between, ...part] : part));
-const inBrackets = (schema) => (schema.anyOf || schema.oneOf ? ["(", ...typeOf(schema), ")"] : typeOf(schema));
+const joined = (parts, last = parts.length > 2 ? ", or " : " or ") =>
+  parts.flatMap((part, place) => (place ? [place === parts.length - 1 ? last : ", ", ...part] : part));
+const isNested = (schema) => schema.anyOf || schema.oneOf || schema.additionalProperties;
+const inBrackets = (schema) => (isNested(schema) ? ["(", ...typeOf(schema), ")"] : typeOf(schema));
+
+/** Words with `code` in them. */
+const worded = (text) => make("p", {}, ...text.split("`").map((part, place) => (place % 2 ? code(part) : part)));
 
 const LIMITS = [
   ["minimum", "at least"],
@@ -48,10 +53,10 @@ const LIMITS = [
 ];
 
 /** What else is said of a value. */
-function notes(schema, required, place = null) {
+function notes(schema, asked, required, place = null) {
   const found = [place && `in the ${place}`, required && "required"];
   for (const [key, words] of LIMITS) if (schema[key] !== undefined && !schema.prefixItems) found.push(`${words} ${schema[key].toLocaleString("en")}`);
-  if (schema.default !== undefined && schema.default !== null) found.push(`left out: ${JSON.stringify(schema.default)}`);
+  if (asked && schema.default !== undefined && schema.default !== null) found.push(`default ${JSON.stringify(schema.default)}`);
   if (schema.description) found.push(schema.description);
   return found.filter(Boolean).join("; ");
 }
@@ -67,9 +72,9 @@ function table(label, rows) {
 /** A type's own properties, or what it is. */
 function shape(label, schema, asked) {
   const whole = nameOf(schema) === null ? schema : schemas[nameOf(schema)];
-  const parts = [whole.description ? make("p", { text: whole.description }) : null];
+  const parts = [whole.description ? worded(whole.description) : null];
   if (!whole.properties) return [...parts, make("p", {}, ...typeOf(whole))];
-  const rows = Object.entries(whole.properties).map(([name, one]) => [name, one, notes(one, asked && (whole.required ?? []).includes(name))]);
+  const rows = Object.entries(whole.properties).map(([name, one]) => [name, one, notes(one, asked, asked && (whole.required ?? []).includes(name))]);
   return [...parts, table(label, rows)];
 }
 
@@ -77,13 +82,13 @@ const contentOf = (given) => given?.content?.["application/json"]?.schema ?? nul
 
 function operation(method, path, about) {
   const title = `${method.toUpperCase()} ${path}`;
-  const parameters = (about.parameters ?? []).map((one) => [one.name, one.schema, notes({ ...one.schema, description: one.description }, one.required, one.in)]);
+  const parameters = (about.parameters ?? []).map((one) => [one.name, one.schema, notes({ ...one.schema, description: one.description }, true, one.required, one.in)]);
   const body = contentOf(about.requestBody);
   const section = make(
     "section",
     { id: about.operationId, "aria-labelledby": `${about.operationId}-title` },
     make("h2", { id: `${about.operationId}-title` }, make("span", { class: "method", text: method.toUpperCase() }), " ", code(path)),
-    make("p", { text: about.description ?? about.summary ?? "" }),
+    worded(about.description ?? about.summary ?? ""),
   );
   if (parameters.length) section.append(make("h3", { text: "Parameters" }), table(`Parameters of ${title}`, parameters));
   if (body) section.append(make("h3", { text: "Body" }), ...shape(`Body of ${title}`, body, true).filter(Boolean));
