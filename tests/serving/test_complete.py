@@ -101,13 +101,13 @@ def test_unknown_ids_are_named(row, field, part):
 def test_items_of_the_index_serve_where_there_is_no_store(tmp_path, tower):
     dated = catalogue(5).with_columns(since=pl.date(2026, 1, 2))
     index = build_index(tower, dated, tmp_path / "ix")[0]
-    found, _ = rows([{"user": 1, "item": "i4"}], Stores(), items=IndexItems(index))
+    found, _ = rows([{"user": 1, "item": "i4"}], Stores(), items=IndexItems(index, ["genres", "price"]))
     row = dated.row(4, named=True)
     assert found == [
         {"user": 1, "item": "i4", "genres": row["genres"].split("|") if row["genres"] else [""], "price": row["price"]}
     ]
-    (plain, none) = asyncio.run(IndexItems(index).get(["i4", "i5"]))
-    assert (plain["since"], none) == ("2026-01-02", None)
+    (plain, none) = asyncio.run(IndexItems(index, ["since"]).get(["i4", "i5"]))
+    assert (plain, none) == ({"item": "i4", "since": "2026-01-02"}, None)
 
 
 def test_a_store_that_fails():

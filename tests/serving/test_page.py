@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib import resources
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -140,6 +141,45 @@ def test_a_user_has_its_fields_as_requests_give_them(server):
     assert server.get("/v1/users/u2").json()["fields"]["history"] is None
     answer = server.get("/v1/users/nobody")
     assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")
+
+
+def test_an_empty_text_is_an_empty_history(ranker):
+    table = pl.DataFrame({"user": ["u1", "u2"], "history": ["", "i1| |i2|"], "device": ["", "tv"]})
+    users = client(Service(ranker), Stores(users=Lookup("users", TableStore("user", table))))
+    assert users.get("/v1/users/u1").json()["fields"] == {"user": "u1", "history": [], "device": None}
+    assert users.get("/v1/users/u2").json()["fields"] == {"user": "u2", "history": ["i1", "i2"], "device": "tv"}
+
+
+ODD = ["a/b", "a/similar", "similar", "..", ".", "%", "/", "a b?c#d", "%2F"]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory, tower, ranker):
+    items = catalogue(len(ODD)).with_columns(item=pl.Series(ODD))
+    whole = Cascade(tower, build_index(tower, items, tmp_path_factory.mktemp("odd") / "ix")[0], ranker)
+    users = pl.DataFrame({"user": ODD, "history": ["i1"] * len(ODD)})
+    return client(Service(ranker, whole), Stores(users=Lookup("users", TableStore("user", users))))
+
+
+@pytest.mark.parametrize("one", ODD)
+def test_an_id_may_be_any_text(odd, one):
+    whole = quote(one, safe="").replace(".", "%2E")  # as they are, clients take dots for a path's own
+    user = odd.get(f"/v1/users/{whole}")
+    assert (user.status_code, user.json().get("id")) == (200, one)
+    near = odd.get(f"/v1/items/{whole}/similar?k=20")
+    assert near.status_code == 200, near.text
+    assert {item["id"] for item in near.json()["items"]} == {*ODD} - {one}
+
+
+def test_an_odd_id_that_is_unknown_is_told(odd):
+    answer = odd.get("/v1/items/a%2Fc/similar")
+    assert (answer.status_code, answer.json()["error"]["field"]) == (404, "id")
+    assert "found 'a/c'" in answer.json()["error"]["message"]
+    answer = odd.get("/v1/users/a%2Fc")
+    assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")
+    text = odd.get("/metrics").text
+    assert 'path="/v1/users/{id}",status="404"' in text
+    assert 'path="/v1/items/{id}/similar",status="404"' in text
 
 
 class Sorted:
@@ -294,8 +334,9 @@ def test_pairs_are_measured_when_asked_for_where_the_model_has_none(build, casca
 # the files
 
 
-def test_the_page_runs_only_what_the_server_gives(server):
-    page = server.get("/")
+@pytest.mark.parametrize(("path", "script"), [("/", "page/page.js"), ("/docs", "page/docs.js")])
+def test_pages_run_only_what_the_server_gives(server, path, script):
+    page = server.get(path)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -309,7 +350,7 @@ def test_the_page_runs_only_what_the_server_gives(server):
 
     Reader().feed(page.text)
     scripts = [attributes for tag, attributes in found if tag == "script"]
-    assert [one["src"] for one in scripts] == ["page/page.js"]
+    assert [one["src"] for one in scripts] == [script]
     assert not [tag for tag, attributes in found if tag == "style" or any(a.startswith("on") for a in attributes)]
     named = [attributes.get("href") or attributes.get("src") for tag, attributes in found if tag in ("link", "script")]
     for name in named:
@@ -336,7 +377,17 @@ def test_the_page_needs_no_token_and_its_answers_do(ranker):
     closed = client(Service(ranker), token="secret")
     assert closed.get("/").status_code == 200
     assert closed.get("/page/page.js").status_code == 200
-    for path in ("/v1/about", "/v1/users", "/v1/users/u1", "/v1/items"):
+    assert closed.get("/docs").status_code == 200
+    for path in (
+        "/openapi.json",
+        "/docs/",
+        "/docs/oauth2-redirect",
+        "/redoc",
+        "/v1/about",
+        "/v1/users",
+        "/v1/users/u1",
+        "/v1/items",
+    ):
         assert closed.get(path).status_code == 401
     assert closed.get("/page/none.js").status_code == 404
     assert closed.get("/page/../v1/about").status_code in (401, 404)

@@ -526,6 +526,47 @@ def test_a_token_is_asked_for_and_kept_for_the_tab_alone(visit, serve, ranker):
     page.wait_for_selector("#single .bars")
 
 
+def test_the_reference_has_every_operation_and_type(visit, places):
+    page = visit(f"{places['afm']}/docs", wait="#types")
+    document = httpx.get(f"{places['afm']}/openapi.json", timeout=20).json()
+    operations = {(method.upper(), path): one for path, of in document["paths"].items() for method, one in of.items()}
+    headings = page.locator("#reference > section h2").all_inner_texts()
+    assert headings == [f"{method} {path}" for method, path in operations] + ["Types"]
+    for (method, path), one in operations.items():
+        section = page.get_by_role("region", name=f"{method} {path}", exact=True)
+        assert one["description"] in section.inner_text()
+        assert section.locator("details dt").count() == len(one["responses"]) - 1
+        names = (
+            section.get_by_role("table", name=f"Parameters of {method} {path}").locator("tbody th").all_inner_texts()
+        )
+        assert names == [parameter["name"] for parameter in one.get("parameters", [])]
+    body = page.get_by_role("table", name="Body of POST /v1/recommend").locator("tbody tr")
+    rows = {row[0]: row[1:] for row in (one.inner_text().split("\t") for one in body.all())}
+    assert list(rows) == list(document["components"]["schemas"]["RecommendRequest"]["properties"])
+    assert rows["k"] == ["whole number", "at least 1; default 10"]
+    assert rows["where"][0] == "object with values list of (text, number, or boolean)"
+    assert rows["candidates"][0] == "list of (text, number, or boolean) or null"
+    links = {one.get_attribute("href") for one in page.locator("#reference a[href^='#'], #contents a").all()}
+    assert {"#type-Item", "#type-ErrorResponse", "#type-ErrorBody", "#types"} <= links
+    assert [link for link in links if not page.locator(link).count()] == []
+    assert page.evaluate(WIDER) == []
+
+
+def test_the_reference_stands_at_its_place_and_fits_a_phone(visit, places):
+    page = visit(f"{places['afm']}/docs#type-Item", wait="#types", width=360)
+    page.wait_for_function("document.querySelector('#type-Item').getBoundingClientRect().top < innerHeight")
+    assert page.evaluate(WIDER) == []
+
+
+def test_the_reference_asks_for_the_token_of_the_tab(visit, serve, ranker):
+    page = visit(f"{serve(Service(ranker), token='a secret')}/docs", wait="dialog[open]", strict=False)
+    page.get_by_role("textbox", name="Token").fill("a secret")
+    page.get_by_role("button", name="Continue").click()
+    page.wait_for_selector("#types")
+    page.get_by_role("link", name="Page", exact=True).click()
+    page.wait_for_selector("#single .bars")
+
+
 def test_a_server_that_is_gone_is_told_with_a_way_on(visit, serve, cascades):
     page = visit(serve(Service(cascades["afm"].ranker, cascades["afm"]), users()), strict=False)
     page.route("**/v1/recommend", lambda route: route.abort())

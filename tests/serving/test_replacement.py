@@ -1,6 +1,7 @@
 """A bundle and an index replaced under load: every request is answered, by one of the two; damage changes nothing."""
 
 import asyncio
+import gc
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import httpx
@@ -165,26 +167,67 @@ def test_filters_asked_for_are_ready_after_a_replacement(place, tower):
     assert place.live.service.cascade.filters.prepared == ["genres"]
 
 
+def get(app, path):
+    async def run():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://s") as client:
+            return await client.get(path)
+
+    return asyncio.run(run())
+
+
+def test_what_was_replaced_leaves_the_memory_at_once(place, tower):
+    """The server freezes its garbage collector at times: nothing may wait for it."""
+    app = create_app(place.live)
+    for path in ("/v1/about", "/v1/items", "/v1/items/i1/similar"):
+        assert get(app, path).status_code == 200
+    best(place.live.service)
+    gc.collect()
+    gc.disable()
+    try:
+        service = place.live.service
+        old = weakref.ref(service), weakref.ref(service.cascade._ranking.catalogue), weakref.ref(service.cascade)
+        del service
+        build_index(tower, catalogue().head(7), place.folder / "ix")
+        place.watcher.look()
+        place.watcher.look()
+        assert place.live.replaced == 1
+        assert [one() for one in old] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_items_without_the_title_are_refused(place, tower):
+    app = create_app(place.live, title="title")
+    build_index(tower, catalogue().head(7).drop("title"), place.folder / "ix")
+    place.watcher.look()
+    place.watcher.look()
+    assert "a title must be a column of the items, found 'title'" in place.live.refused
+    assert get(app, "/v1/about").json()["items"]["count"] == 30
+    for size in (8, 9):  # the title is asked for as long as the server runs
+        build_index(tower, catalogue().head(size), place.folder / "ix")
+        place.watcher.look()
+        place.watcher.look()
+        assert place.live.refused is None
+        build_index(tower, catalogue().head(size).drop("title"), place.folder / "ix")
+        place.watcher.look()
+        place.watcher.look()
+        assert place.live.refused is not None
+        assert get(app, "/v1/about").json()["items"]["count"] == size
+
+
 def test_readiness_and_metrics_say_it(place):
     app = create_app(place.live)
-
-    def get(path):
-        async def run():
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://s") as client:
-                return await client.get(path)
-
-        return asyncio.run(run())
 
     def fail():
         raise BundleError("no more")
 
     place.live.replace(fail)
-    about = get("/readyz").json()
+    about = get(app, "/readyz").json()
     assert about["refused"] == "no more"
     assert about["index"] == place.live.service.cascade.index.generation
-    assert "fieldwise_replacement_refused 1.0" in get("/metrics").text
+    assert "fieldwise_replacement_refused 1.0" in get(app, "/metrics").text
     place.live.replace(lambda: place.live.service)
-    assert "fieldwise_replacements 1.0" in get("/metrics").text
+    assert "fieldwise_replacements 1.0" in get(app, "/metrics").text
 
 
 def test_no_request_fails_while_the_command_replaces(tmp_path, tower, ranker, build):

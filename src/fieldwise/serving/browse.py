@@ -15,9 +15,9 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.models.build import model_to_dict
 from fieldwise.schema import Bag, Categorical, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
+from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.rows import RequestError
-from fieldwise.serving.service import Service
 
 __all__ = ["Browser", "title_column"]
 
@@ -27,30 +27,32 @@ NAMED = 0.5  # share of different values that a column of names has, at least
 
 
 class Browser:
-    """A service, to look around in. What depends on bundles, catalogue and users alone is made once.
+    """What a service answers with, to look around in. What depends on bundles and catalogue alone is made once.
 
     Args:
-        service: what answers.
+        bundle: what scores.
+        cascade: what recommends, where there is one.
         title: the item column that names items for people; `title_column` chooses where left out.
 
     Errors:
         ConfigError: items have no such column.
     """
 
-    def __init__(self, service: Service, title: str | None = None) -> None:
-        self.service, self._index = service, service.cascade.index if service.cascade else None
+    def __init__(self, bundle: Bundle, cascade: Cascade | None, title: str | None = None) -> None:
+        self._bundle, self._cascade, self._index = bundle, cascade, cascade.index if cascade else None
         if title is not None and (self._index is None or title not in self._index.items.columns):
             known = [] if self._index is None else self._index.items.columns
             hint = nearest(title, known) if known else "give items with an index, or leave it out"
             raise ConfigError(f"a title must be a column of the items, found {title!r}: {hint}")
-        if title is not None and self._index is not None and self._index.items.schema[title].is_nested():
-            raise ConfigError(f"a title must be a column of texts, found {title!r} with lists: name another")
+        kind = None if title is None or self._index is None else self._index.items.schema[title]
+        if kind is not None and (kind.is_nested() or kind in (pl.Binary, pl.Duration)):
+            raise ConfigError(f"a title must be a column of texts, found {title!r} with {_what(kind)}: name another")
         self._given = title
 
     @cached_property
     def about(self) -> dict[str, Any]:
         """Bundles, labels, fields with their known and usual values, and the catalogue."""
-        bundle, index = self.service.bundle, self._index
+        bundle, index = self._bundle, self._index
         labels = bundle.schema.labels
         return {
             "model": _named(bundle),
@@ -71,8 +73,8 @@ class Browser:
         """Those that users and contexts give, one a column."""
         return [field for _, field in self._fields if field.role != "item"]
 
-    def items(self, search: str, ids: Sequence[str], offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
-        """Items of these ids; without ids, those whose id begins so or whose title has it, and how many there are.
+    def items(self, search: str, ids: Sequence[str]) -> np.ndarray:
+        """Where items of these ids stand; without ids, those whose id begins so or whose title has it.
 
         Errors:
             RequestError: no index.
@@ -81,18 +83,16 @@ class Browser:
             raise RequestError("this server has no item index: start it with one", "server", 404)
         index = self._index
         if ids:
-            found = np.array([index.places[one] for one in ids if one in index.places], np.int64)
-        else:
-            start, (names, titles) = search.lower(), self._searched
-            found = (names.str.starts_with(start) | titles.str.contains(start, literal=True)).arg_true().to_numpy()
-        return self.service.items(found[offset : offset + limit]), len(found)
+            return np.array([index.places[one] for one in ids if one in index.places], np.int64)
+        start, (names, titles) = search.lower(), self._searched
+        return (names.str.starts_with(start) | titles.str.contains(start, literal=True)).arg_true().to_numpy()
 
     @cached_property
     def _fields(self) -> list[tuple[Bundle, Field]]:
         """The fields that a request gives, one a column, each with the bundle that reads it."""
         found: dict[str, tuple[Bundle, Field]] = {}
-        cascade = self.service.cascade
-        for bundle in (self.service.bundle, *([cascade.prerank] if cascade else [])):
+        cascade = self._cascade
+        for bundle in (self._bundle, *([cascade.prerank] if cascade else [])):
             for field in bundle.schema.fields:
                 found.setdefault(field.column, (bundle, field))
         return list(found.values())
@@ -115,7 +115,7 @@ class Browser:
         return 2 * sum(one in self._index.places for one in known) > len(known)
 
     def _about_items(self, index: ItemIndex) -> dict[str, Any]:
-        cascade = self.service.cascade
+        cascade = self._cascade
         assert cascade is not None, "it has the index"
         columns = [{"name": name, "values": self._values(name)} for name in index.items.columns]
         return {
@@ -129,9 +129,9 @@ class Browser:
 
     def _values(self, column: str) -> list[str] | None:
         """The values to filter by, where there are few."""
-        assert self.service.cascade is not None, "it has the column"
+        assert self._cascade is not None, "it has the column"
         try:
-            texts = self.service.cascade.filters.texts(column)
+            texts = self._cascade.filters.texts(column)
         except DataError:
             return None
         if isinstance(texts.dtype, pl.List):
@@ -154,6 +154,10 @@ def title_column(index: ItemIndex, read: Sequence[str] = ()) -> str | None:
     }
     best = max(shares, key=lambda name: shares[name], default=None)
     return best if best is not None and shares[best] >= NAMED else None
+
+
+def _what(kind: pl.DataType) -> str:
+    return "bytes" if kind == pl.Binary else "durations" if kind == pl.Duration else "lists"
 
 
 def _named(bundle: Bundle) -> dict[str, Any]:

@@ -439,7 +439,8 @@ class _Request:
     @cached_property
     def catalogue(self) -> Catalogue:
         """The items' fields as the network reads them."""
-        return Catalogue(self.split, len(self.items), lambda rows: self.items.batch(rows)[0])
+        items = self.items  # not self, which holds the catalogue: who is replaced goes at once, without a collector
+        return Catalogue(self.split, len(items), lambda rows: items.batch(rows)[0])
 
     def prediction(self, score: np.ndarray) -> np.ndarray:
         """Probabilities, or numbers within the label's range."""

@@ -33,7 +33,6 @@ from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.service import Asked, Service
 from fieldwise.serving.stores.complete import Missing, Stores
 from fieldwise.serving.stores.metrics import StoreMetrics
-from fieldwise.serving.stores.table import IndexItems
 
 __all__ = ["ServerSettings", "create_app"]
 
@@ -209,7 +208,14 @@ def create_app(
         yield
         await features.close()
 
-    app = FastAPI(title="fieldwise", version=fieldwise.__version__, responses=ERRORS, lifespan=until_stopped)
+    app = FastAPI(
+        title="fieldwise",
+        version=fieldwise.__version__,
+        responses=ERRORS,
+        lifespan=until_stopped,
+        docs_url=None,  # the page's own: those of FastAPI run scripts from elsewhere
+        redoc_url=None,
+    )
 
     def batched(run: Callable[[list[A]], Sequence[T | Exception]], cost: Callable[[A], int]) -> Batcher[A, T]:
         return Batcher(
@@ -260,7 +266,7 @@ def create_app(
 
     async def whole(rows: list[dict[str, Cell]]) -> tuple[list[dict[str, Any]], list[Missing]]:
         now = live.service
-        items = IndexItems(now.cascade.index) if now.cascade else None
+        items = now.item_rows if now.cascade else None
         return store_metrics.counted(await features.rows(rows, now.bundle.schema.fields, items))
 
     async def known(
@@ -313,7 +319,7 @@ def create_app(
         found = await work(lambda: live.service.explain(rows=rows, context=context, items=items, pairs=body.pairs))
         return ExplainResponse(explanations=found, degraded=degraded)
 
-    @app.get("/v1/items/{id}/similar")
+    @app.get("/v1/items/{id:path}/similar")
     async def similar(
         id: Annotated[str, Path(max_length=1000)],  # noqa: A002 (the name in the path)
         k: Annotated[int, Query(ge=1)] = 10,
@@ -456,7 +462,7 @@ class _Gate:
             await self._pass(scope, receive, counted)
         finally:
             route = scope.get("route")
-            path = getattr(route, "path", "other")
+            path = getattr(route, "path_format", getattr(route, "path", "other"))
             self.metrics.requests.labels(scope["method"], path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 

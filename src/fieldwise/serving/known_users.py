@@ -71,4 +71,12 @@ class KnownUsers:
         """
         held = {*self._lookup.columns, self.column}
         values, missing = await self._stores.context(user, {}, [field for field in fields if field.column in held])
+        values = {column: _filled(value) for column, value in values.items()}
         return values, None if self._ids is None else self._places[user], missing
+
+
+def _filled(value: Any) -> Any:
+    """What models read of a table's cell: an empty text is no value, and in a list none."""
+    if isinstance(value, list):
+        return [text for one in value if (text := one.strip())]
+    return None if value == "" else value

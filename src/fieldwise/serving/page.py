@@ -1,17 +1,16 @@
-"""The page at `/`, and what it asks for beyond predictions: fields, users and items to choose from.
+"""The page at `/`, and what it asks for beyond predictions: fields, users and items to choose from; the API at `/docs`.
 
-The page is plain HTML, CSS and JavaScript modules, served from here alone; its files hold no data and need no token.
+A page is plain HTML, CSS and JavaScript modules, served from here alone; its files hold no data and need no token.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from fieldwise.serving.browse import Browser
 from fieldwise.serving.known_users import KnownUsers
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
@@ -20,6 +19,7 @@ from fieldwise.serving.stores import Missing
 __all__ = ["PAGE", "add_page", "is_page"]
 
 PAGE = "/"
+PAGES = {"index.html": PAGE, "docs.html": "/docs"}
 FILES = "/page/"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 POLICY = (
@@ -151,12 +151,12 @@ class CatalogueResponse(BaseModel):
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is the page's own: such files are given without a token.
+    """Whether a path is a page's own: such files are given without a token.
 
-    >>> is_page("/"), is_page("/page/page.js"), is_page("/v1/about")
-    (True, True, False)
+    >>> is_page("/"), is_page("/docs"), is_page("/page/page.js"), is_page("/v1/about")
+    (True, True, True, False)
     """
-    return path == PAGE or path.startswith(FILES)
+    return path in PAGES.values() or path.startswith(FILES)
 
 
 def add_page(
@@ -179,14 +179,13 @@ def add_page(
     Errors:
         ConfigError: items have no such column.
     """
-    browsing = _Browsing(service, title)
-    browsing.now()  # a wrong title is told at the start
+    service().browser(title)  # a wrong title is told at the start
 
     @app.get("/v1/about")
     def about() -> AboutResponse:
         """What this server scores with: bundles, labels, fields with usual values, items, users."""
         known = None if users is None else AboutUsers(column=users.column, count=users.count)
-        return AboutResponse(**browsing.now().about, users=known, limits=AboutLimits(**limits))
+        return AboutResponse(**service().browser(title).about, users=known, limits=AboutLimits(**limits))
 
     @app.get("/v1/users")
     async def find_users(search: Search = "", offset: Offset = 0, limit: Limit = 10) -> UsersResponse:
@@ -194,12 +193,12 @@ def add_page(
         found, count = ([], 0) if users is None else await users.find(search, offset, limit)
         return UsersResponse(users=found, count=count)
 
-    @app.get("/v1/users/{id}")
+    @app.get("/v1/users/{id:path}")
     async def user(id: Annotated[str, Path(max_length=1000)]) -> UserResponse:  # noqa: A002 (the name in the path)
         """A user's own values of the models' fields."""
         if users is None:
             raise RequestError("this server has no users: give their fields as context", "user", 404)
-        values, position, degraded = await users.of(id, browsing.now().user_fields)
+        values, position, degraded = await users.of(id, service().browser(title).user_fields)
         return UserResponse(id=id, fields=values, position=position, degraded=degraded)
 
     @app.get("/v1/items")
@@ -210,29 +209,13 @@ def add_page(
         limit: Limit = 10,
     ) -> CatalogueResponse:
         """Items of some ids (unknown ones are left out), or whose ids begin with a text or titles have it."""
-        found, count = browsing.now().items(search, id, offset, limit)
-        return CatalogueResponse(items=[CatalogueItem(**one) for one in found], count=count)
+        now = service()
+        found = now.browser(title).items(search, id)
+        shown = now.items(found[offset : offset + limit])
+        return CatalogueResponse(items=[CatalogueItem(**one) for one in shown], count=len(found))
 
     for name, content in _files().items():
-        route = PAGE if name == "index.html" else FILES + name
-        app.add_api_route(route, _sender(name, content), include_in_schema=False)
-
-
-class _Browsing:
-    """The browser of the service as it is now."""
-
-    def __init__(self, service: Callable[[], Service], title: str | None) -> None:
-        self.service, self.title = service, title
-        self.kept: tuple[tuple[Any, ...], Browser] | None = None
-
-    def now(self) -> Browser:
-        service = self.service()
-        parts = service, service.bundle, service.cascade
-        kept = self.kept
-        if kept is None or any(a is not b for a, b in zip(kept[0], parts, strict=True)):
-            kept = parts, Browser(service, self.title)
-            self.kept = kept
-        return kept[1]
+        app.add_api_route(PAGES.get(name, FILES + name), _sender(name, content), include_in_schema=False)
 
 
 def _files() -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """What a server answers, without HTTP: predictions, recommendations, explanations, similar items."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -16,8 +17,11 @@ from fieldwise.explain.explanation import explain
 from fieldwise.explain.measured_pairs import measured_pairs
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
+from fieldwise.serving.browse import Browser
 from fieldwise.serving.cascade import Cascade, Found, Prepared, Query
 from fieldwise.serving.rows import RequestError, frame_of, values_of
+from fieldwise.serving.shown import shown_table
+from fieldwise.serving.stores.table import IndexItems
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -61,6 +65,7 @@ class Service:
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
             )
         self.bundle, self.cascade = scores, cascade
+        self._browsers: dict[str | None, Browser] = {}
 
     @property
     def about(self) -> str:
@@ -73,13 +78,20 @@ class Service:
 
         Args:
             before: the service that this one follows; the columns that it filters by are made ready.
+
+        Errors:
+            ConfigError: the items lack the column that names them for people in the service before.
         """
+        for title in () if before is None else tuple(before._browsers):
+            self.browser(title)
         sample = self.bundle.samples.head(1)
         if sample.height:
             self.bundle.score(sample)
         if self.cascade is not None:
             self.cascade.index.places  # noqa: B018
             self._shown  # noqa: B018
+            with suppress(DataError):  # who asks for an item by its id is told
+                self.item_rows.plain  # noqa: B018
             rows = [bundle.samples.head(1).to_dicts() for bundle in (self.cascade.prerank, self.bundle)]
             if all(rows):
                 size = len(self.cascade.index)
@@ -211,6 +223,16 @@ class Service:
         best = np.argsort(-scores, kind="stable")[: min(k, len(index) - 1)]
         return self._items(best, {"similarity": scores[best].astype(np.float64)})
 
+    def browser(self, title: str | None = None) -> Browser:
+        """This service to look around in, kept by title; the browser does not hold the service.
+
+        Errors:
+            ConfigError: as of `Browser`.
+        """
+        if title not in self._browsers:
+            self._browsers[title] = Browser(self.bundle, self.cascade, title)
+        return self._browsers[title]
+
     def items(self, places: np.ndarray) -> list[dict[str, Any]]:
         """Items of the index by where they stand, with their columns as JSON has them.
 
@@ -218,6 +240,16 @@ class Service:
             RequestError: no index.
         """
         return self._items(places, {})
+
+    @cached_property
+    def item_rows(self) -> IndexItems:
+        """What the bundle reads of the index's items, by id.
+
+        Errors:
+            RequestError: no index.
+        """
+        columns = [field.column for field in self.bundle.schema.with_role("item")]
+        return IndexItems(self._cascade().index, columns)
 
     def _cascade(self) -> Cascade:
         if self.cascade is None:
@@ -262,18 +294,15 @@ class Service:
             {
                 "id": ids[place],
                 **{name: values[n] for name, values in columns.items()},
-                "fields": {c: _plain(v) for c, v in zip(shown.columns, shown.row(place), strict=True)},
+                "fields": dict(zip(shown.columns, shown.row(place), strict=True)),
             }
             for n, place in enumerate(places.tolist())
         ]
 
     @cached_property
     def _shown(self) -> pl.DataFrame:
-        """The catalogue as answers show it: times and decimals as the texts that filters take."""
-        items = self._cascade().index.items
-        kinds = items.schema.items()
-        other = [name for name, kind in kinds if kind != pl.Duration and (kind.is_temporal() or kind.is_decimal())]
-        return items.with_columns(self._cascade().filters.texts(name) for name in other)
+        """The catalogue as answers show it."""
+        return shown_table(self._cascade().index.items)
 
 
 def _outside_items(bundle: Bundle) -> list[Field]:
@@ -297,12 +326,3 @@ def _one(answers: list[T | DataError]) -> T:
     if isinstance(answer, DataError):
         raise answer
     return answer
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON has: dates as text, numbers that are none as null."""
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

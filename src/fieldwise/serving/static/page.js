@@ -3,6 +3,7 @@ import { combobox } from "./combobox.js";
 import { byId, counted, few, later, make, same } from "./dom.js";
 import { fieldControl } from "./fields.js";
 import { itemDetails, itemTitle, recommendationList, scoreStyle } from "./list.js";
+import { askForToken } from "./token.js";
 import { whyView } from "./why.js";
 
 const PRERANK = 200; // items that are ranked, and whose places are compared
@@ -470,19 +471,8 @@ function introduce() {
 let intro = "";
 const compared = () => (state.user === null ? "the usual values" : `${state.user}’s own values`);
 
-function askForToken(wrong) {
-  const dialog = byId("ask-token");
-  byId("token-error").textContent = wrong;
-  byId("token").value = "";
-  dialog.showModal();
-  return new Promise((given) => {
-    dialog.addEventListener("close", () => given(byId("token").value), { once: true });
-  });
-}
-
 async function start() {
   whenTokenIsNeeded(askForToken);
-  byId("ask-token").addEventListener("cancel", (event) => event.preventDefault());
   byId("asked").addEventListener("submit", (event) => event.preventDefault());
   byId("more").open = !matchMedia("(max-width: 55rem)").matches;
   try {

@@ -1,7 +1,7 @@
 """A store in memory, and the item index as one."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import polars as pl
@@ -72,27 +72,48 @@ class TableStore:
 
 
 class IndexItems:
-    """The items of an index, as a store: what is there in any case."""
+    """Some columns of an index's items, as a store: what is there in any case.
+
+    Args:
+        index: the items.
+        columns: those that are asked for; what the items do not have is left out.
+    """
 
     kind = "index"
 
-    def __init__(self, index: ItemIndex) -> None:
+    def __init__(self, index: ItemIndex, columns: Iterable[str]) -> None:
         self._index, self.column = index, index.id_column
+        self._columns = [c for c in dict.fromkeys(columns) if c != self.column and c in index.items.columns]
 
     @property
     def columns(self) -> Sequence[str]:
-        """The catalogue's."""
-        return self._index.items.columns
+        """Those asked for, behind the one that names items."""
+        return [self.column, *self._columns]
 
     async def open(self) -> None:
         """The index is open."""
 
     async def get(self, ids: Sequence[str]) -> list[Row | None]:
-        """The rows of some items, None for an unknown one."""
-        known = {one: place for one in ids if (place := self._index.places.get(one)) is not None}
-        rows = plain_table(self._index.items[list(known.values())]).iter_rows(named=True)
-        found: dict[str, Row] = {one: {**row, self.column: one} for one, row in zip(known, rows, strict=True)}
-        return [found.get(one) for one in ids]
+        """The rows of some items, None for an unknown one.
+
+        Errors:
+            DataError: a column holds what a request could not.
+        """
+        places = [self._index.places.get(one) for one in ids]
+        return [None if place is None else self._row(one, place) for one, place in zip(ids, places, strict=True)]
 
     async def close(self) -> None:
         """The index belongs to the service."""
+
+    @cached_property
+    def plain(self) -> pl.DataFrame:
+        """The columns with plain values.
+
+        Errors:
+            DataError: as of `get`.
+        """
+        return plain_table(self._index.items.select(self._columns))
+
+    def _row(self, one: str, place: int) -> Row:
+        values = self.plain.row(place, named=True) if self._columns else {}
+        return {self.column: one, **values}
