@@ -84,8 +84,18 @@ def run_calibrate(
                 table.add_row(metric, f"{before:.4f}", f"{after:.4f}")
             console().print(table)
     console().print(
-        f"{target} now predicts with this calibration ({method}); its scores and their order are as before."
+        f"{target} now predicts with this calibration ({method}); its scores and their order are as before. "
+        "`--method none` takes it away again, which `fieldwise export` needs."
     )
+    worse = [
+        name
+        for where, labels in found.items()
+        if where != rows
+        for name, m in labels.items()
+        if _is_worse(m["logloss"])
+    ]
+    if worse:
+        say(f"the logloss of {', '.join(worse)} is higher with it on rows that it was not fitted on")
 
 
 def _parts(
@@ -121,6 +131,11 @@ def _scored(bundle: Bundle, frame: pl.DataFrame) -> dict[str, tuple[np.ndarray, 
         say(f"{rows.dropped:,} rows dropped by the label's rule")
     y, score = (x.reshape(len(rows.frame), -1) for x in (rows.y, bundle.score(rows.frame)))
     return {label.name: (y[:, k], score[:, k]) for k, label in enumerate(labels) if label.task == "binary"}
+
+
+def _is_worse(before_and_after: list[float]) -> bool:
+    before, after = before_and_after
+    return after > before
 
 
 def _before_and_after(y: np.ndarray, z: np.ndarray, calibration: Calibration) -> dict[str, Any]:

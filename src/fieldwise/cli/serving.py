@@ -158,7 +158,8 @@ def run_evaluate_cascade(
 def _print(report: CascadeReport, probe: int | None) -> None:
     out = console()
     out.print(
-        f"{report.contexts:,} contexts, {report.items:,} items, {report.prerank:,} pre-ranked, {report.k} returned; "
+        f"{report.contexts:,} contexts, {report.items:,} items, {min(report.prerank, report.items):,} pre-ranked, "
+        f"{report.k} returned; "
         "against ranking all items:"
     )
     table = Table("metric", "value", box=None)

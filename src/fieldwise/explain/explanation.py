@@ -186,6 +186,7 @@ class Explanation:
             "label": subject.label,
             "score": float(subject.logit[row]),
             "prediction": float(self.prediction[row]),
+            "calibrated": subject.calibration is not None,
             "method": self.method,
             "base": float(self.base[row]),
             "gap": float(self.gap[row]),

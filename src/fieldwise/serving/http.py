@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import fieldwise
+from fieldwise.config import nearest
 from fieldwise.errors import FieldwiseError
 from fieldwise.schema import Field as SchemaField
 from fieldwise.serving.batching import Batcher, BusyError
@@ -162,6 +163,12 @@ class ErrorResponse(BaseModel):
 
     error: ErrorBody
 
+
+BODIES: dict[str, type[BaseModel]] = {
+    "/v1/predict": PredictRequest,
+    "/v1/recommend": RecommendRequest,
+    "/v1/explain": ExplainRequest,
+}
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": text}
@@ -339,6 +346,8 @@ def create_app(
         return {
             "status": "ready",
             "model": now.bundle.digest,
+            "calibrated": bool(now.bundle.calibration),
+            "prerank": now.cascade.prerank.digest if now.cascade else None,
             "items": len(index) if index else 0,
             "index": index.generation if index else None,
             "replaced": live.replaced,
@@ -359,8 +368,16 @@ def create_app(
         return _error(422, str(e), None)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, e: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, e: RequestValidationError) -> JSONResponse:
         first = e.errors()[0]
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 2:
+            name = str(first["loc"][1])
+            kind = BODIES.get(request.url.path.removeprefix(request.scope.get("root_path", "")))
+            return _error(
+                422,
+                f"{name[:60]} is no part of such a request: {nearest(name, kind.model_fields if kind else ())}",
+                name,
+            )
         if first["type"] == "json_invalid":
             return _error(422, f"a body must be JSON, found other text at character {first['loc'][-1]}", None)
         if first["loc"] == ("body",) and first["type"] in ("model_attributes_type", "missing"):

@@ -131,7 +131,8 @@ def item_column(schema: Schema, given: str | None = None) -> str:
         if isinstance(field, Categorical):
             return field.column
     raise ConfigError(
-        "an index needs a column that names items, and no category of role item has one: give --id COLUMN"
+        "an index needs a column that names items, and no category of role item has one: give the field of the item's "
+        "id the role item in the schema and train again, or name a column that no model reads with `fieldwise index --id`"
     )
 
 

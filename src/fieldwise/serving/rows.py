@@ -5,6 +5,7 @@ A request's cells are JSON: text, numbers, true and false, null, and lists of th
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import polars as pl
@@ -73,7 +74,11 @@ def values_of(row: Mapping[str, Any], fields: Iterable[Field], where: str) -> di
 def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], where: str) -> Any:
     place = f"{where}.{field.column}"
     if field.column not in row:
-        raise RequestError(f"every field needs a value, or null where it is not known: {place} is missing", place)
+        near = get_close_matches(field.column, [str(name) for name in row], 1)
+        found = f", found {_short(near[0])}" if near else ""
+        raise RequestError(
+            f"every field needs a value, or null where it is not known: {place} is missing{found}", place
+        )
     value = row[field.column]
     if value is None:
         return None

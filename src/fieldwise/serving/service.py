@@ -70,8 +70,11 @@ class Service:
     @property
     def about(self) -> str:
         """What it serves, in a few words."""
-        model = f"model {self.bundle.digest[:12]}"
-        return model if self.cascade is None else f"{model}, {len(self.cascade.index):,} items"
+        model = f"model {self.bundle.digest[:12]}{' (calibrated)' if self.bundle.calibration else ''}"
+        if self.cascade is None:
+            return model
+        tower, index = self.cascade.prerank.digest[:12], self.cascade.index
+        return f"{model}, pre-ranked by {tower}, index {index.generation[:12]} of {len(index):,} items"
 
     def warm_up(self, before: "Service | None" = None) -> None:
         """Answer once, so that what is made at a first request is there.

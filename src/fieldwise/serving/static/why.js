@@ -12,7 +12,7 @@ const METHODS = {
 /** The explanation as elements; shown(field, value) is how a field's value is written. */
 export function whyView(why, style, shown) {
   const score = style.text(style.logit ? why.score : why.prediction);
-  const logit = why.prediction === why.score || style.logit ? "" : `, a logit of ${plain(why.score, 3)}`;
+  const logit = why.prediction === why.score || style.logit ? "" : `, ${why.calibrated ? "calibrated from" : ""} a logit of ${plain(why.score, 3)}`.replace("  ", " ");
   const start = why.method === "terms" ? "the bias" : "the model’s sample rows";
   const given = why.fields.reduce((sum, one) => sum + one.contribution, 0);
   const rest = Math.abs(why.gap) >= 0.005 ? `, ${signed(why.gap)} left over` : "";

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.tables import SlicedTable
 from fieldwise.errors import DataError
@@ -58,7 +59,8 @@ class Source:
         table = SlicedTable(path, separator=separator, encoding=encoding)
         if column not in table.empty.columns:
             raise DataError(
-                f"the rows must have the column {column!r}, found {', '.join(table.empty.columns)}: name it by --id"
+                f"the rows must have the column {column!r} of ids: {nearest(column, table.empty.columns)} (--id names "
+                "another)"
             )
         ids = check_ids(pl.concat([part.get_column(column) for part in _slices(table, [column])]))
         empty = plain_table(table.empty).with_columns(pl.lit(None, pl.String).alias(column))

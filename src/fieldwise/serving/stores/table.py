@@ -6,6 +6,7 @@ from functools import cached_property
 
 import polars as pl
 
+from fieldwise.config import nearest
 from fieldwise.errors import DataError
 from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.stores.base import Row
@@ -34,7 +35,10 @@ class TableStore:
 
     def __init__(self, column: str, rows: pl.DataFrame) -> None:
         if column not in rows.columns:
-            raise DataError(f"the rows must have the column {column!r}, found {', '.join(rows.columns)}")
+            raise DataError(
+                f"the rows must have the column {column!r} of ids: {nearest(column, rows.columns)} (--user-id or "
+                "--item-id names another)"
+            )
         self.column = column
         self._rows = plain_table(rows.with_columns(check_ids(rows.get_column(column))))
         self._places = {name: place for place, name in enumerate(self._rows.get_column(column))}
