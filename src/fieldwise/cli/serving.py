@@ -159,8 +159,7 @@ def _print(report: CascadeReport, probe: int | None) -> None:
     out = console()
     out.print(
         f"{report.contexts:,} contexts, {report.items:,} items, {min(report.prerank, report.items):,} pre-ranked, "
-        f"{report.k} returned; "
-        "against ranking all items:"
+        f"{report.k} returned; against ranking all items:"
     )
     table = Table("metric", "value", box=None)
     table.add_row(f"recall@{report.k}", f"{report.recall:.4f}")

@@ -132,7 +132,7 @@ def item_column(schema: Schema, given: str | None = None) -> str:
             return field.column
     raise ConfigError(
         "an index needs a column that names items, and no category of role item has one: give the field of the item's "
-        "id the role item in the schema and train again, or name a column that no model reads with `fieldwise index --id`"
+        "id the role item in the schema and train again, or name one that no model reads with `fieldwise index --id`"
     )
 
 
