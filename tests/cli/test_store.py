@@ -50,7 +50,7 @@ def test_load_and_replace(fieldwise, users, server):
 def test_what_is_not_loaded(fieldwise, users, server, monkeypatch):
     url = server.url("cli")
     for change, parts in (
-        ({"--id": "nobody"}, ("must have the column 'nobody'", "found user, age")),
+        ({"--id": "nobody"}, ("must have the column 'nobody'", "known: age, user (--id names another)")),
         ({"--to": "users.parquet"}, ("begins with redis://",)),
         ({"--to": url.partition("#")[0]}, ("must name the table",)),
         ({"--to": url.replace(QUOTED, "wrong")}, ("was not written",)),

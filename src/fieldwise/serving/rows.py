@@ -15,7 +15,7 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
 
-MOST_VALUES = 1000  # of a bag; of a sequence only the newest `max_length` are read
+MOST_VALUES = 1000  # of a bag; of a sequence the newest
 MOST_CHARACTERS = 10_000  # of a text
 LARGEST_WHOLE = 2**53  # floats tell whole numbers apart below it
 
@@ -93,7 +93,8 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     if isinstance(field, Numeric):
         return _number, pl.Float64()
     if isinstance(field, SequenceField):
-        return lambda value: _texts(value, field.separator)[-field.max_length :], pl.List(pl.String)
+        most = max(MOST_VALUES, field.max_length)
+        return lambda value: _texts(value, field.separator)[-most:], pl.List(pl.String)
     if isinstance(field, Bag):
         return lambda value: _bounded(_texts(value, field.separator)), pl.List(pl.String)
     return text_of, pl.String()
