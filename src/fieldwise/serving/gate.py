@@ -1,0 +1,140 @@
+"""What stands before every request: limits, the token, the body as it comes in; and what is counted."""
+
+import asyncio
+import hmac
+import time
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fieldwise.serving.http_errors import error_answer
+from fieldwise.serving.page import is_page
+from fieldwise.serving.replacement import Live
+
+__all__ = ["Gate", "Metrics", "ServerSettings"]
+
+OPEN = ("/healthz", "/readyz")  # without a token
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Limits of a server.
+
+    Args:
+        token: what `Authorization: Bearer` must hold; None lets everyone in.
+        max_body: bytes of a request.
+        max_rows: rows of a prediction.
+        max_ids: ids of a list, and values of all filters.
+        max_prerank: items that the ranking bundle sees.
+        max_explained: rows of an explanation.
+        max_k: items of an answer.
+        timeout: seconds that an answer may take.
+        max_batch: requests that are answered at once.
+        batch_window: seconds that a request which finds no other at work waits for more to come.
+        max_waiting: requests that may wait for an answer; further ones get 503 at once.
+    """
+
+    token: str | None = None
+    max_body: int = 1 << 20
+    max_rows: int = 1000
+    max_ids: int = 100_000
+    max_prerank: int = 10_000
+    max_explained: int = 50
+    max_k: int = 1000
+    timeout: float = 10.0
+    max_batch: int = 32
+    batch_window: float = 0.0
+    max_waiting: int = 1000
+
+
+class Metrics:
+    """Prometheus' counters of one application."""
+
+    def __init__(self, live: Live) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("method", "path", "status")
+        self.requests = Counter("fieldwise_requests_total", "Requests answered.", labels, registry=self.registry)
+        self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=self.registry)
+        self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
+
+        replaced = Gauge("fieldwise_replacements", "Bundles or indexes replaced since start.", registry=self.registry)
+        replaced.set_function(lambda: live.replaced)
+        refused = Gauge(
+            "fieldwise_replacement_refused", "1 while the newest on disk is refused.", registry=self.registry
+        )
+        refused.set_function(lambda: live.refused is not None)
+
+    def stages(self, milliseconds: dict[str, float]) -> None:
+        """Count what the stages of a recommendation took."""
+        for stage, value in milliseconds.items():
+            self.stage.labels(stage).observe(value / 1000)
+
+
+class Gate:
+    """Before everything else: the token, the size of the body as it comes in, and what is counted."""
+
+    def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or what else ASGI sends."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._pass(scope, receive, counted)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path_format", getattr(route, "path", "other"))
+            self.metrics.requests.labels(scope["method"], path, str(status)).inc()
+            self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
+        if self.limits.token is not None and path not in OPEN and not is_page(path):
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given, self.limits.token.encode()):
+                refused = error_answer(401, "a request needs the header Authorization: Bearer TOKEN", "authorization")
+                refused.headers["WWW-Authenticate"] = "Bearer"
+                await refused(scope, receive, send)
+                return
+        body, more = b"", True
+        length = headers.get(b"content-length", b"0")
+        too_long = length.isdigit() and int(length) > self.limits.max_body
+        try:
+            async with asyncio.timeout(self.limits.timeout):
+                while more and not too_long:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return
+                    body += message.get("body", b"")
+                    more, too_long = message.get("more_body", False), len(body) > self.limits.max_body
+        except TimeoutError:
+            late = f"a body may take {self.limits.timeout:g} s to arrive, and this one did not"
+            await error_answer(408, late, "body", {"Connection": "close"})(scope, receive, send)
+            return
+        if too_long:
+            await error_answer(413, f"a body may have {self.limits.max_body:,} bytes, and this one has more", "body")(
+                scope, receive, send
+            )
+            return
+        given_once = False
+
+        async def again() -> Message:
+            nonlocal given_once
+            if given_once:
+                return await receive()
+            given_once = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self.app(scope, again, send)
