@@ -14,7 +14,8 @@ import torch
 from fieldwise.data.columns import as_text
 from fieldwise.data.labels import read_label
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.serving.cascade import Cascade, Query, best_rows
+from fieldwise.serving.cascade import Cascade, best_rows
+from fieldwise.serving.queries import Query
 
 __all__ = ["CascadeReport", "evaluate_cascade"]
 

@@ -18,7 +18,8 @@ from fieldwise.explain.measured_pairs import measured_pairs
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
 from fieldwise.serving.browse import Browser
-from fieldwise.serving.cascade import Cascade, Found, Prepared, Query
+from fieldwise.serving.cascade import Cascade
+from fieldwise.serving.queries import Found, Prepared, Query
 from fieldwise.serving.rows import RequestError, frame_of, values_of
 from fieldwise.serving.shown import shown_table
 from fieldwise.serving.stores.table import IndexItems

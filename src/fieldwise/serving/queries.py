@@ -1,0 +1,119 @@
+"""What is asked of a cascade, and what it finds."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.errors import ConfigError
+from fieldwise.layout import Batch
+from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.rows import text_of
+
+__all__ = ["PREDICTION", "PRERANK_SCORE", "Found", "Prepared", "Query"]
+
+PREDICTION = "prediction"
+PRERANK_SCORE = "prerank_score"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What is asked for.
+
+    Args:
+        context: the raw values of user and context fields, by column; others are ignored.
+        k: how many items at most.
+        prerank: k', how many items the ranking bundle sees at most.
+        candidates: ids of the items to choose from; all where left out.
+        exclude: ids of items that must not come, such as those seen or blocked; unknown ones are ignored.
+        where: column of the items and the values that it may have; of a column of lists, any of its values.
+
+    Ids and values may be texts, numbers or booleans: 3, 3.0 and "3" are one, as everywhere in tables.
+
+    Errors:
+        ConfigError: k or prerank out of range; a text, or something that is no value, for a list of values.
+    """
+
+    context: Mapping[str, Any]
+    k: int = 10
+    prerank: int = 200
+    candidates: Iterable[Any] | None = None
+    exclude: Iterable[Any] = ()
+    where: Mapping[str, Iterable[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or self.prerank < self.k:
+            raise ConfigError(
+                f"k must be at least 1 and prerank at least k, found k {self.k} and prerank {self.prerank}"
+            )
+        given = None if self.candidates is None else tuple(dict.fromkeys(_texts(self.candidates, "candidates")))
+        object.__setattr__(self, "candidates", given)
+        object.__setattr__(self, "exclude", _texts(self.exclude, "exclude"))
+        where = {column: _texts(values, f"where[{column!r}]") for column, values in self.where.items()}
+        object.__setattr__(self, "where", where)
+
+
+def _texts(values: Iterable[Any], name: str) -> tuple[str, ...]:
+    if isinstance(values, (str, bytes, Mapping)):
+        raise ConfigError(f"{name} must be a list of values, found {values!r}: put it into a list")
+    try:
+        return tuple(text_of(value.item() if isinstance(value, np.generic) else value) for value in values)
+    except (TypeError, ValueError) as e:
+        raise ConfigError(f"{name} must hold texts, numbers or booleans, each {e}") from None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """The items found, best first.
+
+    Args:
+        index: where they stand.
+        rows: their rows in it.
+        scores: `prerank_score` (a logit) and, where there is a ranking bundle, `prediction` (a probability, or a
+            number), which the order goes by; else it goes by the former.
+        preranked: the rows that IntTower chose, best first.
+        counts: items left after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`, `ranked`.
+        seconds: what each stage took: `encode`, `filter`, `prerank`, `rank`; of queries answered together, the
+            last two are those of all of them.
+    """
+
+    index: ItemIndex
+    rows: np.ndarray
+    scores: Mapping[str, np.ndarray]
+    preranked: np.ndarray
+    counts: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        """The items' rows with all columns, then the scores."""
+        return self.index.items[self.rows].with_columns(pl.Series(name, v) for name, v in self.scores.items())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A query that was checked: its contexts encoded, its candidates found.
+
+    Args:
+        query: as it was asked.
+        tower: the context for IntTower.
+        ranking: the context for the ranking bundle, where there is one.
+        rows: the candidates that pass all filters but `exclude`, rising; None for all items. Queries of equal filters
+            share one array.
+        excluded: places within `rows`, or items where that is None, which must not come.
+        candidates: how many items there were to choose from.
+        passing: how many of them pass all filters.
+        seconds: what this took.
+    """
+
+    query: Query
+    tower: Batch
+    ranking: Batch | None
+    rows: np.ndarray | None
+    excluded: np.ndarray
+    candidates: int
+    passing: int
+    seconds: Mapping[str, float]
