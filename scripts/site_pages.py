@@ -47,6 +47,7 @@ ROOMS = {
             "fieldwise.serving",
             "fieldwise.serving.service",
             "fieldwise.serving.http",
+            "fieldwise.serving.gate",
             "fieldwise.request",
             "fieldwise.export",
             "fieldwise.score_file",
