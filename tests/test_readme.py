@@ -76,7 +76,7 @@ def test_the_python_and_the_commands_on_ones_own_files_run(folder):
     assert Bundle.load(folder / "bundle").about["recipe"]["settings"]["split"]["kind"] == "time"
     scores = pl.read_csv(folder / "scores.csv")
     assert scores.height == 300
-    assert scores["score"].is_between(0, 1).all()
+    assert scores["prediction"].is_between(0, 1).all()
 
 
 @pytest.mark.slow

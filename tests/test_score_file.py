@@ -11,7 +11,7 @@ from fieldwise.bundle import Bundle, sample_rows
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.simulated import simulate
 from fieldwise.data.tables import as_table, write_table
-from fieldwise.errors import DataError
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.models.build import build_network, model_from_dict
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.score_file import score_file
@@ -46,9 +46,9 @@ def test_slices_give_what_the_whole_gives(
     write_table(rows, tmp_path / f"rows.{given}")
     done = score_file(bundle, tmp_path / f"rows.{given}", tmp_path / f"scores.{out}", slice_rows=slice_rows)
     found = as_table(tmp_path / f"scores.{out}")
-    assert (done.rows, done.columns) == (101, ("user_id", "item_id", "score"))
+    assert (done.rows, done.columns) == (101, ("user_id", "item_id", "prediction"))
     assert found.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
-    np.testing.assert_allclose(found["score"], bundle.predict(rows), rtol=1e-6)
+    np.testing.assert_allclose(found["prediction"], bundle.predict(rows), rtol=1e-6)
     assert done.unseen == pytest.approx(bundle.encoder.unseen(rows))
     assert done.unseen["user_id"] > 0
     assert len(list(tmp_path.iterdir())) == 2
@@ -66,7 +66,7 @@ def test_a_table_without_rows_gives_its_columns(bundle: Bundle, rows: pl.DataFra
         rows.clear().write_parquet(tmp_path / "rows.parquet")
         assert score_file(bundle, tmp_path / "rows.parquet", tmp_path / f"out.{suffix}").rows == 0
         found = as_table(tmp_path / f"out.{suffix}")
-        assert (found.columns, found.height) == (["user_id", "item_id", "score"], 0)
+        assert (found.columns, found.height) == (["user_id", "item_id", "prediction"], 0)
 
 
 def test_a_bad_cell_is_named_by_its_row_in_the_file_and_nothing_is_written(
@@ -101,3 +101,15 @@ def test_a_missing_column_and_a_broken_file_are_told(bundle: Bundle, rows: pl.Da
     with pytest.raises(DataError, match="not a whole Parquet file"):
         score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
     assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+def test_a_label_that_is_a_number_has_no_logit(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+    number = Label("length", task="regression")
+    rows.write_parquet(tmp_path / "rows.parquet")
+    plain = dataclasses.replace(SCHEMA, fields=SCHEMA.fields[:2], label=number)
+    encoder = Encoder.fit(rows, plain)
+    network = build_network(bundle.settings, encoder.layout, seed=0, labels=1).eval()
+    of_number = Bundle(plain, encoder, bundle.settings, network, sample_rows(plain, rows))
+    with pytest.raises(ConfigError, match="the label 'length' is a number: leave it out"):
+        score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet", logit=True)
+    assert score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet").columns[-1] == "prediction"

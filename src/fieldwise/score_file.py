@@ -1,4 +1,4 @@
-"""Scores of a file's rows, written to a file: in slices, so that no table is too long."""
+"""Predictions for a file's rows, written to a file: in slices, so that no table is too long."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,9 +14,11 @@ from fieldwise.data.tables import SlicedTable
 from fieldwise.data.writing import TableWriter
 from fieldwise.errors import ConfigError
 
-__all__ = ["ROW", "ScoredFile", "score_file"]
+__all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "score_file"]
 
 ROW = "row"
+PREDICTION = "prediction"
+LOGIT = "logit"
 SLICE_ROWS = 131_072
 
 
@@ -34,7 +36,8 @@ def score_file(
     data: Path,
     out: Path,
     *,
-    score_column: str = "score",
+    column: str = PREDICTION,
+    logit: bool = False,
     separator: str | None = None,
     encoding: str = "utf-8",
     slice_rows: int = SLICE_ROWS,
@@ -47,25 +50,23 @@ def score_file(
         bundle: what scores.
         data: any file that `as_table` reads; without a column of the schema's keys, rows are numbered from 0.
         out: any file that `write_table` writes.
-        score_column: of the main label; another label's is `score_column.NAME`.
+        column: of the main label's predictions: probabilities, or numbers; another label's is `COLUMN.NAME`.
+        logit: write the predictions' log-odds too, with any calibration, in a column `logit` for the main label and
+            `logit.NAME` for another; a label that is a number has none.
         separator: of delimited text.
         encoding: of delimited text.
         slice_rows: rows at once, at least 1.
 
     Errors:
-        ConfigError: `out` is `data`, or a key has the name of the scores' column.
+        ConfigError: `out` is `data`, a key has the name of a column of predictions, or logits are asked for and no
+            label is binary.
         DataError: the file cannot be read, lacks a column or holds what it must not; `out` cannot be written.
     """
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out must not be the file that --data reads, found {out} for both: choose another name")
     table = SlicedTable(data, separator=separator, encoding=encoding)
     keys = [key for key in bundle.schema.keys if key in table.empty.columns]
-    scores = [score_column, *(f"{score_column}.{label.name}" for label in bundle.schema.more_labels)]
-    taken = [column for column in scores if column in (keys or [ROW])]
-    if taken:
-        raise ConfigError(
-            f"the scores need a column of their own, but {taken[0]!r} names the rows: give another --score-column"
-        )
+    columns = _Columns.of(bundle, column, logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
     rows, unseen = 0, Counter[tuple[str, int]]()
@@ -74,9 +75,8 @@ def score_file(
         def score(part: pl.DataFrame) -> None:
             nonlocal rows
             encoded = bundle.encoder.transform(part, first_row=rows)
-            found = bundle.prediction(bundle.score_table(encoded)).reshape(part.height, len(scores))
             named = part.select(keys) if keys else pl.DataFrame({ROW: np.arange(rows, rows + part.height)})
-            writer.add(named.with_columns(pl.Series(c, s) for c, s in zip(scores, found.T, strict=True)))
+            writer.add(named.with_columns(columns.filled(bundle, bundle.score_table(encoded))))
             for name, counts in bundle.encoder.unseen_counts(encoded).items():
                 unseen.update({(name, k): n for k, n in enumerate(counts)})
             rows += part.height
@@ -87,4 +87,42 @@ def score_file(
             score(table.empty.select(wanted))  # a file with the columns alone
     names = dict.fromkeys(name for name, _ in unseen)
     shares = {name: unseen[name, 0] / (unseen[name, 1] or 1) for name in names}
-    return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *scores), unseen=shares)
+    return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *columns.names), unseen=shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """What is written beside the keys: a column of predictions a label, and of logits a binary label where asked."""
+
+    predictions: tuple[str, ...]
+    logits: tuple[str | None, ...]  # of the labels in their order; None where a label has none, or none are asked for
+
+    @classmethod
+    def of(cls, bundle: Bundle, column: str, logit: bool, keys: list[str]) -> "_Columns":
+        labels = bundle.schema.labels
+        if logit and all(label.task != "binary" for label in labels):
+            raise ConfigError(
+                f"--logit is for probabilities, but the label {labels[0].name!r} is a number: leave it out"
+            )
+        ends = ["", *(f".{label.name}" for label in labels[1:])]
+        logits = (
+            LOGIT + end if logit and label.task == "binary" else None for end, label in zip(ends, labels, strict=True)
+        )
+        made = cls(predictions=tuple(column + end for end in ends), logits=tuple(logits))
+        twice = [name for k, name in enumerate(made.names) if name in (*keys, *made.names[:k])]
+        if twice:
+            raise ConfigError(
+                f"predictions need a column of their own, but {twice[0]!r} is taken already: give another --column"
+            )
+        return made
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.predictions, *(name for name in self.logits if name is not None))
+
+    def filled(self, bundle: Bundle, score: np.ndarray) -> list[pl.Series]:
+        """The columns of rows with these scores."""
+        shape = (len(score), len(self.predictions))
+        found, logit = bundle.prediction(score).reshape(shape), bundle.calibrated(score).reshape(shape)
+        pairs = [*zip(self.predictions, found.T, strict=True), *zip(self.logits, logit.T, strict=True)]
+        return [pl.Series(name, values) for name, values in pairs if name is not None]

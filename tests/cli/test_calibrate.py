@@ -50,7 +50,7 @@ def test_every_command_speaks_in_calibrated_probabilities(fieldwise, own, log, t
     bundle = Bundle.load(own)
     expected = bundle.calibration["click"].logit(bundle.score(log))
     assert fieldwise("predict", own, "--data", "rows.csv", "--out", "scores.csv")[0] == 0
-    np.testing.assert_allclose(pl.read_csv("scores.csv")["score"].to_numpy(), 1 / (1 + np.exp(-expected)))
+    np.testing.assert_allclose(pl.read_csv("scores.csv")["prediction"].to_numpy(), 1 / (1 + np.exp(-expected)))
     code, out, err = fieldwise("evaluate", own, "--data", "rows.csv", "--json")
     assert code == 0
     assert "measured with the bundle's calibration (platt)" in err

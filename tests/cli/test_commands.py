@@ -53,7 +53,7 @@ OPTIONS = {
         "--cache",
     },
     ("evaluate",): {"--data", "--separator", "--encoding", "--data-dir", "--json", "--threads", "--cache"},
-    ("predict",): {"--data", "--out", "--score-column", "--separator", "--encoding", "--threads"},
+    ("predict",): {"--data", "--out", "--column", "--logit", "--separator", "--encoding", "--threads"},
     ("calibrate",): {
         "--method",
         "--out",
@@ -271,13 +271,13 @@ def test_predict_keeps_order_and_keys(fieldwise, bundle, log, tmp_path, suffix):
     shuffled.write_csv(tmp_path / "new.csv")
     code, out, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", f"deep/scores.{suffix}")
     assert (code, out) == (0, "")
-    assert f"400 rows scored, written to deep/scores.{suffix} (row_id, user, score)" in err
+    assert f"400 rows predicted, written to deep/scores.{suffix} (row_id, user, prediction)" in err
     from fieldwise.data.tables import as_table
 
     found = as_table(tmp_path / f"deep/scores.{suffix}")
-    assert found.columns == ["row_id", "user", "score"]
+    assert found.columns == ["row_id", "user", "prediction"]
     assert found.select("row_id", "user").equals(shuffled.select("row_id", "user"))
-    np.testing.assert_allclose(found.get_column("score"), Bundle.load(bundle).predict(shuffled), rtol=1e-6)
+    np.testing.assert_allclose(found.get_column("prediction"), Bundle.load(bundle).predict(shuffled), rtol=1e-6)
 
 
 def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(fieldwise, bundle, log, tmp_path):
@@ -290,23 +290,35 @@ def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(fieldw
     code, _, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.csv")
     assert code == 0
     assert "unknown row: user 50.0%" in err
-    assert pl.read_csv(tmp_path / "scores.csv").columns == ["user", "score"]
+    assert pl.read_csv(tmp_path / "scores.csv").columns == ["user", "prediction"]
 
 
-def test_predict_writes_scores_under_a_name_of_ones_own(fieldwise, bundle, log, tmp_path):
-    log.rename({"row_id": "score"}).write_csv(tmp_path / "new.csv")
-    keyed = dataclasses.replace(Bundle.load(bundle).schema, keys=("score",))
+def test_predict_writes_predictions_under_a_name_of_ones_own(fieldwise, bundle, log, tmp_path):
+    log.rename({"row_id": "prediction"}).write_csv(tmp_path / "new.csv")
+    keyed = dataclasses.replace(Bundle.load(bundle).schema, keys=("prediction",))
     dataclasses.replace(Bundle.load(bundle), schema=keyed).save(tmp_path / "keyed")
     ask = ("predict", "keyed", "--data", "new.csv", "--out", "out.csv")
     code, _, err = fieldwise(*ask)
     assert code == 2
-    assert "'score' names the rows: give another --score-column" in err
+    assert "'prediction' is taken already: give another --column" in err
     assert not Path("out.csv").exists()
-    assert fieldwise(*ask, "--score-column", "p")[0] == 0
+    assert fieldwise(*ask, "--column", "p")[0] == 0
     found = pl.read_csv(tmp_path / "out.csv")
-    assert found.columns == ["score", "p"]
-    assert found["score"].to_list() == log["row_id"].to_list()
-    assert fieldwise("predict", bundle, "--data", "new.csv", "--out", "out.csv", "--score-column", "user")[0] == 2
+    assert found.columns == ["prediction", "p"]
+    assert found["prediction"].to_list() == log["row_id"].to_list()
+    assert fieldwise("predict", bundle, "--data", "new.csv", "--out", "out.csv", "--column", "user")[0] == 2
+
+
+def test_predict_writes_log_odds_beside_the_probabilities(fieldwise, bundle, log, tmp_path):
+    log.write_csv(tmp_path / "new.csv")
+    assert fieldwise("predict", bundle, "--data", "new.csv", "--out", "out.parquet", "--logit")[0] == 0
+    found = pl.read_parquet("out.parquet")
+    assert found.columns == ["row_id", "user", "prediction", "logit"]
+    np.testing.assert_allclose(found["logit"], Bundle.load(bundle).score(log), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["prediction"], 1 / (1 + np.exp(-found["logit"].to_numpy())))
+    code, _, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", "o.csv", "--logit", "--column", "logit")
+    assert code == 2
+    assert "'logit' is taken already: give another --column" in err
 
 
 def test_text_of_another_separator_and_encoding(fieldwise, bundle, log, tmp_path):
@@ -596,18 +608,22 @@ def test_changed_values_of_the_second_label_are_other_test_rows(fieldwise, two_l
 
 def test_predict_writes_a_column_a_label(fieldwise, two_labels, log):
     log.drop("click", "price").write_csv("new.csv")
-    code, _, err = fieldwise("predict", "two", "--data", "new.csv", "--out", "out.csv", "--score-column", "p")
+    code, _, err = fieldwise("predict", "two", "--data", "new.csv", "--out", "out.csv", "--column", "p")
     assert code == 0
     assert "written to out.csv (row_id, user, p, p.dear)" in err
     found = pl.read_csv("out.csv")
     assert found.columns == ["row_id", "user", "p", "p.dear"]
     np.testing.assert_allclose(found.select("p", "p.dear").to_numpy(), Bundle.load(Path("two")).predict(log), rtol=1e-6)
-    log.rename({"row_id": "score.dear"}).write_csv("new.csv")
-    schema = dataclasses.replace(Bundle.load(Path("two")).schema, keys=("score.dear",))
+    assert fieldwise("predict", "two", "--data", "new.csv", "--out", "out.csv", "--logit")[0] == 0
+    found = pl.read_csv("out.csv")
+    assert found.columns == ["row_id", "user", "prediction", "prediction.dear", "logit", "logit.dear"]
+    np.testing.assert_allclose(found["prediction.dear"], 1 / (1 + np.exp(-found["logit.dear"].to_numpy())))
+    log.rename({"row_id": "prediction.dear"}).write_csv("new.csv")
+    schema = dataclasses.replace(Bundle.load(Path("two")).schema, keys=("prediction.dear",))
     dataclasses.replace(Bundle.load(Path("two")), schema=schema).save(Path("keyed"))
     code, _, err = fieldwise("predict", "keyed", "--data", "new.csv", "--out", "out.csv")
     assert code == 2
-    assert "'score.dear' names the rows: give another --score-column" in err
+    assert "'prediction.dear' is taken already: give another --column" in err
 
 
 def test_describe_names_the_labels(fieldwise, recipe):

@@ -169,19 +169,21 @@ def evaluate(
 def predict(
     bundle: BundleFolder,
     data: Annotated[Path, typer.Option(help="Rows to score: CSV, TSV, Parquet, Arrow or libFM.")],
-    out: Annotated[Path, typer.Option(help="Where to write keys and scores: .csv, .tsv, .parquet or .arrow.")],
-    score_column: Annotated[str, typer.Option(help="Name of the column of scores.")] = "score",
+    out: Annotated[Path, typer.Option(help="Where to write keys and predictions: .csv, .tsv, .parquet or .arrow.")],
+    column: Annotated[str, typer.Option(help="Name of the column of predictions.")] = "prediction",
+    logit: Annotated[bool, typer.Option("--logit", help="Write the log-odds too, in a column `logit`.")] = False,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
     threads: Threads = None,
 ) -> None:
-    """Score the rows of a file; the output has the rows' own keys and a column of scores, in the file's order.
+    """Predict the rows of a file; the output has their keys and a column `prediction`, in the file's order.
 
-    A bundle of several labels gives a column each: the main label's, and the others' as score.NAME.
+    A prediction is a probability, or a number for a regression label. A bundle of several labels gives a column each:
+    the main label's, and the others' as prediction.NAME.
     """
     from fieldwise.cli.bundles import run_predict
 
-    run_predict(bundle, data, out, score_column, separator, encoding, threads)
+    run_predict(bundle, data, out, column, logit, separator, encoding, threads)
 
 
 @app.command()

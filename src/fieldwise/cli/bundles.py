@@ -61,18 +61,17 @@ def run_predict(
     folder: Path,
     data: Path,
     out: Path,
-    score_column: str,
+    column: str,
+    logit: bool,
     separator: str | None,
     encoding: str,
     threads: int | None,
 ) -> None:
-    """Write keys and scores of a file's rows, in its order; a score is a probability or, for regression, a number.
-
-    The main label's scores stand in `score_column`, those of another label in `score_column.NAME`.
-    """
+    """Write keys and predictions of a file's rows, in its order (see `score_file`)."""
     set_threads(threads)
-    done = score_file(Bundle.load(folder), data, out, score_column=score_column, separator=separator, encoding=encoding)
-    say(f"{done.rows:,} rows scored, written to {out} ({', '.join(done.columns)})")
+    bundle = Bundle.load(folder)
+    done = score_file(bundle, data, out, column=column, logit=logit, separator=separator, encoding=encoding)
+    say(f"{done.rows:,} rows predicted, written to {out} ({', '.join(done.columns)})")
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
         say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
