@@ -41,6 +41,7 @@ __all__ = [
     "best_possible",
     "data_inputs",
     "data_settings",
+    "finish_run",
     "fit_recipe",
     "load_frame",
     "prepare_recipe",
@@ -242,9 +243,22 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
         As `fit_recipe`.
     """
     began = time.perf_counter()
+    fitted = fit_recipe(recipe, prepared, progress)
+    return finish_run(recipe, prepared, fitted, spent=time.perf_counter() - began)
+
+
+def finish_run(recipe: Recipe, prepared: Prepared, fitted: Fitted, *, spent: float) -> Run:
+    """What a trained network makes: its bundle and its record, with the test rows evaluated, once.
+
+    Args:
+        recipe: that it was trained by.
+        prepared: its rows.
+        fitted: the network.
+        spent: seconds that training took.
+    """
+    began = time.perf_counter()
     parts = {"test": prepared.test, "valid": prepared.valid}
     digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
-    fitted = fit_recipe(recipe, prepared, progress)
     network, result = fitted.network, fitted.result
     objective, by_loss = Objective.of(*recipe.schema.labels), recipe.training.monitor == "loss"
     test = evaluate(network, prepared.test.table, objective, prepared.test.group, loss=by_loss)
@@ -259,7 +273,7 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
         test=test,
         best_possible=best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
         counts=prepared.counts,
-        seconds=time.perf_counter() - began,
+        seconds=spent + time.perf_counter() - began,
         warm_start=fitted.warm_start,
     )
     about = {

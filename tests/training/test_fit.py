@@ -13,7 +13,7 @@ from fieldwise.models.scoring import score_batches
 from fieldwise.training import fit as module
 from fieldwise.training.fit import FitResult, fit
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.progress import Silent
+from fieldwise.training.progress import OutOfTime, Silent
 from fieldwise.training.settings import TrainingSettings
 
 BINARY = Objective()
@@ -287,31 +287,32 @@ def test_a_loss_that_is_not_finite_is_one_sentence(tables):
 class Interrupting(Silent):
     """Ctrl-C at the given step of the run, or at the given look."""
 
-    def __init__(self, step=None, look=None):
-        self.at_step, self.at_look = step, look
+    def __init__(self, step=None, look=None, error=KeyboardInterrupt):
+        self.at_step, self.at_look, self.error = step, look, error
         self.steps = self.looks = 0
         self.closed = False
 
     def step(self, rows, loss):
         self.steps += 1
         if self.steps == self.at_step:
-            raise KeyboardInterrupt
+            raise self.error
 
     def evaluation(self, look, monitor, better):
         self.looks += 1
         if self.looks == self.at_look:
-            raise KeyboardInterrupt
+            raise self.error
 
     def close(self):
         self.closed = True
 
 
-def test_ctrl_c_within_a_later_epoch_keeps_the_best_so_far(tables, monkeypatch):
+@pytest.mark.parametrize(("error", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
+def test_ctrl_c_or_the_clock_within_a_later_epoch_keeps_the_best_so_far(tables, monkeypatch, error, stopped):
     network = build_network(LR(), tables.layout, 0)
     seen = scripted(monkeypatch, network, [0.6, 0.8, 0.7])
-    progress = Interrupting(step=3 * 4 + 2)  # 4 steps an epoch: in the fourth
+    progress = Interrupting(step=3 * 4 + 2, error=error)  # 4 steps an epoch: in the fourth
     _, result = run(tables, network, epochs=9, progress=progress, patience=9)
-    assert result.stopped == "interrupted"
+    assert result.stopped == stopped
     assert (result.epochs, result.best.epoch) == (4, 2.0)
     assert_equal_weights(weights(network), seen[1])
     assert progress.closed

@@ -16,7 +16,12 @@ from fieldwise.training.progress import progress_for
 
 __all__ = ["run_train"]
 
-STOPPED = {"patience": "no gain since", "epochs": "all epochs done", "interrupted": "interrupted"}
+STOPPED = {
+    "patience": "no gain since",
+    "epochs": "all epochs done",
+    "interrupted": "interrupted",
+    "time": "out of time",
+}
 
 
 def run_train(

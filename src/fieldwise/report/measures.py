@@ -172,7 +172,12 @@ def learning_section(
             lines, title=f"{title} by epoch", x_label="epoch", y_label=title, mark=best_epoch, x_range=_epochs(epochs)
         )
         blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=rows_of(shown)))
-    ended = {"patience": "nothing was gained any more", "epochs": "all were done", "interrupted": "it was interrupted"}
+    ended = {
+        "patience": "nothing was gained any more",
+        "epochs": "all were done",
+        "interrupted": "it was interrupted",
+        "time": "its time was over",
+    }
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "

@@ -17,7 +17,7 @@ from fieldwise.training.forward import Forward, HasAuxiliaryLoss
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.optimizers import run_optimizer
 from fieldwise.training.penalty import L2Penalty
-from fieldwise.training.progress import Progress, Silent
+from fieldwise.training.progress import OutOfTime, Progress, Silent
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["HIGHER_IS_BETTER", "Evaluation", "FitResult", "HasAuxiliaryLoss", "fit", "monitored"]
@@ -53,7 +53,7 @@ class FitResult:
         history: all evaluations, in order.
         seconds: of the whole run, evaluations included.
         monitor: the metric that decided.
-        stopped: what ended the run.
+        stopped: what ended the run; `time` is the end of the time that its Progress had for it.
         seconds_per_epoch: median over whole epochs of the time spent in training steps, evaluations left out; None
             without a whole epoch.
     """
@@ -63,7 +63,7 @@ class FitResult:
     history: tuple[Evaluation, ...]
     seconds: float
     monitor: str
-    stopped: Literal["patience", "epochs", "interrupted"]
+    stopped: Literal["patience", "epochs", "interrupted", "time"]
     seconds_per_epoch: float | None = None
 
 
@@ -80,7 +80,8 @@ def fit(
 ) -> FitResult:
     """Train a network in place; at the end it holds the weights of its best evaluation.
 
-    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`.
+    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. So does a Progress
+    that raises `OutOfTime`; `stopped` is then `time`.
 
     Args:
         network: trained in place.
@@ -137,15 +138,15 @@ class _Run:
         self.started = time.perf_counter()
 
     def execute(self) -> FitResult:
-        stopped: Literal["patience", "epochs", "interrupted"] = "epochs"
+        stopped: Literal["patience", "epochs", "interrupted", "time"] = "epochs"
         try:
             while self.epoch < self.settings.epochs:
                 self.epoch += 1
                 if self._one_epoch():
                     stopped = "patience"
                     break
-        except KeyboardInterrupt:
-            stopped = "interrupted"
+        except (KeyboardInterrupt, OutOfTime) as e:
+            stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
             if self.best is None:
                 self._look(self.position)
         finally:

@@ -12,13 +12,17 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fieldwise.training.fit import Evaluation
 
-__all__ = ["Bar", "Lines", "Progress", "Silent", "progress_for"]
+__all__ = ["Bar", "Lines", "OutOfTime", "Progress", "Silent", "progress_for"]
 
 SHOWN_EVERY = 0.2  # seconds between two refreshes of the loss, each of which waits for its value
 
 
+class OutOfTime(Exception):  # noqa: N818  # no fault: as KeyboardInterrupt, which ends a run likewise
+    """Raised by a Progress whose time is over: training ends there, with the best weights so far."""
+
+
 class Progress(Protocol):
-    """Hears of every step and evaluation of a run."""
+    """Hears of every step and evaluation of a run, and may end it by raising `OutOfTime`."""
 
     def epoch(self, number: int, of: int, rows: int) -> None:
         """A pass over `rows` rows begins."""
