@@ -15,6 +15,7 @@ from sklearn.metrics import (
 from fieldwise.errors import DataError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
+from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import delong
 
 
@@ -29,6 +30,7 @@ MEASURES = {
     "logloss": lambda y, z: log_loss(y, sigmoid(z), labels=[0, 1]),
     "average_precision": average_precision_score,
     "brier": lambda y, z: brier_score_loss(y, sigmoid(z)),
+    "ece": lambda y, z: calibration_error(y, sigmoid(z)),
     "rmse": root_mean_squared_error,
     "mae": mean_absolute_error,
 }
@@ -94,6 +96,11 @@ def test_a_mean_over_seeds_adds_both_variances():
     assert found.standard_error == pytest.approx(np.sqrt(rows + of_seeds))
     assert found.high - found.value == pytest.approx(student.ppf(0.975, freedom) * found.standard_error)
     assert found.p == pytest.approx(2 * student.sf(found.value / found.standard_error, freedom))
+
+
+def test_an_interval_ends_where_values_do():
+    assert estimate([0.1], [0.0, 0.2]).low < 0
+    assert estimate([0.1], [0.0, 0.2], least=0.0).low == 0
 
 
 def test_what_never_varies_is_certain():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import binomtest
+from scipy.stats import binomtest, rankdata
 from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
@@ -16,6 +16,7 @@ from fieldwise.evaluation.calibration import (
     Platt,
     brier,
     calibration_error,
+    calibration_luck,
     fit_calibration,
     fit_isotonic,
     fit_platt,
@@ -139,6 +140,27 @@ def test_equal_probabilities_share_a_bin():
     assert found.error == pytest.approx((5 * 0.4 + 1 * 0.1) / 6)
     assert reliability([0, 1], [0.5, 0.5]).rows.tolist() == [2]
     assert reliability([1, 1], [1.0, 1.0], binning="width").observed.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("decimals", [1, 2, 12])
+@pytest.mark.parametrize("bins", [1, 7, 15])
+def test_the_expected_calibration_error_is_that_of_ranks(bins, decimals):
+    """The definition, bin by bin, with scipy's mean ranks as the place of equal probabilities."""
+    y, z = rows(701)
+    p = sigmoid(z).round(decimals)
+    place = np.floor((rankdata(p) - 0.5) / len(p) * bins)
+    gaps = [abs(p[place == b].sum() - y[place == b].sum()) for b in range(bins)]
+    assert calibration_error(y, p, bins=bins) == pytest.approx(sum(gaps) / len(p), rel=1e-12)
+
+
+def test_the_luck_of_true_probabilities():
+    """The mean error over labels drawn by the probabilities themselves."""
+    p = np.random.default_rng(3).beta(2, 5, 3000)
+    drawn = [calibration_error(np.random.default_rng(k).random(3000) < p, p) for k in range(100)]
+    assert calibration_luck(p) == pytest.approx(np.mean(drawn), rel=0.05)
+    assert calibration_luck(np.zeros(9)) == 0.0
+    with pytest.raises(DataError, match=r"must lie in \[0, 1\], found 1\.5"):
+        calibration_luck([0.5, 1.5])
 
 
 def test_the_interval_of_a_share_is_scipys():

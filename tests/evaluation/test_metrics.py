@@ -7,6 +7,7 @@ from sklearn import metrics as sk
 
 from fieldwise import evaluation as ours
 from fieldwise.errors import DataError
+from fieldwise.evaluation.calibration import calibration_error
 
 
 def labelled(seed, rows, rate):
@@ -119,6 +120,7 @@ def test_binary_metrics_holds_each_metric_of_the_whole_split():
             "auc": sk.roc_auc_score(y, logit),
             "logloss": sk.log_loss(y, p),
             "normalized_entropy": sk.log_loss(y, p) / sk.log_loss(y, np.full(400, y.mean())),
+            "ece": calibration_error(y, p),
             "accuracy": sk.accuracy_score(y, p >= 0.5),
             "precision": sk.precision_score(y, p >= 0.5),
             "recall": sk.recall_score(y, p >= 0.5),

@@ -8,6 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import delong
 from fieldwise.experiments.leaderboard import leaderboards
 from fieldwise.experiments.plots import plot_boards
@@ -114,6 +115,21 @@ def test_another_metric_orders(kept):
     assert [line.recipe for line in leaderboards(runs, metric="logloss")[0].lines] == ["calm", "loud"]
 
 
+def test_runs_kept_before_there_was_an_ece_are_measured_by_their_scores(kept):
+    rng = np.random.default_rng(0)
+    logit = rng.normal(size=4000)
+    y = (rng.random(4000) < sigmoid(logit)).astype(int)
+    runs = {"loud": [kept("loud", 0, y, 3 * logit)], "true": [kept("true", 0, y, logit)]}
+    (board,) = leaderboards(runs, metric="ece", replicates=50)
+    assert [line.recipe for line in board.lines] == ["true", "loud"]
+    for line, score in zip(board.lines, (logit, 3 * logit), strict=True):
+        found = line.metrics["ece"]
+        assert found.value == calibration_error(y, sigmoid(score))
+        assert 0 <= found.low < found.value < found.high
+    assert board.lines[0].metrics["ece"].value < 0.02
+    assert board.lines[0].against["ece"].estimate.p < 0.01
+
+
 def test_seeds_of_other_rows_are_refused(kept):
     runs = {"a": [kept("a", 0, [0, 1, 1], [1, 2, 3]), kept("a", 1, [1, 0, 0], [1, 2, 3])]}
     with pytest.raises(DataError, match="must share their test rows, but those of a differ"):
@@ -124,7 +140,7 @@ def test_what_is_not_there_is_named(kept):
     runs = planted(kept, {"a": 0.5, "b": 0.8}, rows=50)
     with pytest.raises(ConfigError, match="base line must be one of the recipes compared, found 'c'"):
         leaderboards(runs, base="c")
-    with pytest.raises(ConfigError, match="metric must be one of auc, logloss for a binary label, found 'rmse'"):
+    with pytest.raises(ConfigError, match="metric must be one of auc, logloss, ece for a binary label, found 'rmse'"):
         leaderboards(runs, metric="rmse")
 
 

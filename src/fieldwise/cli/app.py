@@ -89,7 +89,7 @@ def compare(
     settings: Settings = None,
     protocol: Protocol = None,
     base: Annotated[str | None, typer.Option(metavar="RECIPE", help="Another base line.")] = None,
-    metric: Annotated[str | None, typer.Option(help="What the order goes by: auc, logloss or rmse.")] = None,
+    metric: Annotated[str | None, typer.Option(help="What the order goes by: auc, logloss, ece or rmse.")] = None,
     store: Annotated[
         Path, typer.Option(help="Folder of runs: what it has is not run again; processes may share it.")
     ] = Path("runs/compare"),

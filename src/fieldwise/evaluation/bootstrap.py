@@ -14,12 +14,13 @@ from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import sigmoid
+from fieldwise.evaluation.calibration import BINS, mass_bins
 from fieldwise.evaluation.checks import finite_column, labels_of, require_both_classes
 from fieldwise.evaluation.ranking import values_by_group
 
 __all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc"]
 
-MetricName = Literal["auc", "average_precision", "logloss", "brier", "rmse", "mae"]
+MetricName = Literal["auc", "average_precision", "logloss", "brier", "ece", "rmse", "mae"]
 RANKS = ("auc", "average_precision")
 NUMBERS = ("rmse", "mae")
 TRIES = 100  # draws of rows in a row that may hold one class alone
@@ -44,7 +45,7 @@ class Estimate:
     p: float
 
 
-def estimate(by_seed: ArrayLike, replicates: ArrayLike) -> Estimate:
+def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.inf) -> Estimate:
     """The mean over seeds with a 95 % interval that counts both kinds of luck.
 
     The variance is that of the replicates, with other rows and these seeds, plus s^2 / S, with s^2 the variance over
@@ -54,6 +55,7 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike) -> Estimate:
     Args:
         by_seed: the metric, or a difference of two models', of each seed, [S].
         replicates: of its mean over the seeds, [R], as from `resampled`.
+        least: what the value cannot lie below, and so the interval does not either.
 
     >>> found = estimate([1.0, 2.0, 3.0], [1.9, 2.1])
     >>> round(found.value, 3), round(found.standard_error, 3), round(found.low, 3), round(found.high, 3)
@@ -68,7 +70,7 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike) -> Estimate:
     reach = float(stdtrit(min(freedom, 1e9), 0.975)) * error
     certain = 1.0 if value == 0 else 0.0
     p = 2 * float(stdtr(min(freedom, 1e9), -abs(value) / error)) if error > 0 else certain
-    return Estimate(value=value, low=value - reach, high=value + reach, standard_error=error, p=p)
+    return Estimate(value=value, low=max(least, value - reach), high=value + reach, standard_error=error, p=p)
 
 
 def resampled(
@@ -140,6 +142,11 @@ def _measure(
     if metric == "brier":
         squares = np.square(sigmoid(columns) - positive)
         return lambda times: squares @ times / times.sum()
+    if metric == "ece":
+        columns = sigmoid(columns)
+        binned = [(_ordered(positive, column), column - positive) for column in columns]
+        gaps = [(order, gap[order], ties) for (order, _, ties), gap in binned]
+        return lambda times: np.array([_calibration_error(times, *of) for of in gaps])
     require_both_classes(positive, "AUC")
     ordered = [_ordered(positive, column) for column in columns]
     of_one = _auc if metric == "auc" else _average_precision
@@ -175,6 +182,16 @@ def _average_precision(
     rows = np.cumsum(np.add.reduceat(drawn, ties)[::-1])
     precision = np.cumsum(right) / np.maximum(rows, 1)
     return float((right * precision).sum() / right.sum())
+
+
+def _calibration_error(
+    times: NDArray[np.int64], order: NDArray[np.int64], gap: NDArray[np.float64], ties: NDArray[np.int64]
+) -> float:
+    """`calibration_error` of rows that count several times; `gap` is probability less label, from low to high [N]."""
+    drawn = times[order]
+    off = np.add.reduceat(drawn * gap, ties)
+    place = mass_bins(np.add.reduceat(drawn, ties), BINS)
+    return float(np.abs(np.bincount(place, off)).sum() / drawn.sum())
 
 
 def resampled_gauc(

@@ -10,9 +10,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
-from scipy.stats import rankdata
-from sklearn.isotonic import IsotonicRegression
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import sigmoid
@@ -29,9 +26,11 @@ __all__ = [
     "Reliability",
     "brier",
     "calibration_error",
+    "calibration_luck",
     "fit_calibration",
     "fit_isotonic",
     "fit_platt",
+    "mass_bins",
     "reliability",
     "wilson",
 ]
@@ -41,6 +40,7 @@ Binning = Literal["count", "width"]
 BINS = 15
 STEPS = 100
 CONVERGED = 1e-10
+NORMAL_975 = 1.959963984540054  # the standard normal's quantile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +178,8 @@ def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
     >>> fit_isotonic([0, 1, 0, 1], [-2.0, -1.0, 1.0, 2.0]).probability
     (0.25, 0.5, 0.5, 0.75)
     """
+    from sklearn.isotonic import IsotonicRegression  # here, since metrics need none of scikit-learn
+
     positive, z = _rows_to_fit(y, logit)
     fitted = IsotonicRegression(out_of_bounds="clip").fit(z, _targets(positive))
     return Isotonic(
@@ -248,7 +250,11 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
     if binning == "width":
         place = np.minimum((p * bins).astype(np.int64), bins - 1)
     else:
-        place = ((rankdata(p) - 0.5) * bins / len(p)).astype(np.int64)  # equal probabilities have one rank, their mean
+        order = np.argsort(p, kind="stable")
+        ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
+        counts = np.diff(ties, append=len(p))
+        place = np.empty(len(p), np.int64)
+        place[order] = np.repeat(mass_bins(counts, bins), counts)
     rows = np.bincount(place)
     there = rows > 0
     positives, total = np.bincount(place, positive)[there], np.bincount(place, p)[there]
@@ -259,9 +265,54 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
     )
 
 
+def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
+    """The bin of each distinct value, from low to high, that gives bins equally many rows as far as values allow.
+
+    A value goes where the middle of its rows lies, so that rows of equal value are never parted.
+
+    Args:
+        counts: rows of each distinct value, [T]; a value of no row counts for nothing.
+        bins: how many.
+
+    >>> mass_bins([1, 1, 4, 2], 2).tolist()
+    [0, 0, 1, 1]
+    """
+    rows = np.asarray(counts, dtype=np.int64)
+    upto = np.cumsum(rows)
+    place: NDArray[np.int64] = (2 * upto - rows) * bins // (2 * max(1, int(upto[-1])))
+    return np.minimum(place, bins - 1)
+
+
 def calibration_error(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> float:
-    """Expected calibration error over the bins of `reliability` (Naeini et al., AAAI 2015)."""
+    """Expected calibration error: how far probabilities lie off the share of positives, over `reliability`'s bins.
+
+    The mean over rows of each bin's |mean probability - share of positives| (Naeini et al., AAAI 2015). Luck alone
+    keeps it above 0, the more so the fewer rows there are: `calibration_luck` says by how much.
+
+    >>> calibration_error([0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25]), calibration_error([0, 1], [0.25, 0.5])
+    (0.0, 0.375)
+    """
     return reliability(y, probability, bins=bins, binning=binning).error
+
+
+def calibration_luck(probability: ArrayLike, *, bins: int = BINS) -> float:
+    """The `calibration_error` that these probabilities would have if they were true, in the mean over labels.
+
+    Of a bin whose labels are drawn by its probabilities the gap is about normal, and its mean size sqrt(2 / pi) times
+    its deviation. A model's error is evidence against it only as far as it lies above.
+
+    Args:
+        probability: within [0, 1], [N].
+        bins: of equally many rows.
+
+    >>> p = np.random.default_rng(0).uniform(0.1, 0.3, 9000)
+    >>> round(calibration_luck(p), 3), round(calibration_luck(p[:900]), 3)
+    (0.013, 0.041)
+    """
+    p = np.sort(probability_column(np.zeros(np.shape(probability)), probability)[1])
+    edges = np.arange(bins + 1) * len(p) // bins
+    variance = np.diff(np.concatenate([[0.0], np.cumsum(p * (1 - p))])[edges]).clip(min=0)
+    return float(math.sqrt(2 / math.pi) * np.sqrt(variance).sum() / len(p))
 
 
 def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -272,7 +323,7 @@ def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], 
     ([0.0, 0.237], [0.278, 0.763])
     """
     k, n = np.asarray(positives, dtype=np.float64), np.asarray(rows, dtype=np.float64)
-    z = float(ndtri(0.975))
+    z = NORMAL_975
     middle = (k + z * z / 2) / (n + z * z)
     reach = z / (n + z * z) * np.sqrt(k * (n - k) / n + z * z / 4)
     return np.where(k == 0, 0.0, middle - reach), np.where(k == n, 1.0, middle + reach)

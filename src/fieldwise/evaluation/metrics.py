@@ -12,6 +12,7 @@ from fieldwise.evaluation.binary import (
     recall,
     sigmoid,
 )
+from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.checks import labelled_column, require_both_classes
 from fieldwise.evaluation.ranking import auc, group_auc, mixed_groups
 from fieldwise.evaluation.regression import mae, rmse
@@ -28,10 +29,11 @@ def binary_metrics(y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = 
         group: where given, the group of each row, [N]; groups of one class are skipped and counted.
 
     Returns:
-        auc, logloss (nats), normalized_entropy, and at probability .5 accuracy, precision, recall and f1 (each 0 where
-        it would divide by zero), positive_rate, mean_prediction (equal to positive_rate where calibrated), rows;
-        with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or gauc_groups = 0 alone where
-        every group is of one class.
+        auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of equally many rows,
+        `fieldwise.evaluation.calibration.calibration_error`), and at probability .5 accuracy, precision, recall and f1
+        (each 0 where it would divide by zero), positive_rate, mean_prediction (equal to positive_rate where
+        calibrated), rows; with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or
+        gauc_groups = 0 alone where every group is of one class.
 
     Errors:
         DataError: one class only; no row; lengths that differ; NaN or infinity.
@@ -47,6 +49,7 @@ def binary_metrics(y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = 
         "auc": auc(positive, z),
         "logloss": logloss_from_logits(positive, z),
         "normalized_entropy": normalized_entropy_from_logits(positive, z),
+        "ece": calibration_error(positive, p),
         "accuracy": accuracy(positive, p),
         "precision": precision(positive, p),
         "recall": recall(positive, p),

@@ -9,15 +9,17 @@ import numpy as np
 
 from fieldwise.config import nearest, to_plain
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled
+from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import delong
 from fieldwise.experiments.records import Record
 from fieldwise.training.fit import HIGHER_IS_BETTER
 
 __all__ = ["METRICS", "METRIC_NAMES", "Board", "Difference", "Line", "check_choices", "leaderboards"]
 
-METRIC_NAMES = {"auc": "AUC", "logloss": "logloss", "rmse": "RMSE"}
-METRICS: dict[str, tuple[MetricName, ...]] = {"binary": ("auc", "logloss"), "regression": ("rmse",)}
+METRIC_NAMES = {"auc": "AUC", "logloss": "logloss", "ece": "ECE", "rmse": "RMSE"}
+METRICS: dict[str, tuple[MetricName, ...]] = {"binary": ("auc", "logloss", "ece"), "regression": ("rmse",)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +157,15 @@ def _table_of(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     return places.pop()
 
 
+def _measured(record: Record, metric: MetricName) -> float:
+    """A metric of a run's test rows; runs of before there was one are measured by their kept scores."""
+    found = record.about["test"]
+    if metric == "ece" and metric not in found:
+        y, score = record.test_rows
+        return calibration_error(y, sigmoid(score))
+    return float(found[metric])
+
+
 def _board(
     runs: Mapping[str, Sequence[Record]], base: str | None, metric: str | None, replicates: int, seed: int
 ) -> Board:
@@ -168,7 +179,7 @@ def _board(
     rare = task == "binary" and min(int(y.sum()), int(len(y) - y.sum())) < 2
     by_seed, drawn = {}, {}
     for m in METRICS[task]:
-        by_seed[m] = np.array([[record.about["test"][m] for record in runs[name]] for name in names])  # [M, S]
+        by_seed[m] = np.array([[_measured(record, m) for record in runs[name]] for name in names])  # [M, S]
         of_each = resampled(y, scores.reshape(-1, len(y)), m, replicates=replicates, seed=seed)
         drawn[m] = of_each.reshape(replicates, *by_seed[m].shape).mean(2)  # [R, M]
     lines = []
@@ -189,7 +200,7 @@ def _board(
             Line(
                 recipe=name,
                 seeds=tuple(record.about["seed"] for record in records),
-                metrics={m: estimate(by_seed[m][k], drawn[m][:, k]) for m in METRICS[task]},
+                metrics={m: estimate(by_seed[m][k], drawn[m][:, k], least=0.0) for m in METRICS[task]},
                 by_seed={m: tuple(by_seed[m][k].tolist()) for m in METRICS[task]},
                 against=against,
                 parameters=records[0].about["parameters"],

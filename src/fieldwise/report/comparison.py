@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fieldwise.evaluation import auc, logloss_from_logits, rmse
+from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
+from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, leaderboards
 from fieldwise.experiments.records import Record
 from fieldwise.experiments.runs import with_words
@@ -55,7 +56,11 @@ def _record(run: ReportedRun) -> Record:
 def _metrics(rows: Scored, task: str) -> dict[str, float]:
     if task == "regression":
         return {"rmse": rmse(rows.y, rows.score)}
-    return {"auc": auc(rows.y, rows.score), "logloss": logloss_from_logits(rows.y, rows.score)}
+    return {
+        "auc": auc(rows.y, rows.score),
+        "logloss": logloss_from_logits(rows.y, rows.score),
+        "ece": calibration_error(rows.y, sigmoid(rows.score)),
+    }
 
 
 def _board(board: Board) -> list[Block]:

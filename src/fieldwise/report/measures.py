@@ -8,10 +8,7 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 
 from fieldwise.evaluation import binary_metrics, mae, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_gauc
-from fieldwise.evaluation.calibration import (
-    brier,
-    wilson,
-)
+from fieldwise.evaluation.calibration import brier, wilson
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number
 from fieldwise.report.charts import Line, line_chart
 from fieldwise.report.runs import Scored
@@ -68,7 +65,9 @@ def replicates_for(y: np.ndarray) -> int:
 
 def _drawn(rows: Scored, metric: MetricName, value: float, seed: int) -> Estimate:
     return estimate(
-        [value], resampled(rows.y, rows.score[None], metric, replicates=replicates_for(rows.y), seed=seed)[:, 0]
+        [value],
+        resampled(rows.y, rows.score[None], metric, replicates=replicates_for(rows.y), seed=seed)[:, 0],
+        least=0.0,
     )
 
 
@@ -85,6 +84,7 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[lis
         ("average precision", "average_precision", float(average_precision_score(y, z))),
         ("logloss", "logloss", found["logloss"]),
         ("Brier score", "brier", brier(y, sigmoid(z))),
+        ("expected calibration error", "ece", found["ece"]),
     ]
     out: list[_Row] = []
     for words, name, value in drawn:

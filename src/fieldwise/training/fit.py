@@ -22,7 +22,15 @@ from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["HIGHER_IS_BETTER", "Evaluation", "FitResult", "HasAuxiliaryLoss", "fit", "monitored"]
 
-HIGHER_IS_BETTER = {"auc": True, "gauc": True, "logloss": False, "rmse": False, "mae": False, "loss": False}
+HIGHER_IS_BETTER = {
+    "auc": True,
+    "gauc": True,
+    "logloss": False,
+    "ece": False,
+    "rmse": False,
+    "mae": False,
+    "loss": False,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
