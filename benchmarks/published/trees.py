@@ -26,6 +26,7 @@ from fieldwise.evaluation import binary_metrics
 from fieldwise.experiments.environment import environment
 from fieldwise.experiments.records import Record, Store
 from fieldwise.experiments.runs import with_seed, with_words
+from fieldwise.layout import FieldLayout
 from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest
 from fieldwise.recipe import Recipe
 from fieldwise.schema import Categorical, Numeric, Schema
@@ -54,8 +55,13 @@ FORMAT = 1  # of `features`; another one makes all runs anew
 MOST_BAG_VALUES = 256
 
 
-def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
+def features(part: Part, schema: Schema, *, most: int | None = None) -> tuple[np.ndarray, list[int]]:
     """A matrix [N, columns] and which of its columns are categories.
+
+    Args:
+        part: the rows.
+        schema: whose fields are read.
+        most: values that a bag may have; `MOST_BAG_VALUES`, where left out.
 
     Errors:
         ConfigError: a bag with too many values for a column each.
@@ -66,7 +72,7 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
     bags = iter(range(sum(f.kind == "bag" for f in table.layout.fields)))
     for place, field in zip(table.layout.fields, schema.fields, strict=True):
         if place.kind == "bag":
-            columns += list(_bag(table, next(bags), place.offset, place.rows, place.name).T)
+            columns += list(_bag(table, next(bags), place, MOST_BAG_VALUES if most is None else most).T)
             continue
         codes = table.ids[:, next(single)] - place.offset
         if isinstance(field, Numeric):
@@ -79,17 +85,18 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
     return np.column_stack(columns), categories
 
 
-def _bag(table: EncodedTable, position: int, offset: int, rows: int, name: str) -> np.ndarray:
+def _bag(table: EncodedTable, position: int, place: FieldLayout, most: int) -> np.ndarray:
     """How often each value of a bag occurs, [N, values]."""
-    if rows > MOST_BAG_VALUES:
-        raise ConfigError(f"a bag of at most {MOST_BAG_VALUES} values has a column each, found {rows} in {name!r}")
+    rows = place.rows
+    if rows > most:
+        raise ConfigError(f"a bag of at most {most} values has a column each, found {rows} in {place.name!r}")
     bags = sum(f.kind == "bag" for f in table.layout.fields)
     starts, ends = table.bag_offsets[position:-1:bags], table.bag_offsets[position + 1 :: bags]
     counts = np.zeros((len(table), rows))
     lengths = ends - starts
     row = np.repeat(np.arange(len(table)), lengths)
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    np.add.at(counts, (row, table.bag_ids[np.repeat(starts, lengths) + within] - offset), 1.0)
+    np.add.at(counts, (row, table.bag_ids[np.repeat(starts, lengths) + within] - place.offset), 1.0)
     return counts
 
 

@@ -1,0 +1,101 @@
+"""`python -m benchmarks.defaults`: run models by their defaults (`run`), and print what was found (`show`)."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from benchmarks.defaults.baselines import BASELINE_FITS
+from benchmarks.defaults.runs import MODELS, Rows, Settings, applies, place_of, rows_of, run
+from benchmarks.defaults.show import shown
+from benchmarks.defaults.tables import COUNTED, TABLES
+
+STORE = Path(__file__).parents[2] / "build" / "defaults"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    options = _parser().parse_args(arguments)
+    if options.command == "show":
+        names = [*options.tables, *(f"{name}@{options.max_rows}" for name in options.tables if options.max_rows)]
+        print(shown(options.store, options.tag, names, options.against))
+        return 0
+    settings = Settings(
+        data_dir=options.data_dir,
+        store=options.store,
+        tag=options.tag,
+        defaults=options.defaults,
+        sets=tuple(options.sets),
+        max_rows=options.max_rows,
+        threads=options.threads,
+    )
+    _note(f"tables: {', '.join(options.tables)}")
+    for name in options.tables:
+        _run_table(name, options, settings)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
+    commands = found.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="make the runs that the store has not")
+    shows = commands.add_parser("show", help="print what a tag's runs found")
+    for command in (runs, shows):
+        command.add_argument(
+            "--tables", type=_names(TABLES), default=list(COUNTED), help=f"of {', '.join(TABLES)}; the twelve counted"
+        )
+        command.add_argument("--tag", default="now", help="the name under which runs are kept")
+        command.add_argument("--store", type=Path, default=STORE)
+        command.add_argument("--max-rows", type=int, help="of each table, drawn at random")
+    known = {**MODELS, **BASELINE_FITS}
+    runs.add_argument("--models", type=_names(known), default=list(known), help=", ".join(known))
+    runs.add_argument("--seeds", type=int, default=3)
+    runs.add_argument("--defaults", choices=["data", "fixed"], help="the recipe's key of that name")
+    runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
+    runs.add_argument("--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data")))
+    runs.add_argument("--threads", type=int, default=1)
+    runs.add_argument("--again", action="store_true", help="make runs anew that the store has")
+    shows.add_argument("--against", help="another tag, to print beside it")
+    return found
+
+
+def _names(known: Collection[str]) -> Callable[[str], list[str]]:
+    """A reader of names with commas between, for argparse."""
+
+    def read(text: str) -> list[str]:
+        names = [name for name in text.split(",") if name]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"must be among {', '.join(known)}, found {name!r}")
+        return names
+
+    return read
+
+
+def _run_table(name: str, options: argparse.Namespace, settings: Settings) -> None:
+    rows: Rows | None = None
+    for seed in range(options.seeds):
+        if rows is None or TABLES[name].by_seed:
+            rows = rows_of(TABLES[name], seed, settings)
+        for model in options.models:
+            if not applies(model, rows.schema):
+                continue
+            place = place_of(rows, model, seed, settings)
+            if not options.again and place.get() is not None:
+                continue
+            found = run(rows, model, seed, settings)
+            place.put(found)
+            test = found.about["test"]
+            _note(
+                f"{rows.name} {model} seed {seed}: AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, "
+                f"ECE {test['ece']:.4f}, {found.about['seconds']:.1f} s"
+            )
+
+
+def _note(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

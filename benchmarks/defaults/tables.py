@@ -1,0 +1,280 @@
+"""The development tables: raw rows, and the schema that a newcomer has after correcting the inferred one.
+
+Nothing here is tuned. A correction says what any person who knows the table would say: what the label means, which
+numbers are names, what is no field. How numbers are cut, what is kept of a vocabulary and all else is as inferred.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.infer import infer_schema
+from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.public import PUBLIC_SETS
+from fieldwise.data.simulated import simulate
+from fieldwise.data.split_settings import ColumnSplit, RandomSplit, SplitSettings
+from fieldwise.schema import Categorical, Label, Role, Schema
+
+__all__ = ["COUNTED", "TABLES", "Corrections", "DevTable", "corrected"]
+
+CENSUS = """
+age class_worker det_ind_code det_occ_code education wage_per_hour hs_college marital_stat major_ind_code
+major_occ_code race hisp_origin sex union_member unemp_reason full_or_part_emp capital_gains capital_losses
+stock_dividends tax_filer_stat region_prev_res state_prev_res det_hh_fam_stat det_hh_summ instance_weight
+mig_chg_msa mig_chg_reg mig_move_reg mig_same mig_prev_sunbelt num_emp fam_under_18 country_father
+country_mother country_self citizenship own_or_self vet_question vet_benefits weeks_worked year income_50k
+"""
+CENSUS_NUMBERS = (
+    *("age", "wage_per_hour", "capital_gains", "capital_losses", "stock_dividends", "instance_weight"),
+    *("num_emp", "weeks_worked"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corrections:
+    """What a user corrects in an inferred schema.
+
+    Args:
+        label: with its rule.
+        leave_out: columns that are no fields.
+        categorical: columns whose numbers are names.
+        roles: whom a column describes; `everything` is the role of all others.
+        time: the column that orders rows.
+        group: the user's column.
+        keys: columns that name a row.
+    """
+
+    label: Label
+    leave_out: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    everything: Role | None = None
+    time: str | None = None
+    group: str | None = None
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevTable:
+    """One table.
+
+    Args:
+        about: what it is, for the page.
+        read: the raw rows, from the folder of data sets and a seed.
+        rows: that the newcomer has, where there are further test rows beyond them to measure by; else all are.
+        counted: whether it is among the twelve.
+        by_seed: whether every seed has rows of its own; all others have the same rows for all seeds.
+    """
+
+    name: str
+    about: str
+    read: Callable[[Path, int], pl.DataFrame]
+    corrections: Corrections
+    split: SplitSettings = field(default_factory=lambda: RandomSplit(valid=0.1, test=0.2))
+    rows: int | None = None
+    negatives: NegativeSampling | None = None
+    counted: bool = True
+    by_seed: bool = False
+
+
+def corrected(frame: pl.DataFrame, by: Corrections) -> Schema:
+    """The inferred schema of the table, with the corrections laid over it."""
+    taken = frame.drop([c for c in by.leave_out if c in frame.columns])
+    guess = infer_schema(taken, label=by.label.column).schema
+    fields = []
+    for one in guess.fields:
+        role = by.roles.get(one.column, by.everything or one.role)
+        if one.column in by.categorical and not isinstance(one, Categorical):
+            one = Categorical(one.name, role=role, column=one.column)
+        fields.append(replace(one, role=role))
+    return Schema(fields=tuple(fields), label=by.label, time=by.time, group=by.group, keys=by.keys)
+
+
+@cache
+def _public(name: str, data_dir: Path) -> pl.DataFrame:
+    return PUBLIC_SETS[name].read(data_dir)
+
+
+def _set(name: str) -> Callable[[Path, int], pl.DataFrame]:
+    return lambda data_dir, _: _public(name, data_dir)
+
+
+def _ratings(data_dir: Path) -> pl.DataFrame:
+    return _public("movielens-1m", data_dir).filter(pl.col("rating") != 3)
+
+
+def _stretch(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
+    """Consecutive ratings in order of time, from a place that was drawn once (seed 0); the `more` after them are tests.
+
+    Of the `rows` the last tenth are the validation rows. All ratings: a tenth and a fifth.
+    """
+
+    def read(data_dir: Path, _: int) -> pl.DataFrame:
+        frame = _ratings(data_dir).sort("timestamp", maintain_order=True)
+        table, tests = (frame.height * 8 // 10, frame.height - frame.height * 8 // 10) if rows is None else (rows, more)
+        first = int(np.random.default_rng([0, table]).integers(0, frame.height - table - tests + 1))
+        parts = np.repeat(["train", "valid", "test"], [table - table // 10, table // 10, tests])
+        return frame.slice(first, table + tests).with_columns(part=pl.Series(parts))
+
+    return read
+
+
+def _drawn(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
+    """Ratings drawn once (seed 0) from all, in the file's order: `rows` for the table and `more` as tests."""
+
+    def read(data_dir: Path, _: int) -> pl.DataFrame:
+        frame = _ratings(data_dir)
+        table, tests = (frame.height * 8 // 10, frame.height - frame.height * 8 // 10) if rows is None else (rows, more)
+        rng = np.random.default_rng([0, table])
+        return _parted(frame[np.sort(rng.choice(frame.height, table + tests, replace=False))], tests, rng)
+
+    return read
+
+
+def _parted(frame: pl.DataFrame, tests: int, rng: np.random.Generator) -> pl.DataFrame:
+    """The rows with a column `part`: so many drawn ones are `test`, the others `train`."""
+    parts = np.repeat(["train", "test"], [frame.height - tests, tests])
+    return frame.with_columns(part=pl.Series(rng.permutation(parts)))
+
+
+@cache
+def _census(data_dir: Path) -> pl.DataFrame:
+    path = data_dir / "census-income" / "census-income.test.gz"
+    frame = pl.read_csv(path, has_header=False, new_columns=CENSUS.split(), infer_schema=False)
+    frame = frame.with_columns(pl.all().str.strip_chars()).with_columns(pl.all().replace("?", None))
+    return frame.with_columns(pl.col(name).cast(pl.Float64) for name in CENSUS_NUMBERS)
+
+
+_SIMULATED = Corrections(
+    label=Label("liked"),
+    leave_out=("title", "true_probability", "part"),
+    time="timestamp",
+    group="user_id",
+    keys=("user_id", "item_id", "timestamp"),
+)
+_MOVIES = Corrections(
+    label=Label("rating", positive_above=3, drop_values=(3,)),
+    leave_out=("title", "user_order", "split", "part"),
+    roles={"release_year": "item"},
+    time="timestamp",
+    group="user_id",
+    keys=("user_id", "movie_id"),
+)
+
+
+_PART = ColumnSplit(column="part", valid_share=0.1)
+
+
+def _simulated(name: str, rows: int, more: int) -> DevTable:
+    def read(_: Path, seed: int) -> pl.DataFrame:
+        return _parted(simulate(rows + more, seed=seed), more, np.random.default_rng([seed, rows]))
+
+    return DevTable(
+        name=name,
+        about=f"simulated film log: {rows:,} rows and {more:,} tests at random from one log, drawn anew by each seed",
+        read=read,
+        corrections=_SIMULATED,
+        split=_PART,
+        rows=rows,
+        by_seed=True,
+    )
+
+
+def _movies(name: str, how: str, rows: int | None, more: int = 0, *, counted: bool = True) -> DevTable:
+    by_time = how == "time"
+    order = "in a row, and the next" if by_time else "drawn, and other"
+    about = f"{rows:,} ratings {order} {more:,} as tests" if rows else f"all ratings, a fifth as tests, by {how}"
+    return DevTable(
+        name=name,
+        about=f"MovieLens-1M with ids: {about}",
+        read=(_stretch if by_time else _drawn)(rows, more),
+        corrections=_MOVIES,
+        split=ColumnSplit(column="part") if by_time else _PART,
+        rows=rows,
+        counted=counted,
+    )
+
+
+_ALL = (
+    _simulated("sim-1k", 1_000, 10_000),
+    _movies("ml1m-time-1k", "time", 1_000, 5_000, counted=False),
+    _movies("ml1m-random-1k", "random", 1_000, 20_000),
+    _simulated("sim-10k", 10_000, 10_000),
+    _movies("ml1m-time-10k", "time", 10_000, 5_000),
+    _movies("ml1m-random-10k", "random", 10_000, 20_000, counted=False),
+    DevTable(
+        name="criteo",
+        about="Criteo's sample of 10,000 rows, parted at random",
+        read=_set("criteo-sample"),
+        corrections=Corrections(label=Label("label"), everything="context"),
+    ),
+    DevTable(
+        name="avazu",
+        about="Avazu's sample of 15,000 rows, parted at random",
+        read=_set("avazu-sample"),
+        corrections=Corrections(
+            label=Label("click"),
+            categorical=tuple(f"C{k}" for k in range(14, 22)),
+            everything="context",
+        ),
+    ),
+    DevTable(
+        name="adult",
+        about="UCI Adult, the official test rows",
+        read=_set("adult"),
+        corrections=Corrections(
+            label=Label("income", positive_values=(">50K",)), leave_out=("split",), everything="context"
+        ),
+        split=ColumnSplit(column="split", valid_share=0.1),
+    ),
+    DevTable(
+        name="book-crossing",
+        about="Book-Crossing's ratings above 7, parted at random",
+        read=_set("book-crossing"),
+        corrections=Corrections(
+            label=Label("rating", positive_above=7),
+            leave_out=("isbn", "title"),
+            roles={"year": "item"},
+            group="user_id",
+            keys=("user_id", "book_id"),
+        ),
+    ),
+    DevTable(
+        name="census-income",
+        about="Census-Income (KDD), its test file, income above 50,000, parted at random",
+        read=lambda data_dir, _: _census(data_dir),
+        corrections=Corrections(
+            label=Label("income_50k", positive_values=("50000+.",)),
+            leave_out=("instance_weight",),
+            everything="context",
+        ),
+    ),
+    _movies("ml1m-time-100k", "time", 100_000, 20_000),
+    _movies("ml1m-random-100k", "random", 100_000, 20_000, counted=False),
+    _simulated("sim-120k", 120_000, 20_000),
+    DevTable(
+        name="frappe",
+        about="Frappe, the published split, two negatives a positive drawn for the training rows",
+        read=_set("frappe"),
+        corrections=Corrections(
+            label=Label("label", positive_values=(1,)),
+            leave_out=("split",),
+            categorical=("city",),
+            roles={"country": "context", "city": "context", "cost": "context"},
+            group="user",
+            keys=("user", "item"),
+        ),
+        split=ColumnSplit(column="split"),
+        negatives=NegativeSampling(user="user", item="item", per_positive=2, parts=("train",), only_where_missing=True),
+    ),
+    _movies("ml1m-time", "time", None, counted=False),
+    _movies("ml1m-random", "random", None, counted=False),
+)
+TABLES: dict[str, DevTable] = {table.name: table for table in _ALL}
+"""All tables by name, from the smallest to the largest."""
+COUNTED: tuple[str, ...] = tuple(table.name for table in _ALL if table.counted)
+"""The twelve by which the defaults are judged."""

@@ -1,0 +1,139 @@
+"""What the defaults must reach on a table, judged by paired differences of test logloss.
+
+A difference is ours less theirs, mean over seeds; its 95 % interval is a bootstrap over rows, with these seeds. `below`
+is met where the mean difference is below 0; `no worse` where the interval is not wholly above 0, and `mean` then says
+whether the mean alone would meet it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.defaults.store import Found
+
+__all__ = ["LARGE", "Difference", "Verdict", "difference", "judge", "mean_of", "row_losses"]
+
+LARGE = 10_000  # rows of a table, from which on calibration must be finer
+ECE_LARGE, ECE_SMALL = 0.02, 0.05
+REPLICATES = 500
+Runs = Mapping[str, Sequence[Found]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A mean difference with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One target on one table.
+
+    Args:
+        target: which.
+        model: ours.
+        against: theirs, or None for a bound.
+        met: whether it holds.
+        mean: whether it holds of the mean alone.
+        found: the difference of logloss.
+        value: for a bound, what was found.
+    """
+
+    target: str
+    model: str
+    against: str | None
+    met: bool
+    mean: bool
+    found: Difference | None = None
+    value: float | None = None
+
+    def words(self) -> str:
+        """The figures in short."""
+        if self.found is None:
+            return f"{self.model} {self.value:.4f}"
+        return f"{self.model} - {self.against}: {self.found.value:+.4f} [{self.found.low:+.4f}, {self.found.high:+.4f}]"
+
+
+def row_losses(found: Found) -> np.ndarray:
+    """The logloss of each test row [N]."""
+    return np.logaddexp(0.0, found.logit) - found.y * found.logit
+
+
+def mean_of(runs: Sequence[Found], part: str, metric: str) -> float:
+    """A figure's mean over seeds."""
+    return float(np.mean([run.about[part][metric] for run in runs]))
+
+
+def difference(ours: Sequence[Found], theirs: Sequence[Found], *, replicates: int = REPLICATES) -> Difference:
+    """Mean test logloss of ours less theirs, seed by seed on the same rows.
+
+    Seeds may have rows of their own. Theirs may be fewer: a learner without luck has one run for all seeds.
+    """
+    pairs = [(one, theirs[min(k, len(theirs) - 1)]) for k, one in enumerate(ours)]
+    for one, other in pairs:
+        if not np.array_equal(one.y, other.y):
+            raise SystemExit(
+                f"runs on other test rows do not compare: {_name(one)} and {_name(other)}; run both by the same tables"
+            )
+    rows = [row_losses(one) - row_losses(other) for one, other in pairs]
+    value = float(np.mean([one.mean() for one in rows]))
+    rng = np.random.default_rng(0)
+    if all(np.array_equal(pairs[0][0].y, one.y) for one, _ in pairs):
+        rows = [np.mean(rows, axis=0)]  # seeds share their rows, which are drawn once for all
+    drawn = np.mean([_resampled_means(one, replicates, rng) for one in rows], axis=0)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Difference(value=value, low=float(low), high=float(high))
+
+
+def judge(runs: Runs, rows: int) -> Iterator[Verdict]:
+    """The targets that a table's runs speak to.
+
+    Args:
+        runs: of ours and the baselines, by name; what is absent is not judged.
+        rows: of the table, all parts.
+    """
+    ours = [name for name in runs if name not in ("constant", "sklearn-lr", "lightgbm")]
+    if "constant" in runs:
+        for name in ours:
+            found = difference(runs[name], runs["constant"])
+            yield _verdict("below the constant", name, "constant", found, below=True)
+    if {"lr", "sklearn-lr"} <= runs.keys():
+        yield _no_worse(runs, "LR no worse than scikit-learn's", "lr", "sklearn-lr")
+    if {"afm", "fm"} <= runs.keys():
+        yield _no_worse(runs, "AFM no worse than FM", "afm", "fm")
+    simple = [name for name in ("lr", "fm") if name in runs]
+    if len(simple) == 2:
+        better = min(simple, key=lambda name: mean_of(runs[name], "test", "logloss"))
+        for name in ("autoint-plus", "inttower"):
+            if name in runs:
+                yield _no_worse(runs, "AutoInt+, IntTower no worse than FM, LR", name, better)
+    if ours and "lightgbm" in runs:
+        best = min(ours, key=lambda name: mean_of(runs[name], "valid", "logloss"))  # as a user would choose
+        yield _no_worse(runs, "the best of ours no worse than LightGBM", best, "lightgbm")
+    bound = ECE_LARGE if rows > LARGE else ECE_SMALL
+    for name in ours:
+        value = mean_of(runs[name], "test", "ece")
+        met = value <= bound
+        yield Verdict(target="calibration", model=name, against=None, met=met, mean=met, value=value)
+
+
+def _no_worse(runs: Runs, target: str, one: str, other: str) -> Verdict:
+    return _verdict(target, one, other, difference(runs[one], runs[other]))
+
+
+def _verdict(target: str, one: str, other: str, found: Difference, *, below: bool = False) -> Verdict:
+    mean = found.value < 0 if below else found.value <= 0
+    met = mean if below else found.low <= 0
+    return Verdict(target=target, model=one, against=other, met=met, mean=mean, found=found)
+
+
+def _resampled_means(values: np.ndarray, replicates: int, rng: np.random.Generator) -> np.ndarray:
+    return np.array([values[rng.integers(0, len(values), len(values))].mean() for _ in range(replicates)])
+
+
+def _name(found: Found) -> str:
+    return f"{found.about['table']}/{found.about['model']}-{found.about['seed']}"

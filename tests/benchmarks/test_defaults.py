@@ -1,0 +1,188 @@
+"""The defaults' table: what meets a target, what scikit-learn reads, that runs are kept."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from benchmarks.defaults import __main__ as command
+from benchmarks.defaults.baselines import one_hot
+from benchmarks.defaults.runs import Settings, applies, recipe_for, rows_of
+from benchmarks.defaults.show import shown
+from benchmarks.defaults.store import Found, Place
+from benchmarks.defaults.tables import COUNTED, TABLES, Corrections, DevTable, corrected
+from benchmarks.defaults.targets import difference, judge
+
+from fieldwise import Bag, Categorical, Label, Numeric, Schema
+from fieldwise.data.prepare import prepare
+from fieldwise.data.split_settings import ColumnSplit
+from fieldwise.evaluation import sigmoid
+
+RNG = np.random.default_rng(0)
+TRUE = RNG.normal(size=4000)
+Y = (RNG.random(4000) < sigmoid(TRUE)).astype(float)
+
+
+def planted(name, logit, seed=0, *, y=Y, valid=0.5, ece=0.0):
+    about = {"table": "t", "model": name, "seed": seed, "valid": {"logloss": valid}, "test": {"ece": ece}}
+    loss = float((np.logaddexp(0, logit) - y * logit).mean())
+    about["test"] |= {"auc": 0.5, "logloss": loss}
+    return Found(about, y, logit)
+
+
+def test_a_difference_is_the_mean_over_rows_and_seeds():
+    ours = [planted("a", TRUE), planted("a", 2 * TRUE, 1)]
+    found = difference(ours, [planted("b", 0 * TRUE)])  # theirs has one run for all seeds
+    by_hand = [np.mean(-np.log(sigmoid(np.where(Y == 1, k * TRUE, -k * TRUE)))) - np.log(2) for k in (1, 2)]
+    assert found.value == pytest.approx(np.mean(by_hand))
+    assert found.low < found.value < found.high < 0
+    rows = np.mean([np.logaddexp(0, k * TRUE) - Y * k * TRUE for k in (1, 2)], axis=0)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * rows.std() / np.sqrt(len(rows)), rel=0.15)
+
+
+def test_seeds_may_have_rows_of_their_own():
+    other = 1 - Y
+    ours = [planted("a", TRUE), planted("a", -TRUE, 1, y=other)]
+    theirs = [planted("b", 0 * TRUE), planted("b", 0 * TRUE, 1, y=other)]
+    assert difference(ours, theirs).value == pytest.approx(difference(ours[:1], theirs[:1]).value)
+    with pytest.raises(SystemExit, match="other test rows do not compare: t/a-1 and t/b-0"):
+        difference(ours, theirs[:1])
+
+
+def test_planted_results_meet_and_miss_the_targets():
+    noise = 0.01 * RNG.normal(size=len(Y))
+    runs = {
+        "lr": [planted("lr", 0.5 * TRUE, valid=0.3)],  # poor on the test rows, but chosen by the validation rows
+        "fm": [planted("fm", TRUE, valid=0.5)],
+        "afm": [planted("afm", TRUE + noise, valid=0.5)],
+        "autoint-plus": [planted("autoint-plus", 0 * TRUE + 3, valid=0.9, ece=0.03)],
+        "constant": [planted("constant", 0 * TRUE)],
+        "sklearn-lr": [planted("sklearn-lr", TRUE)],
+        "lightgbm": [planted("lightgbm", 0.9 * TRUE)],
+    }
+    found = {(v.target, v.model): v for v in judge(runs, 20_000)}
+    below = {model: v.met for (target, model), v in found.items() if target == "below the constant"}
+    assert below == {"lr": True, "fm": True, "afm": True, "autoint-plus": False}
+    assert not found["LR no worse than scikit-learn's", "lr"].met
+    assert found["AFM no worse than FM", "afm"].met
+    two = found["AutoInt+, IntTower no worse than FM, LR", "autoint-plus"]
+    assert (two.met, two.against) == (False, "fm")  # the better of the two on the test rows
+    best = found["the best of ours no worse than LightGBM", "lr"]
+    assert not best.met
+    calibration = {model: v.met for (target, model), v in found.items() if target == "calibration"}
+    assert calibration == {"lr": True, "fm": True, "afm": True, "autoint-plus": False}
+    small = [v.met for v in judge(runs, 10_000) if v.target == "calibration"]
+    assert all(small)  # .03 is below .05
+
+
+def test_a_tie_is_met_though_its_mean_is_not_better():
+    noise = 0.05 * RNG.normal(size=len(Y))
+    runs = {"afm": [planted("afm", TRUE + noise)], "fm": [planted("fm", TRUE)]}
+    one = next(v for v in judge(runs, 1000) if v.target == "AFM no worse than FM")
+    assert one.found.low <= 0 <= one.found.high
+    assert one.met
+    assert one.mean == (one.found.value <= 0)
+
+
+def test_what_scikit_learn_reads():
+    schema = Schema(
+        fields=(Categorical("c"), Numeric("x", transform="none"), Bag("m", pooling="mean"), Bag("s", pooling="sum")),
+        label=Label("y"),
+    )
+    frame = pl.DataFrame(
+        {
+            "c": ["a", "b", "a", "b", "a", "new"],
+            "x": [1.5, 2.0, 3.0, 4.0, 5.0, None],
+            "m": ["p|q", "p", "q", "", "p|q", "q"],
+            "s": ["p|q", "p", "q", "", "p|q", "q"],
+            "y": [0, 1, 0, 1, 0, 1],
+            "part": ["train"] * 2 + ["valid"] * 2 + ["test"] * 2,
+        }
+    )
+    prepared = prepare(frame, schema, split=ColumnSplit(column="part"), seed=0)
+    layout = prepared.encoder.layout
+    train, test = (one_hot(part.table).toarray() for part in (prepared.train, prepared.test))
+    assert train.shape == (2, layout.num_rows)
+    first = [train[0, f.offset : f.offset + f.rows] for f in layout.fields]
+    assert sorted(first[0][first[0] > 0]) == [1.0]
+    assert sorted(first[1][first[1] > 0]) == [1.5]
+    assert sorted(first[2][first[2] > 0]) == [0.5, 0.5]
+    assert sorted(first[3][first[3] > 0]) == [1.0, 1.0]
+    same = [
+        np.array_equal(train[0, f.offset : f.offset + f.rows], test[0, f.offset : f.offset + f.rows])
+        for f in layout.fields
+    ]
+    assert same == [True, False, True, True]  # another number
+    assert test[1, layout.fields[1].offset : layout.fields[1].offset + layout.fields[1].rows].sum() == 0  # absent
+
+
+def toy(rows=400):
+    def read(_: Path, seed: int) -> pl.DataFrame:
+        rng = np.random.default_rng(seed)
+        user, item = rng.integers(0, 20, rows), rng.integers(0, 10, rows)
+        y = rng.random(rows) < sigmoid(user / 5 - 2.0)
+        columns = {"user_id": user, "item_id": item, "size": rng.normal(size=rows), "note": "x", "label": y.astype(int)}
+        return pl.DataFrame(columns)
+
+    corrections = Corrections(label=Label("label"), leave_out=("note",), group="user_id", keys=("user_id", "item_id"))
+    return DevTable(name="toy", about="toy", read=read, corrections=corrections)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(TABLES, "toy", toy())
+
+    def make(*words):
+        where = ["--tables", "toy", "--store", str(tmp_path), "--data-dir", str(tmp_path)]
+        assert command.main(["run", *where, *words]) == 0
+        return [line for line in capsys.readouterr().err.splitlines() if line.startswith("toy")]
+
+    return make
+
+
+def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path):
+    words = ("--models", "lr,constant,sklearn-lr", "--seeds", "2", "--set", "training.epochs=2")
+    assert [line.split(":")[0] for line in run(*words, "--tag", "one")] == [
+        *("toy lr seed 0", "toy constant seed 0", "toy sklearn-lr seed 0", "toy lr seed 1"),
+    ]
+    assert run(*words, "--tag", "one") == []
+    (tmp_path / "one" / "toy" / "lr-1.json").unlink()  # as if the run had been cut off
+    assert [line.split(":")[0] for line in run(*words, "--tag", "one")] == ["toy lr seed 1"]
+    assert [line.split(":")[0] for line in run(*words, "--tag", "two")] == ["toy lr seed 0", "toy lr seed 1"]
+    kept = [Place(tmp_path, tag, "toy", "lr-0").get() for tag in ("one", "two")]
+    np.testing.assert_array_equal(kept[0].logit, kept[1].logit)
+    assert kept[0].about["recipe"]["training"]["epochs"] == 2
+    text = shown(tmp_path, "one", ["toy"], against="two")
+    assert "toy: 280 + 40 + 80 rows" in text
+    assert "below the constant: " in text
+    assert "+0.0000 [+0.0000, +0.0000] x" in text
+
+
+def test_another_draw_of_rows_has_a_name_of_its_own(run, tmp_path):
+    run("--models", "constant", "--seeds", "1", "--max-rows", "100")
+    assert [p.name for p in (tmp_path / "baselines").iterdir()] == ["toy@100"]
+
+
+def test_the_recipe_is_a_newcomers(tmp_path):
+    settings = Settings(data_dir=tmp_path, store=tmp_path, tag="t", sets=("model.embedding_dim=4",))
+    rows = rows_of(toy(), 0, settings)
+    recipe = recipe_for(rows, "autoint-plus", 3, settings)
+    assert (recipe.seed, recipe.rows_seed, recipe.model.embedding_dim) == (3, 0, 4)
+    assert [f.name for f in recipe.schema.fields] == ["user_id", "item_id", "size"]
+    assert applies("inttower", recipe.schema)
+    only = Corrections(label=Label("label"), everything="context")
+    assert not applies("inttower", corrected(toy().read(tmp_path, 0), only))
+
+
+def test_twelve_tables_count():
+    assert len(COUNTED) == 12
+    assert set(COUNTED) <= set(TABLES)
+
+
+@pytest.mark.parametrize("name", ["sim-1k"])
+def test_a_simulated_table_has_the_rows_that_it_is_named_by(name, tmp_path):
+    frame = TABLES[name].read(tmp_path, 1)
+    assert frame["part"].value_counts().sort("part").rows() == [("test", 10_000), ("train", 1_000)]
+    assert not {"title", "true_probability", "part"} & {
+        f.column for f in corrected(frame, TABLES[name].corrections).fields
+    }
