@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from fieldwise.errors import DataError
-from fieldwise.files import write_atomically
+from fieldwise.files import check_file, check_folder, keep_elsewhere, write_atomically
 
 
 def fail_with(error):
@@ -118,3 +118,62 @@ def test_a_disk_too_full_for_a_new_name_is_called_full(tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.open", fail_with(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(DataError, match="the disk is full"):
         write_atomically(tmp_path / "f", b"x")
+
+
+@pytest.mark.parametrize("folder", ["", "new", "new/deep/er"])
+def test_a_check_of_a_folder_that_takes_files_leaves_nothing(tmp_path, folder):
+    check_folder(tmp_path / folder)
+    check_file(tmp_path / folder / "f.txt")
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("below", ["", "deep", "deep/er"])
+def test_a_file_where_a_folder_should_be_is_told_beforehand(tmp_path, below):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(DataError, match=r"file is no folder; choose a folder that can be written to"):
+        check_folder(tmp_path / "file" / below)
+    with pytest.raises(DataError, match=r"file is no folder"):
+        check_file(tmp_path / "file" / below / "f.txt")
+
+
+def test_a_folder_where_a_file_should_be_is_told_beforehand(tmp_path):
+    with pytest.raises(DataError, match="it is a folder; choose another name"):
+        check_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (errno.EROFS, "cannot write .*new: Read-only file system; choose a folder that can be written to"),
+        (errno.EACCES, "cannot write .*new: Permission denied; choose"),
+        (errno.ENOSPC, "the disk is full: .*new cannot be written; free space there"),
+        (errno.EDQUOT, "the disk is full"),
+    ],
+)
+@pytest.mark.parametrize("step", ["builtins.open", "os.fsync"])
+def test_a_disk_that_takes_nothing_is_told_beforehand(tmp_path, monkeypatch, number, sentence, step):
+    monkeypatch.setattr(step, fail_with(OSError(number, os.strerror(number))))
+    with pytest.raises(DataError, match=sentence):
+        check_folder(tmp_path / "new")
+    assert names_in(tmp_path) == []
+
+
+def test_what_its_own_place_does_not_take_is_kept_in_the_next_that_does(tmp_path, monkeypatch):
+    places = [tmp_path / name for name in ("temporary", "home", "here")]
+    for place in places[1:]:
+        place.mkdir()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(places[0]))  # is not there
+    monkeypatch.setattr("pathlib.Path.home", lambda: places[1])
+    monkeypatch.chdir(places[2])
+
+    def write(folder):
+        if folder.parent == places[1]:
+            raise DataError("the disk is full")
+        (folder / "f").write_text("kept")
+
+    kept = keep_elsewhere(write)
+    assert kept is not None
+    assert (kept.parent, (kept / "f").read_text()) == (places[2], "kept")
+    assert names_in(places[1]) == []
+    assert keep_elsewhere(fail_with(OSError(errno.EROFS, "Read-only file system"))) is None
+    assert names_in(places[2]) == [kept.name]

@@ -3,11 +3,16 @@
 import errno
 import os
 import secrets
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, FieldwiseError
 
-__all__ = ["sync_folder", "write_atomically"]
+__all__ = ["check_file", "check_folder", "keep_elsewhere", "sync_folder", "write_atomically"]
+
+PROBE_BYTES = 1 << 20
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -30,11 +35,80 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as e:
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"the disk is full: {path} ({len(content)} bytes) was not written; free space there") from e
-        why = e.strerror or str(e)
-        raise DataError(f"cannot write {path}: {why}; choose a folder that can be written to") from e
+        raise _not_writable(path, e) from e
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse, before any work, a folder that files cannot be written to; it need not be there, and is not made.
+
+    A file of a megabyte is written and removed where the folder is, or would be: permissions do not tell of a
+    read-only or a full disk, nor anything where root asks.
+
+    Errors:
+        DataError: it is a file or lies below one, cannot be written to, or the disk is full.
+    """
+    _probe(folder, folder)
+
+
+def check_file(path: Path) -> None:
+    """Refuse, before any work, a file that cannot be written; errors as of `check_folder` for its folder.
+
+    Errors:
+        DataError: it is a folder.
+    """
+    if path.is_dir():
+        raise DataError(f"cannot write {path}: it is a folder; choose another name")
+    _probe(path.parent, path)
+
+
+def _probe(folder: Path, wanted: Path) -> None:
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not there.is_dir():
+        raise DataError(f"cannot write {wanted}: {there} is no folder; choose a folder that can be written to")
+    probe = there / f".{secrets.token_hex(6)}.part"
+    try:
+        try:
+            with open(probe, "xb") as file:
+                file.write(bytes(PROBE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as e:
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(f"the disk is full: {wanted} cannot be written; free space there") from e
+        raise _not_writable(wanted, e) from e
+
+
+def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
+    """Write what its own place does not take into a new folder of another: nothing computed is lost with a disk.
+
+    Args:
+        write: writes into the folder that it is given.
+
+    Returns:
+        The folder: among the system's temporary files, in the user's home or in the current folder, the first that
+        took it; None where none did.
+    """
+    for place in (Path(tempfile.gettempdir()), Path.home(), Path.cwd()):
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="fieldwise-kept-", dir=place))
+        except OSError:
+            continue
+        try:
+            write(folder)
+        except (OSError, FieldwiseError):
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            return folder
+    return None
+
+
+def _not_writable(path: Path, error: OSError) -> DataError:
+    return DataError(f"cannot write {path}: {error.strerror or error}; choose a folder that can be written to")
 
 
 def sync_folder(folder: Path) -> None:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import polars as pl
 import pytest
 
 from fieldwise.bundle import Bundle
+from fieldwise.errors import DataError
+from fieldwise.experiments.records import Store
 
 
 def refused(outcome, *parts: str, code: int = 2) -> None:
@@ -261,7 +264,7 @@ def test_a_full_disk_while_predicting(fieldwise, bundle, log, tmp_path, full_dis
 
 def test_a_full_disk_while_training(fieldwise, recipe, tmp_path, full_disk):
     full_disk()
-    refused(fieldwise("train", recipe, "--out", "b", "--quiet"), "No space left")
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet"), "the disk is full: b cannot be written")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
 
 
@@ -277,6 +280,84 @@ def test_a_full_disk_while_saving_leaves_the_old_bundle(fieldwise, recipe, monke
     monkeypatch.setattr(Bundle, "save", save_when_full)
     refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--seed", 5), "the disk is full")
     assert Bundle.load(Path("b")).about["run"] == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "{recipe}", "--out", "{out}"),
+        ("demo", "--out", "{out}"),
+        ("compare", "{recipe}", "--store", "{out}"),
+        ("compare", "{recipe}", "--plot", "{out}.png"),
+        ("tune", "{recipe}", "--store", "{out}"),
+        ("predict", "{bundle}", "--data", "log.csv", "--out", "{out}.csv"),
+        ("calibrate", "{bundle}", "--method", "platt", "--out", "{out}"),
+        ("report", "{bundle}", "--out", "{out}.html"),
+        ("export", "{bundle}", "--out", "{out}"),
+        ("index", "{bundle}", "--items", "log.csv", "--out", "{out}"),
+        ("data", "simulate", "--out", "{out}.csv"),
+    ],
+    ids=lambda command: f"{command[0]} {command[-2]}",
+)
+def test_a_place_that_cannot_be_written_is_told_before_any_work(
+    fieldwise, recipe, bundle, tmp_path, monkeypatch, command
+):
+    """A folder below a file takes no files, whoever asks: root too."""
+    (tmp_path / "file").write_text("mine")
+    for work in ("pipeline.as_table", "pipeline.simulate", "data.simulated.simulate", "bundle.Bundle.load"):
+        monkeypatch.setattr(f"fieldwise.{work}", lambda *_, **__: pytest.fail("work was begun"))
+    words = {"recipe": recipe, "bundle": bundle, "out": tmp_path / "file" / "out"}
+    before = sorted(tmp_path.rglob("*"))
+    outcome = fieldwise(*(part.format(**words) for part in command))
+    refused(outcome, str(tmp_path / "file"))
+    assert re.search(r"is no folder|Not a directory", outcome[2])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_model_that_cannot_be_saved_is_kept_elsewhere(fieldwise, recipe, tmp_path, monkeypatch, number):
+    save = Bundle.save
+    (tmp_path / "spare").mkdir()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "spare"))
+
+    def save_but_there(self, folder):
+        if folder == Path("b"):
+            raise OSError(number, os.strerror(number))
+        save(self, folder)
+
+    monkeypatch.setattr(Bundle, "save", save_but_there)
+    code, out, err = fieldwise("train", recipe, "--out", "b", "--quiet")
+    (kept,) = (tmp_path / "spare").iterdir()
+    assert code == 2
+    assert os.strerror(number) in err
+    assert f"its bundle is in {kept}, move it from there" in err
+    assert f"Bundle: {kept}" in out
+    assert Bundle.load(kept).about["run"]["recipe"] == str(recipe)
+    monkeypatch.setattr(Bundle, "save", lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
+    assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] in (1, 2)
+    assert [kept] == list((tmp_path / "spare").iterdir())
+
+
+def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, recipe, tmp_path, monkeypatch):
+    put = Store.put
+    (tmp_path / "spare").mkdir()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "spare"))
+
+    def put_but_there(self, *parts):
+        if self.folder == Path("runs"):
+            raise DataError("the disk is full")
+        return put(self, *parts)
+
+    ask = ("compare", recipe, "--store", "runs", "--seeds", 1, "--quiet")
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "put", put_but_there)
+        code, _, err = fieldwise(*ask)
+    (run,) = (tmp_path / "spare").glob("*/*")
+    assert code == 2
+    assert f"The run is not lost: it is {run}, move that folder into runs" in err
+    run.rename(Path("runs") / run.name)
+    monkeypatch.setattr("fieldwise.experiments.runs.train_recipe", lambda *_, **__: pytest.fail("run again"))
+    assert fieldwise(*ask)[0] == 0
 
 
 def test_a_full_disk_anywhere_else_is_a_sentence_too(fieldwise, recipe, monkeypatch):

@@ -14,6 +14,7 @@ from fieldwise.data.labels import read_labels
 from fieldwise.data.prepare import group_codes
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError
+from fieldwise.files import check_file, check_folder
 from fieldwise.pipeline import prepare_recipe
 from fieldwise.run_rows import UNCHECKED, recipe_of, rows_of_run
 from fieldwise.score_file import score_file
@@ -68,6 +69,7 @@ def run_predict(
     threads: int | None,
 ) -> None:
     """Write keys and predictions of a file's rows, in its order (see `score_file`)."""
+    check_file(out)
     set_threads(threads)
     bundle = Bundle.load(folder)
     done = score_file(bundle, data, out, column=column, logit=logit, separator=separator, encoding=encoding)
@@ -79,6 +81,7 @@ def run_predict(
 
 def run_export(folder: Path, out: Path, target: str) -> None:
     """Write a bundle's network for another runtime."""
+    check_folder(out)
     from fieldwise.export import FILES, export_bundle
 
     difference = export_bundle(Bundle.load(folder), out, target)  # type: ignore[arg-type]

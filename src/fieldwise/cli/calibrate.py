@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 from rich.table import Table
 
-from fieldwise.bundle import Bundle, check_folder
+from fieldwise.bundle import Bundle
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
+from fieldwise.cli.saving import check_out
 from fieldwise.cli.show import console, say
 from fieldwise.config import nearest
 from fieldwise.data.labels import read_labels
@@ -46,9 +47,11 @@ def run_calibrate(
     if data is None and (separator is not None or encoding != "utf-8"):
         raise ConfigError("--separator and --encoding say how to read the file of --data, which is not given")
     set_threads(threads)
+    if out is not None:
+        check_out(out)
     bundle = Bundle.load(folder)
     target = out or folder
-    check_folder(target)
+    check_out(target)
     about = {name: value for name, value in bundle.about.items() if name != "calibration"}
     if method == NONE:
         dataclasses.replace(bundle, about=about, calibration={}).save(target)

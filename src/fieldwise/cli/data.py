@@ -82,7 +82,9 @@ def simulate(
     from fieldwise.cli.show import say
     from fieldwise.data.simulated import simulate as simulate_log
     from fieldwise.data.tables import write_table
+    from fieldwise.files import check_file
 
+    check_file(out)
     frame = simulate_log(rows, users=users, items=items, seed=seed)
     write_table(frame, out)
     say(f"{frame.height:,} rows written to {out} ({', '.join(frame.columns)})")

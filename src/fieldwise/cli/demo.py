@@ -10,8 +10,8 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from fieldwise.bundle import check_folder
 from fieldwise.cli.options import existing_data_dir, set_threads
+from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
@@ -59,7 +59,7 @@ def run_demo(data: str, out: Path, seed: int, data_dir: Path | None, quiet: bool
     demo = DEMOS[data]
     recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=seed) for name in demo.recipes]
     for recipe in recipes:
-        check_folder(_folder(out, recipe))
+        check_out(_folder(out, recipe))
     frame = load_frame(recipes[0].data, existing_data_dir(data_dir, recipes[0].data.name))
     prepared = prepare_recipe(recipes[0], Path(), frame)
     say(f"{data}: {row_counts(prepared.counts)}")
@@ -68,7 +68,9 @@ def run_demo(data: str, out: Path, seed: int, data_dir: Path | None, quiet: bool
         run = train_recipe(
             recipe, _prepared_for(recipe, recipes[0], prepared, frame), progress_for(recipe.name, quiet=quiet)
         )
-        run.bundle.save(_folder(out, recipe))
+        _, unsaved = save_or_keep(run.bundle, _folder(out, recipe))
+        if unsaved is not None:
+            raise unsaved
         runs.append(run)
         if run.result.stopped == "interrupted":
             say("interrupted: this and the models before it are saved, the others are left out")

@@ -1,13 +1,12 @@
 """`fieldwise report`."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from fieldwise.cli.options import cache_for, resolve_data_dir, set_threads
 from fieldwise.cli.show import say
-from fieldwise.errors import ConfigError
-from fieldwise.files import write_atomically
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.files import check_file, keep_elsewhere, write_atomically
 from fieldwise.report import ReportSettings, report
 
 __all__ = ["run_report"]
@@ -27,19 +26,16 @@ def run_report(
     cache: bool,
 ) -> None:
     """Prepare the runs' rows again, measure, and write the page."""
-    _check_out(out)
+    if out.is_dir():
+        raise ConfigError(f"--out is the file to write, but {out} is a folder: give {out / 'report.html'}")
+    check_file(out)
     set_threads(threads)
     settings = ReportSettings(slices=tuple(slices), user=user, item=item, rows=rows, seed=seed)
     page = report(runs, settings, data_dir=resolve_data_dir(data_dir), cache=cache_for(cache, quiet)).encode()
-    write_atomically(out, page)
+    try:
+        write_atomically(out, page)
+    except DataError as e:
+        kept = keep_elsewhere(lambda folder: write_atomically(folder / out.name, page))
+        raise e if kept is None else DataError(f"{e}. The report is in {kept / out.name}, move it from there") from e
     if not quiet:
         say(f"the report is in {out} ({len(page) / 1024:,.0f} KiB)")
-
-
-def _check_out(out: Path) -> None:
-    """Refuse, before any work, a file that cannot be written."""
-    if out.is_dir():
-        raise ConfigError(f"--out is the file to write, but {out} is a folder: give {out / 'report.html'}")
-    folder = next((p for p in out.absolute().parents if p.exists()), out)
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"--out must be in a folder that can be written to, found {out}: choose another")

@@ -17,6 +17,7 @@ from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.files import check_folder
 from fieldwise.ops.stored_items import Storage
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.evaluate import CascadeReport, evaluate_cascade
@@ -41,6 +42,7 @@ def run_index(
     """Build or update an index."""
     if storage is not None and storage not in get_args(Storage):
         raise ConfigError(f"--storage must be known, found {storage!r}: {nearest(storage, get_args(Storage))}")
+    check_folder(out)
     set_threads(threads)
     bundle = Bundle.load(folder)
     if items is None and (remove is None or changes_alone):

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from fieldwise.bundle import check_folder
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
+from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, metrics_table, row_counts, say
 from fieldwise.pipeline import Run, prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
@@ -40,6 +40,7 @@ def run_train(
 
     Errors:
         KeyboardInterrupt: Ctrl-C ended training early; the best so far is saved and shown by then.
+        DataError: the bundle could not be saved; it is kept elsewhere, as the sentence says, and shown by then.
     """
     set_threads(threads)
     recipe = load_recipe(name, settings, protocol=protocol)
@@ -48,7 +49,7 @@ def run_train(
     short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
     way = f"-{protocol}" if protocol else ""
     folder = out or Path("runs") / f"{short}{way}-seed{recipe.seed}"
-    check_folder(folder)
+    check_out(folder)
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache, quiet))
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
@@ -61,11 +62,13 @@ def run_train(
         say(run.warm_start.sentence())
         if caution := run.warm_start.caution():
             say(caution)
-    run.bundle.save(folder)
+    folder, unsaved = save_or_keep(run.bundle, folder)
     if run.result.stopped == "interrupted":
         best = f"the best so far (after epoch {run.result.best.epoch:.4g})"
         say(f"interrupted in epoch {run.result.epochs}: {best} is in {folder}")
     _show(run, folder, as_json)
+    if unsaved is not None:
+        raise unsaved
     if run.result.stopped == "interrupted":
         raise KeyboardInterrupt
 

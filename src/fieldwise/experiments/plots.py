@@ -1,13 +1,12 @@
 """Pictures of leaderboards; Matplotlib (extra `plots`) is needed for them alone."""
 
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from fieldwise.errors import ConfigError
 from fieldwise.experiments.leaderboard import METRIC_NAMES, Board
-from fieldwise.files import write_atomically
+from fieldwise.files import check_file, write_atomically
 
 __all__ = ["check_plot", "plot_boards"]
 
@@ -18,11 +17,10 @@ def check_plot(path: Path) -> None:
     """Refuse, before any work, a picture that cannot be made.
 
     Errors:
-        ConfigError: a suffix that is no picture's, a folder that cannot be written to, or Matplotlib is absent.
+        ConfigError: a suffix that is no picture's, or Matplotlib is absent.
+        DataError: a file that cannot be written.
     """
-    folder = next((p for p in path.absolute().parents if p.exists()), path)
-    if not os.access(folder, os.W_OK):
-        raise ConfigError(f"a plot must be in a folder that can be written to, found {path}: choose another")
+    check_file(path)
     if path.suffix not in KINDS:
         raise ConfigError(f"a plot is a file of {', '.join(KINDS)}, found {path.name!r}: change its suffix")
     try:

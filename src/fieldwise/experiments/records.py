@@ -21,7 +21,7 @@ import numpy as np
 from fieldwise.bundle import bundle_digest
 from fieldwise.data.prepared_files import Inputs
 from fieldwise.errors import DataError
-from fieldwise.files import write_atomically
+from fieldwise.files import check_folder, write_atomically
 from fieldwise.recipe import Recipe
 
 __all__ = ["Record", "Store", "read_record", "run_key"]
@@ -105,7 +105,7 @@ class Store:
         """Make the folder.
 
         Errors:
-            DataError: it cannot be one.
+            DataError: it cannot be one, or nothing can be written to it.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,6 +113,7 @@ class Store:
             raise DataError(
                 f"runs need a folder to be written to, but {self.folder} is none: {e.strerror or e}; choose another"
             ) from None
+        check_folder(self.folder)
 
     def get(self, key: str) -> Record | None:
         """The run of this key, or None.

@@ -11,9 +11,10 @@ import numpy as np
 from fieldwise.data.cache import Cache
 from fieldwise.data.prepare import Prepared
 from fieldwise.data.prepared_files import Inputs
-from fieldwise.errors import ConfigError, FieldwiseError
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.experiments.environment import commit, environment
 from fieldwise.experiments.records import Record, Store, run_key
+from fieldwise.files import keep_elsewhere
 from fieldwise.models.scoring import SCORING_BATCH, score_batches
 from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest, train_recipe
 from fieldwise.recipe import Recipe
@@ -182,4 +183,15 @@ def _run(
         "history": result_to_plain(run.result)["history"],
         "settings": recipe.to_dict(),
     }
-    return store.put(one.key, about, y.astype(np.float64), score.astype(np.float64))
+    return _put(store, one.key, about, y.astype(np.float64), score.astype(np.float64))
+
+
+def _put(store: Store, key: str, about: Mapping[str, object], y: np.ndarray, score: np.ndarray) -> Record:
+    """Keep a run, elsewhere where the store does not take it after all; the error says where."""
+    try:
+        return store.put(key, about, y, score)
+    except DataError as e:
+        kept = keep_elsewhere(lambda folder: Store(folder).put(key, about, y, score))
+        if kept is None:
+            raise
+        raise DataError(f"{e}. The run is not lost: it is {kept / key}, move that folder into {store.folder}") from e
