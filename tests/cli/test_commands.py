@@ -152,7 +152,7 @@ OPTIONS = {
     ("data", "list"): {"--data-dir"},
     ("data", "fetch"): {"--data-dir"},
     ("data", "simulate"): {"--out", "--rows", "--users", "--items", "--seed"},
-    ("data", "infer"): {"--label", "--separator", "--encoding"},
+    ("data", "infer"): {"--label", "--positive", "--separator", "--encoding"},
 }
 
 

@@ -566,3 +566,14 @@ def test_a_category_column_of_nan_alone_is_missing(rows: int) -> None:
     assert encoder.transform(column.to_frame()).ids.ravel().tolist() == [0] * rows
     absent = pl.Series("item", [None] * rows, dtype=pl.Float64)
     assert encoder.transform(absent.to_frame()).ids.ravel().tolist() == [0] * rows
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+@pytest.mark.parametrize("trained", [["True", "False", "True"], ["true", "false", "true"], [True, False, True]])
+def test_booleans_are_one_value_however_they_are_written(trained: list[object], rows: int) -> None:
+    """A bundle trained on pandas' CSV scores a pandas frame, and the reverse."""
+    schema = Schema(fields=(Categorical("member"),), label=Label("click"))
+    encoder = Encoder.fit(pl.DataFrame({"member": trained}), schema)
+    for values in (["True", "False", None], ["TRUE", "FALSE", None], [True, False, None], ["true", "false", None]):
+        ids = encoder.transform(pl.DataFrame({"member": values * (rows // 3)})).ids.ravel().tolist()
+        assert ids == [2, 3, 0] * (rows // 3)

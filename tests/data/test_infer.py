@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from fieldwise.data.infer import infer_schema
+from fieldwise.data.labels import read_label
 from fieldwise.data.libfm import read_libfm
 from fieldwise.data.simulated import simulate
 from fieldwise.errors import SchemaError
@@ -150,8 +151,11 @@ def test_label_rules_follow_the_values(values: list[object], label: Label) -> No
     [
         ({"x": [1, 2]}, None, "no column looks like a label"),
         ({"x": [1, 2], "click": [0, 1], "rating": [1, 5]}, None, "several columns look like a label, click, rating"),
-        ({"x": [1, 2]}, "z", "'z' must be in the table, found only: x"),
-        ({"x": [1, 2], "y": [0, None]}, None, "none in row 1"),
+        ({"x": [1, 2]}, "z", "'z' must be in the table: known: x"),
+        ({"x": [1, 2], "y": [0, None]}, None, "none in 1 of 2 rows, the first is row 1"),
+        ({"x": [1, 2], "y": ["no", "no"]}, None, "holds 'no' alone"),
+        ({"x": [1, 2], "y": [True, True]}, None, "holds 'true' alone"),
+        ({"x": [1, 2], "y": ["4 stars", "5 stars"]}, None, "some are above 3 and some below"),
         ({"x": [1, 2], "y": [1, 1]}, None, "holds 1 alone"),
         ({"x": [1, 2, 3], "y": ["a", "b", "c"]}, None, "holds 3"),
         ({"x": [1, 2], "y": [[1], [2]]}, None, "is of type List"),
@@ -162,6 +166,78 @@ def test_label_rules_follow_the_values(values: list[object], label: Label) -> No
 def test_what_cannot_be_guessed_is_told(frame: dict[str, list[object]], label: str | None, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         infer_schema(pl.DataFrame(frame), label=label)
+
+
+@pytest.mark.parametrize(
+    ("often", "rarely"),
+    [
+        (yes, no)
+        for yes, no in [
+            ("yes", "no"), ("Y", "N"), ("T", "F"), ("click", "no click"), ("Click", "skip"),
+            ("liked", "disliked"), ("positive", "Negative"), ("clicked", "not_clicked"), ("like", "unlike"),
+            ("bought", "view"), ("pass", "fail"), ("ja", "nein"), ("oui", "non"), ("👍", "👎"), ("+", "-"),
+        ]
+    ],
+)  # fmt: skip
+def test_words_of_a_known_meaning_decide_before_frequency(often: str, rarely: str) -> None:
+    for positive_rows in (1, 9):
+        values = [often] * positive_rows + [rarely] * (10 - positive_rows)
+        guess = infer_schema(pl.DataFrame({"y": values, "x": [1, 2] * 5}))
+        assert guess.schema.label == Label("y", positive_values=(often,))
+        assert guess.doubts == {}
+        assert read_label(pl.DataFrame({"y": values}), guess.schema.label).y.sum() == positive_rows
+
+
+@pytest.mark.parametrize("values", [["True", "False", "True"], ["TRUE", "FALSE", "TRUE"], [True, False, True]])
+def test_true_and_false_in_any_case_need_no_rule(values: list[object]) -> None:
+    frame = pl.DataFrame({"y": values, "x": [1, 2, 1]})
+    guess = infer_schema(frame)
+    assert (guess.schema.label, guess.doubts) == (Label("y"), {})
+    assert read_label(frame, guess.schema.label).y.tolist() == [1, 0, 1]
+
+
+def test_where_frequency_alone_is_left_it_is_said_loudly() -> None:
+    frame = pl.DataFrame({"y": ["<=50K"] * 6 + [">50K"] * 4, "x": [1, 2] * 5})
+    guess = infer_schema(frame)
+    assert guess.schema.label == Label("y", positive_values=(">50K",))
+    assert list(guess.doubts) == ["y"]
+    assert "nothing but frequency" in guess.doubts["y"]
+    assert 'positive_values = ["<=50K"]' in guess.doubts["y"]
+    assert f"# CHECK: {guess.doubts['y']}\n[label]" in guess.to_toml()
+    assert Schema.from_toml(guess.to_toml()) == guess.schema
+    told = infer_schema(frame, positive=["<=50K"])
+    assert (told.schema.label, told.doubts) == (Label("y", positive_values=("<=50K",)), {})
+    with pytest.raises(SchemaError, match=r"must occur in the label's column 'y': did you mean '>50K'"):
+        infer_schema(frame, positive=[">50k"])
+    with pytest.raises(SchemaError, match="all those of column 'y'"):
+        infer_schema(frame, positive=["<=50K", ">50K"])
+    numbers = infer_schema(pl.DataFrame({"y": [1, 2, 2, 2], "x": [1, 2, 1, 2]}))
+    assert numbers.schema.label == Label("y", positive_values=(2,))
+    assert "--positive 1" in numbers.doubts["y"]
+
+
+def test_a_note_of_several_lines_stays_one_comment() -> None:
+    guess = infer_schema(pl.DataFrame({"y": ["a\nb", "a\nb", "c"], "x": [1, 2, 1]}))
+    assert Schema.from_toml(guess.to_toml()) == guess.schema
+
+
+def test_more_than_two_words() -> None:
+    frame = pl.DataFrame({"y": ["yes", "Yes", "no", "NO"], "x": [1, 2, 1, 2]})
+    guess = infer_schema(frame)
+    assert set(guess.schema.label.positive_values or ()) == {"yes", "Yes"}
+    guess = infer_schema(frame.with_columns(y=pl.Series(["yes", "no", "maybe", "maybe"])))
+    assert guess.schema.label == Label("y", positive_values=("yes",))
+    assert "'maybe' in the label's column 'y' is not known, and 2 rows" in guess.doubts["y"]
+
+
+def test_stars_make_a_binary_rule_with_a_comment() -> None:
+    frame = pl.DataFrame({"stars": ["5 stars", "4 stars", "3 stars", "1 star", "2 stars"], "x": [1, 2, 1, 2, 1]})
+    guess = infer_schema(frame)
+    assert guess.schema.label == Label("stars", positive_values=("4 stars", "5 stars"), drop_values=("3 stars",))
+    assert read_label(frame, guess.schema.label).y.tolist() == [1, 1, 0, 0]
+    numbers = infer_schema(pl.DataFrame({"stars": [1, 2, 3, 4, 5], "x": [1, 2, 1, 2, 1]}))
+    assert numbers.schema.label == Label("stars", positive_above=3, drop_values=(3,))
+    assert "rows with 3 (1 of 5) say neither and are dropped" in numbers.to_toml()
 
 
 def test_of_libfm_the_values_are_no_field(tmp_path: Path) -> None:
@@ -180,7 +256,7 @@ def test_another_label_is_no_field() -> None:
     """A like follows the click: as a field it would tell the label."""
     frame = pl.DataFrame({"user": [1, 1, 2], "click": [0, 1, 1], "like": [0, 1, 0], "isLiked": [1, 0, 1]})
     guess = infer_schema(frame, label="click")
-    assert [f.name for f in guess.schema.fields] == ["user", "isLiked"]
+    assert [f.name for f in guess.schema.fields] == ["user"]
     assert guess.notes["like"].startswith("left out: another label, by its name")
     assert "more_labels" in guess.to_toml()
     assert Schema.from_toml(guess.to_toml()) == guess.schema

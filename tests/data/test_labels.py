@@ -163,3 +163,14 @@ def test_faults_name_the_label_that_has_them(columns: dict[str, list[object]], m
         read_labels(watched(**columns), SEVERAL)
     with pytest.raises(DataError, match="the label's column 'minutes' must be in the table"):
         read_labels(watched().drop("minutes"), SEVERAL)
+
+
+def test_a_rule_written_for_text_holds_for_booleans() -> None:
+    """pandas writes True to a CSV file, where it is text, and hands it over as a boolean."""
+    for values in (["True", "False"], [True, False]):
+        assert read_label(pl.DataFrame({"y": values}), Label("y", positive_values=("True",))).y.tolist() == [1, 0]
+        assert read_label(pl.DataFrame({"y": values}), Label("y")).y.tolist() == [1, 0]
+    dropped = read_label(
+        pl.DataFrame({"y": [True, False]}), Label("y", positive_values=(True,), drop_values=("False",))
+    )
+    assert (dropped.y.tolist(), dropped.dropped) == ([1], 1)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Separator
+from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Positive, Separator
 
 __all__ = ["app"]
 
@@ -94,11 +94,17 @@ def simulate(
 def infer(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")],
     label: Annotated[str | None, typer.Option(help="The label's column; guessed by name where left out.")] = None,
+    positive: Positive = None,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
 ) -> None:
     """Print the schema that a table seems to have, as TOML with a comment a column, to be corrected by hand."""
+    from fieldwise.cli.show import say
     from fieldwise.data.infer import infer_schema
     from fieldwise.data.tables import as_table
 
-    print(infer_schema(as_table(table, separator=separator, encoding=encoding), label=label).to_toml())
+    frame = as_table(table, separator=separator, encoding=encoding)
+    guess = infer_schema(frame, label=label, positive=positive or ())
+    print(guess.to_toml())
+    for doubt in guess.doubts.values():
+        say(f"CHECK: {doubt}")

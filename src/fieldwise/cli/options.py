@@ -16,6 +16,7 @@ __all__ = [
     "MAX_SEED",
     "DataDir",
     "Encoding",
+    "Positive",
     "Quiet",
     "Separator",
     "Threads",
@@ -43,6 +44,12 @@ Separator = Annotated[
     str | None, typer.Option(help="What stands between the cells of a text file, where its suffix does not tell.")
 ]
 Encoding = Annotated[str, typer.Option(help="Encoding of a text file.")]
+Positive = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A positive value of the label; by the meaning of words such as yes where left out. May be repeated."
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads to compute with; PyTorch's choice where left out.")]
 UseCache = Annotated[
     bool,

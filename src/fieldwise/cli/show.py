@@ -58,8 +58,11 @@ def calibration_words(bundle: "Bundle") -> str:
 
 
 def row_counts(counts: Mapping[str, int]) -> str:
-    """The counts of `prepare` in a sentence."""
-    names = {"dropped_by_label": "dropped by the label's rule", "negatives_drawn": "negatives drawn"}
-    parts = [f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test")]
-    extra = [f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key)]
-    return ", ".join([*parts, *extra]) + " rows"
+    """The counts of `prepare` in a sentence.
+
+    >>> row_counts({"train_rows": 8000, "valid_rows": 900, "test_rows": 1000, "dropped_by_label": 1200})
+    "8,000 train, 900 valid, 1,000 test rows; 1,200 rows dropped by the label's rule"
+    """
+    names = {"dropped_by_label": "rows dropped by the label's rule", "negatives_drawn": "negatives drawn among them"}
+    parts = ", ".join(f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test"))
+    return "; ".join([f"{parts} rows", *(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key))])

@@ -47,16 +47,27 @@ class Vocabulary:
     @cached_property
     def _enum(self) -> pl.Enum:
         """The values with polars' own index over them: made once, and asked by every table that is encoded."""
-        return pl.Enum(pl.Series(self.values, dtype=pl.String))
+        values = [value.lower() for value in self.values] if self._truth else self.values
+        return pl.Enum(pl.Series(values, dtype=pl.String))
 
     @cached_property
     def _places(self) -> dict[str | None, int]:
-        return {**{value: row for row, value in enumerate(self.values, UNKNOWN + 1)}, None: MISSING}
+        places: dict[str | None, int] = {value: row for row, value in enumerate(self.values, UNKNOWN + 1)}
+        if self._truth:
+            places = {case: row for v, row in places.items() if v for case in (v.lower(), v.title(), v.upper())}
+        return {**places, None: MISSING}
+
+    @cached_property
+    def _truth(self) -> bool:
+        """Whether the values are true and false: a boolean is `true` from a frame and `True` in pandas' CSV files."""
+        lowered = [value.lower() for value in self.values[:3]]
+        return len(set(lowered)) == len(self.values) and set(lowered) <= {"true", "false"}
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing, an unseen text unknown."""
         if len(text) <= max(FEW_TEXTS, len(self.values) // 8):
             return self.ids_of(text.to_list())
+        text = text.str.to_lowercase() if self._truth else text
         known = (text.cast(self._enum, strict=False).to_physical().cast(pl.Int32) + 2).fill_null(UNKNOWN)
         return (known.zip_with(text.is_not_null(), _MISSING) if text.null_count() else known).to_numpy()
 

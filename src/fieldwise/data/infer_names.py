@@ -4,9 +4,13 @@ import re
 
 from fieldwise.schema import Role
 
-__all__ = ["HISTORIES", "LABELS", "TIMES", "name_matches", "role_of", "words_of"]
+__all__ = ["HISTORIES", "LABELS", "LIKELY_LABELS", "TIMES", "is_label_name", "name_matches", "role_of", "words_of"]
 
-LABELS = ("label", "click", "clicked", "like", "liked", "rating", "target", "y")
+LABELS = ("label", "click", "clicked", "like", "liked", "rating", "stars", "target", "y")
+LIKELY_LABELS = (  # labels where nothing else is; beside a label they may be fields
+    *("bought", "buy", "purchase", "purchased", "ordered", "conversion", "converted", "churn", "churned"),
+    *("class", "outcome", "overall", "score", "response", "income", "survived"),
+)
 TIMES = ("timestamp", "time", "datetime", "date", "ts", "unix_time", "event_time", "created_at")
 HISTORIES = ("history", "hist", "sequence", "seq", "recent", "past", "last", "previous")
 
@@ -35,6 +39,16 @@ def words_of(name: str) -> list[str]:
 def name_matches(name: str, known: tuple[str, ...]) -> bool:
     """Whether the name, written in words, is one of the known ones."""
     return "_".join(words_of(name)) in known
+
+
+def is_label_name(name: str, known: tuple[str, ...] = LABELS) -> bool:
+    """Whether the name is one of the known ones, with or without an `is` or `has` before it.
+
+    >>> is_label_name("isClicked"), is_label_name("clicks_before")
+    (True, False)
+    """
+    words = words_of(name)
+    return "_".join(words[1:] if words[:1] in (["is"], ["has"], ["was"], ["did"]) else words) in known
 
 
 def role_of(name: str) -> tuple[Role, str]:

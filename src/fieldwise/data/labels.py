@@ -72,9 +72,9 @@ def read_labels(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: b
     texts = [as_text(frame.get_column(label.column)) for label in labels]
     keep = pl.repeat(True, frame.height, eager=True)
     for text, label in zip(texts, labels, strict=True):
-        keep &= ~text.is_in(_texts(label.drop_values)).fill_null(False)
+        keep &= ~text.is_in(_texts(label.drop_values, frame.get_column(label.column))).fill_null(False)
     for text, label in zip(texts, labels, strict=True):
-        _check_values(text, keep, label, all_negative=all_negative)
+        _check_values(frame.get_column(label.column), text, keep, label, all_negative=all_negative)
     dropped = int((~keep).sum())
     if dropped == frame.height:
         columns = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
@@ -87,7 +87,7 @@ def read_labels(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: b
     return LabelledRows(frame.filter(keep) if dropped else frame, y, dropped)
 
 
-def _check_values(text: pl.Series, keep: pl.Series, label: Label, *, all_negative: bool) -> None:
+def _check_values(column: pl.Series, text: pl.Series, keep: pl.Series, label: Label, *, all_negative: bool) -> None:
     missing = text.is_null() & keep
     if missing.any():
         row = int(missing.arg_max() or 0)
@@ -96,7 +96,7 @@ def _check_values(text: pl.Series, keep: pl.Series, label: Label, *, all_negativ
             f"{label.column!r}, the first is row {row} (counting from 0); remove or fill them"
         )
     if label.positive_values is not None and not all_negative:
-        _check_positive_values(text, label)
+        _check_positive_values(column, text, label)
 
 
 def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
@@ -107,10 +107,10 @@ def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
     return y.filter(keep).cast(pl.Float32).to_numpy(writable=True)
 
 
-def _check_positive_values(text: pl.Series, label: Label) -> None:
+def _check_positive_values(column: pl.Series, text: pl.Series, label: Label) -> None:
     """A rule none of whose values occurs is a rule for other spellings: every row would silently be negative."""
     assert label.positive_values is not None
-    if not text.is_in(_texts(label.positive_values)).any():
+    if not text.is_in(_texts(label.positive_values, column)).any():
         found = ", ".join(map(repr, text.unique().sort().head(SHOWN_VALUES).to_list()))
         raise DataError(
             f"the label's positive_values {list(label.positive_values)} must occur in column {label.column!r}, "
@@ -118,17 +118,20 @@ def _check_positive_values(text: pl.Series, label: Label) -> None:
         )
 
 
-def _texts(values: Iterable[object]) -> list[str]:
-    """Values of a rule in the form that labels take."""
-    return [as_text(pl.Series([v])).item() or "" for v in values]
+def _texts(values: Iterable[object], column: pl.Series) -> list[str]:
+    """Values of a rule in the form that labels take: `True`, as pandas writes it, is true in a column of booleans."""
+    texts = [as_text(pl.Series([v])).item() or "" for v in values]
+    return [text.lower() for text in texts] if column.dtype == pl.Boolean else texts
 
 
 def _binary(column: pl.Series, label: Label) -> pl.Series:
     if label.positive_values is not None:
-        return as_text(column).is_in(_texts(label.positive_values))
+        return as_text(column).is_in(_texts(label.positive_values, column))
     if label.positive_above is not None:
         return as_number(column, f"label column {label.column!r}") > label.positive_above
-    text = as_text(column).replace({"true": "1", "false": "0"})
+    text = as_text(column)
+    if column.dtype in (pl.Boolean, pl.String):  # as JSON and pandas write them
+        text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
     outside = ~text.is_in(["0", "1"])
     if outside.any():
         row = int(outside.arg_max() or 0)
