@@ -5,10 +5,11 @@ import polars as pl
 import pytest
 
 from fieldwise import Bag, Categorical, Label, Schema, Sequence
+from fieldwise import recommend as module
 from fieldwise.bundle import Bundle
 from fieldwise.data.encoder import Encoder
-from fieldwise.errors import DataError
-from fieldwise.models import AFM
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.models import AFM, LR
 from fieldwise.models.build import build_network
 from fieldwise.recommend import Catalogue, recommend
 
@@ -130,3 +131,66 @@ def test_an_unknown_user_and_missing_columns_are_named(bundle, log):
     for column in ("user", "item", "title", "genres", "day", "history"):
         with pytest.raises(DataError, match=f"must have the column '{column}'"):
             recommend(bundle, log.drop(column), CATALOGUE, "1")
+
+
+# Several users
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+@pytest.mark.parametrize("at_once", [1, 15, 10_000])
+def test_many_users_get_what_each_gets_alone(bundle, log, exclude, at_once, monkeypatch):
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", at_once)
+    users = np.array([3, 0, 3, 1, 2])
+    found = recommend(bundle, log, CATALOGUE, users=users, n=4, exclude_seen=exclude)
+    assert found.columns == ["user", "rank", "item", "title", "score"]
+    assert found["user"].unique(maintain_order=True).to_list() == [3, 0, 1, 2]
+    assert found["user"].dtype == log["user"].dtype
+    for user in (0, 1, 2, 3):
+        own, alone = (
+            found.filter(pl.col("user") == user),
+            recommend(bundle, log, CATALOGUE, user, n=4, exclude_seen=exclude),
+        )
+        assert own["rank"].to_list() == list(range(1, own.height + 1))
+        assert own["item"].to_list() == alone["item"].to_list()
+        assert own["title"].to_list() == alone["title"].to_list()
+        np.testing.assert_allclose(own["score"], alone["score"], rtol=1e-6)
+
+
+def test_a_user_among_many_who_has_seen_all_gets_nothing(bundle, log):
+    everything = log.unique("item").with_columns(user=pl.lit(9, pl.Int64))
+    found = recommend(bundle, pl.concat([log, everything]), CATALOGUE, users=[9, 1], n=2)
+    assert found["user"].to_list() == [1, 1]
+
+
+def test_items_alone_can_be_recommended_without_any_other_field(log):
+    import torch
+
+    schema = Schema(fields=(Categorical("item", role="item"),), label=Label("liked"))
+    encoder = Encoder.fit(log, schema)
+    with torch.random.fork_rng(devices=[]):
+        network = build_network(LR(), encoder.layout, 0).eval()
+    bundle = Bundle(schema, encoder, LR(), network, log.head(3))
+    assert recommend(bundle, log, CATALOGUE, users=[0, 1], n=99, exclude_seen=False).height == 24
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "message"),
+    [
+        ({}, ConfigError, "give user or users, found neither"),
+        ({"user": "1", "users": ["2"]}, ConfigError, "found both"),
+        ({"users": "12"}, ConfigError, r"users must be a list of users, found the text '12': write \['12'\]"),
+        ({"users": []}, ConfigError, "found no user"),
+        ({"users": ["1", None]}, ConfigError, "found an empty one"),
+        ({"users": [1.0, 8.0]}, DataError, "no row of user .8. in column"),
+        ({"users": [1, "x"]}, ConfigError, "users must be a list of text or of numbers"),
+        ({"users": ["1", "x", "y"]}, DataError, "no row of user 'x' in column 'user', nor of 1 others"),
+    ],
+)
+def test_wrong_users_are_a_sentence(bundle, log, asked, kind, message):
+    with pytest.raises(kind, match=message):
+        recommend(bundle, log, CATALOGUE, **asked)
+
+
+def test_a_column_that_recommendations_have_themselves_is_refused(bundle, log):
+    with pytest.raises(DataError, match="a column 'rank' of their own"):
+        recommend(bundle, log.rename({"title": "rank"}), Catalogue(user="user", item="item", title="rank"), "1")

@@ -39,6 +39,7 @@ import fieldwise
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder
+from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
@@ -101,11 +102,14 @@ class Bundle:
         hasher.update(hashlib.sha256(_tensor_bytes(self.network)).digest())
         return hasher.hexdigest()
 
-    def score(self, frame: pl.DataFrame) -> np.ndarray:
+    def score(self, frame: TableLike) -> np.ndarray:
         """Logits (binary) or unclipped predictions (regression) of raw rows, float64.
 
         Shape:
             [N], or [N, T] with several labels, the main one first.
+
+        Args:
+            frame: N rows with the columns of the schema's fields; whatever `fieldwise.as_table` takes.
 
         Errors:
             DataError: a column of the schema's fields is missing or holds what it must not.
@@ -117,7 +121,7 @@ class Bundle:
         score = score_batches(self.network, table.batches(SCORING_BATCH))
         return score if len(score) or not self.schema.more_labels else np.zeros((0, len(self.schema.labels)))
 
-    def score_candidates(self, context: Mapping[str, Any] | pl.DataFrame, candidates: pl.DataFrame) -> np.ndarray:
+    def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
         """`score` of the rows that one context makes with each candidate, up to rounding.
 
         A field is read from the side that has its column, so that the context is encoded once; many networks do its
@@ -135,7 +139,8 @@ class Bundle:
             DataError: a column of the schema's fields is on both sides or on neither, the context has not one row, or
                 a column holds what it must not.
         """
-        row = context_row(context, self.schema.columns)
+        one = context if isinstance(context, Mapping) else as_table(context)
+        row, candidates = context_row(one, self.schema.columns), as_table(candidates)
         key = frozenset(row.columns), frozenset(self.schema.columns).intersection(candidates.columns)
         if key not in self._splits:
             self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)
@@ -151,7 +156,7 @@ class Bundle:
         """How requests with these columns are split: made once, since requests are many and alike."""
         return {}
 
-    def predict(self, frame: pl.DataFrame) -> np.ndarray:
+    def predict(self, frame: TableLike) -> np.ndarray:
         """Probabilities (binary), or numbers within the label's range (regression), of raw rows, shaped as `score`.
 
         Probabilities are calibrated where the bundle keeps a calibration.

@@ -1,11 +1,10 @@
 """scikit-learn's face: fit, predict, score and save on a DataFrame."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 from sklearn.base import BaseEstimator
 from sklearn.metrics import r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
@@ -18,7 +17,7 @@ from fieldwise.data.labels import LabelledRows
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import check_columns, encode_parts, group_codes
 from fieldwise.data.splits import hold_out
-from fieldwise.data.tables import as_table
+from fieldwise.data.tables import TableLike
 from fieldwise.estimator_params import (
     changed_params,
     check_params,
@@ -136,7 +135,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             setattr(self, name, value)
         return self
 
-    def fit(self, X: Any, y: Any = None, *, valid: Any = None) -> "Recommender":
+    def fit(self, X: TableLike, y: Any = None, *, valid: TableLike | None = None) -> "Recommender":
         """Fit encoder and network.
 
         Ctrl-C ends training early: the estimator is then fitted with the best weights so far, and the interrupt is
@@ -187,41 +186,40 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             raise KeyboardInterrupt
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: TableLike) -> np.ndarray:
         """Classes 0 and 1 (1 at a probability of .5 or more), int64, or numbers within the label's range [N].
 
         With several labels [N, T], each by its own task, and float64 where one of them is a regression.
         """
-        predicted = self._fitted().predict(as_table(X))
+        predicted = self._fitted().predict(X)
         if _all_binary(self):
             return (predicted >= 0.5).astype(np.int64)
         binary = [label.task == "binary" for label in self.schema.labels]
         return np.where(binary, predicted >= 0.5, predicted)
 
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> np.ndarray | list[np.ndarray]:
+    def predict_proba(self, X: TableLike) -> np.ndarray | list[np.ndarray]:
         """Probabilities of classes 0 and 1 [N, 2]; with several labels a list of them. Binary labels only."""
         bundle = self._fitted()
-        logit = bundle.calibrated(bundle.score(as_table(X)))
+        logit = bundle.calibrated(bundle.score(X))
         both = [np.stack([sigmoid(-z), sigmoid(z)], axis=1) for z in (logit.T if logit.ndim == 2 else [logit])]
         return both if self.schema.more_labels else both[0]
 
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: TableLike) -> np.ndarray:
         """Logits of class 1 [N], or [N, T] with several labels; binary labels only."""
-        return self._fitted().score(as_table(X))
+        return self._fitted().score(X)
 
-    def score_candidates(self, context: Any, candidates: Any) -> np.ndarray:
+    def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
         """Logits, or numbers, of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
 
         Args:
             context: a mapping of columns to values, or a table of one row.
             candidates: a table with the other columns.
         """
-        row = context if isinstance(context, Mapping) else as_table(context)
-        return self._fitted().score_candidates(row, as_table(candidates))
+        return self._fitted().score_candidates(context, candidates)
 
-    def evaluate(self, X: Any, y: Any = None) -> dict[str, float]:
+    def evaluate(self, X: TableLike, y: Any = None) -> dict[str, float]:
         """All metrics of the label's task over all rows of X, less those that the label's rule drops.
 
         With several labels the main one's by their names, and the others' as `NAME.metric`.
@@ -238,7 +236,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             group_codes(rows.frame, bundle.schema),
         )
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: TableLike, y: Any = None) -> float:
         """What searches maximize: AUC for a binary label, R² for a regression label (as scikit-learn's regressors).
 
         With several labels that of the main one.
@@ -253,7 +251,13 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return float(r2_score(rows.main, predicted if predicted.ndim == 1 else predicted[:, 0]))
 
     def explain(
-        self, X: Any, *, background: Any = None, method: Method | None = None, label: str | None = None, seed: int = 0
+        self,
+        X: TableLike,
+        *,
+        background: TableLike | None = None,
+        method: Method | None = None,
+        label: str | None = None,
+        seed: int = 0,
     ) -> Explanation:
         """Why rows have their scores: see `fieldwise.explain.explain`.
 
@@ -264,14 +268,20 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             label: of several labels; the main one where left out.
             seed: of the background rows drawn.
         """
-        usual = None if background is None else as_table(background)
-        return explain(self._fitted(), as_table(X), background=usual, method=method, label=label, seed=seed)
+        return explain(self._fitted(), X, background=background, method=method, label=label, seed=seed)
 
     def recommend(
-        self, log: Any, catalogue: Catalogue, user: str, *, n: int = 10, exclude_seen: bool = True
-    ) -> pl.DataFrame:
-        """The n best items of a log for one of its users: see `fieldwise.recommend.recommend`."""
-        return recommend(self._fitted(), as_table(log), catalogue, user, n=n, exclude_seen=exclude_seen)
+        self,
+        log: TableLike,
+        catalogue: Catalogue,
+        user: object = None,
+        *,
+        users: Iterable[object] | None = None,
+        n: int = 10,
+        exclude_seen: bool = True,
+    ) -> Any:
+        """The n best items of a log for one of its users, or for several: see `fieldwise.recommend.recommend`."""
+        return recommend(self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen)
 
     def save(self, folder: str | Path) -> None:
         """Write `bundle_`, with this estimator's parameters, to a folder (see `fieldwise.bundle`)."""

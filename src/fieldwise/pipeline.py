@@ -21,7 +21,7 @@ from fieldwise.data.prepare import PARTS, Part, Prepared, prepare
 from fieldwise.data.prepared_files import Inputs, data_key, read_prepared, write_prepared
 from fieldwise.data.public import PUBLIC_SETS
 from fieldwise.data.simulated import simulate
-from fieldwise.data.tables import as_table
+from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.experiments.environment import environment
@@ -116,7 +116,7 @@ def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
 
 
 def prepare_recipe(
-    recipe: Recipe, data_dir: Path, frame: pl.DataFrame | None = None, *, cache: Cache | None = None
+    recipe: Recipe, data_dir: Path, frame: TableLike | None = None, *, cache: Cache | None = None
 ) -> Prepared:
     """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
 
@@ -128,7 +128,7 @@ def prepare_recipe(
             `frame` is never looked for there.
     """
     if cache is None or frame is not None:
-        return _prepare(recipe, load_frame(recipe.data, data_dir) if frame is None else frame)
+        return _prepare(recipe, load_frame(recipe.data, data_dir) if frame is None else as_table(frame))
     paths = _data_files(recipe.data, data_dir)
     try:
         inputs = Inputs.of(paths)

@@ -24,6 +24,7 @@ from fieldwise.data.fitted import (
     learn_field,
     single_cells,
 )
+from fieldwise.data.tables import TableLike, as_table
 from fieldwise.data.threads import each
 from fieldwise.errors import DataError
 from fieldwise.layout import FieldLayout, Layout
@@ -72,13 +73,14 @@ class Encoder:
     fitted: tuple[Fitted, ...]
 
     @classmethod
-    def fit(cls, train: pl.DataFrame, schema: Schema) -> "Encoder":
+    def fit(cls, train: TableLike, schema: Schema) -> "Encoder":
         """Learn vocabularies, scales and bins from the training rows alone.
 
         Errors:
             DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
                 field that shares rows and has no value that these are for.
         """
+        train = as_table(train)
         _check_rows(train)
         learned = each(
             lambda f: None if _shares(f) else learn_field(f, _column(train, f))[0], schema.fields, rows=train.height
@@ -87,7 +89,7 @@ class Encoder:
 
     @classmethod
     def fit_transform(
-        cls, train: pl.DataFrame, schema: Schema, *, y: np.ndarray | None = None
+        cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None
     ) -> tuple["Encoder", EncodedTable]:
         """`fit` and `transform` of the same rows: every column's values are looked up once for both.
 
@@ -97,6 +99,7 @@ class Encoder:
         >>> table.ids.ravel().tolist()
         [2, 3, 2]
         """
+        train = as_table(train)
         _check_rows(train)
 
         def learn(f: Field) -> tuple[Fitted, Cells] | None:
@@ -148,7 +151,7 @@ class Encoder:
             fields.append(entry)
         return Layout(tuple(fields))
 
-    def transform(self, frame: pl.DataFrame, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
+    def transform(self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
         """Encode a table's rows in their order.
 
         Args:
@@ -159,6 +162,7 @@ class Encoder:
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
+        frame = as_table(frame)
         pairs = zip(self.fields, self.fitted, strict=True)
         cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
         return self._table(cells, frame.height, y)
@@ -181,12 +185,13 @@ class Encoder:
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
         return EncodedTable(layout, ids, values, bag_ids, bag_offsets, targets)
 
-    def unseen(self, frame: pl.DataFrame) -> dict[str, float]:
+    def unseen(self, frame: TableLike) -> dict[str, float]:
         """For each field with a vocabulary, the share of its values in `frame` that fall on the unknown row.
 
         Absent values count among the values, and fall on the missing row. Of rows that are encoded already
         `unseen_in` tells the same at once.
         """
+        frame = as_table(frame)
         known = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary)]
         found = each(lambda pair: _cells(pair[0], pair[1], frame).ids == UNKNOWN, known, rows=frame.height)
         return {f.name: float(hit.mean()) if hit.size else 0.0 for (f, _), hit in zip(known, found, strict=True)}
@@ -231,7 +236,7 @@ class Encoder:
         fields = tuple(e.field for e in entries)
         return cls(fields, _with_shared(fields, [e.fitted for e in entries], where))
 
-    def transform_part(self, frame: pl.DataFrame, part: Layout) -> EncodedTable:
+    def transform_part(self, frame: TableLike, part: Layout) -> EncodedTable:
         """Encode some of the fields alone: `part` holds those of `layout`, in its order.
 
         Row ids are those of the whole layout. The table needs the columns of these fields only.
@@ -239,6 +244,7 @@ class Encoder:
         Errors:
             DataError: as `transform`.
         """
+        frame = as_table(frame)
         names = {f.name for f in part.fields}
         pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
         cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)

@@ -8,6 +8,7 @@ import polars as pl
 from fieldwise.data.infer_fields import guess_field
 from fieldwise.data.infer_label import guess_label, label_name
 from fieldwise.data.infer_names import TIMES, is_label_name, name_matches, role_of, words_of
+from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import SchemaError
 from fieldwise.schema import Categorical, Field, Schema
 
@@ -55,7 +56,7 @@ class Inference:
         return "\n\n".join(blocks) + "\n"
 
 
-def infer_schema(frame: pl.DataFrame, *, label: str | None = None, positive: Sequence[str] = ()) -> Inference:
+def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequence[str] = ()) -> Inference:
     """Guess what a table's columns mean, from their names (role, label, time) and contents (kind).
 
     Args:
@@ -75,6 +76,7 @@ def infer_schema(frame: pl.DataFrame, *, label: str | None = None, positive: Seq
     >>> Schema.from_toml(guess.to_toml()) == guess.schema
     True
     """
+    frame = as_table(frame)
     if frame.height == 0:
         raise SchemaError("a schema is inferred from rows: the table has none; write the schema by hand")
     never = {**_NEVER, **_libfm_values(frame)}

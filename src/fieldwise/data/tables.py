@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import polars as pl
 
@@ -14,9 +14,12 @@ from fieldwise.data.libfm import read_libfm
 from fieldwise.data.writing import TableWriter
 from fieldwise.errors import DataError, MissingExtraError
 
-__all__ = ["SlicedTable", "as_table", "write_table"]
+__all__ = ["SlicedTable", "TableLike", "as_given", "as_table", "write_table"]
 
 T = TypeVar("T")
+
+TableLike = Annotated[Any, "as_table"]
+"""What `as_table` takes: a path, or a polars, pandas or pyarrow table."""
 
 _KINDS = "csv, tsv, tab, txt and libfm (each also .gz), parquet, arrow, feather, ipc"
 
@@ -61,6 +64,18 @@ def as_table(data: Any, *, separator: str | None = None, encoding: str = "utf-8"
         "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame or a pyarrow Table, "
         f"found {type(data).__module__}.{type(data).__qualname__}; convert it"
     )
+
+
+def as_given(frame: pl.DataFrame, data: Any) -> Any:
+    """The frame as a table of the library that `data` is of: pandas, pyarrow, else polars.
+
+    >>> as_given(pl.DataFrame({"user": [1, 2]}), Path("log.csv")).shape
+    (2, 1)
+    """
+    library = type(data).__module__.partition(".")[0]
+    if library == "pandas":
+        return frame.to_pandas()
+    return frame.to_arrow() if library == "pyarrow" else frame
 
 
 def write_table(frame: pl.DataFrame, path: str | Path) -> None:

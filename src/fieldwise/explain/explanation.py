@@ -14,6 +14,7 @@ from torch import nn
 from fieldwise.bundle import Bundle
 from fieldwise.config import nearest
 from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration
@@ -56,7 +57,7 @@ class Subject:
 
     @classmethod
     def of(
-        cls, bundle: Bundle, frame: pl.DataFrame, *, background: pl.DataFrame | None = None, label: str | None = None
+        cls, bundle: Bundle, frame: TableLike, *, background: TableLike | None = None, label: str | None = None
     ) -> "Subject":
         """What a bundle makes of raw rows.
 
@@ -70,7 +71,8 @@ class Subject:
             ConfigError: an unknown label.
             DataError: a missing column, a cell that must not be, no background row.
         """
-        rows = bundle.samples if background is None else background
+        rows = bundle.samples if background is None else as_table(background)
+        frame = as_table(frame)
         if not rows.height:
             kept = "keeps no sample rows" if background is None else "was given none"
             raise DataError(f"an explanation compares with other rows, but the bundle {kept}: give background rows")
@@ -243,9 +245,9 @@ class Explanation:
 
 def explain(
     bundle: Bundle,
-    frame: pl.DataFrame,
+    frame: TableLike,
     *,
-    background: pl.DataFrame | None = None,
+    background: TableLike | None = None,
     method: Method | None = None,
     label: str | None = None,
     seed: int = 0,

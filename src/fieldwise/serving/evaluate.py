@@ -13,6 +13,7 @@ import torch
 
 from fieldwise.data.columns import as_text
 from fieldwise.data.labels import read_label
+from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.serving.cascade import Cascade, best_rows
 from fieldwise.serving.queries import Query
@@ -62,7 +63,7 @@ class CascadeReport:
 
 
 def evaluate_cascade(
-    cascade: Cascade, contexts: pl.DataFrame, *, k: int = 20, prerank: int = 200, sizes: Sequence[int] | None = None
+    cascade: Cascade, contexts: TableLike, *, k: int = 20, prerank: int = 200, sizes: Sequence[int] | None = None
 ) -> CascadeReport:
     """Recommend in every context by the cascade, and by ranking all items.
 
@@ -82,6 +83,7 @@ def evaluate_cascade(
         raise ConfigError(
             "a cascade is measured against its ranking bundle's order of all items: give a ranking bundle"
         )
+    contexts = as_table(contexts)
     if not contexts.height:
         raise DataError("a cascade is measured in some contexts, found no row")
     items = len(cascade.index)

@@ -30,6 +30,7 @@ from fieldwise.bundle import Bundle
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.files import write_atomically
 from fieldwise.models.inttower import IntTowerNetwork
@@ -138,7 +139,7 @@ def item_column(schema: Schema, given: str | None = None) -> str:
 
 def build_index(
     bundle: Bundle,
-    items: pl.DataFrame,
+    items: TableLike,
     folder: Path,
     *,
     id_column: str | None = None,
@@ -164,7 +165,7 @@ def build_index(
         DataError: no items, an id absent or twice, a missing column, heads that are not finite, a full disk.
         BundleError: the folder holds something else, or an index of a newer version.
     """
-    network = _network(bundle)
+    network, items = _network(bundle), as_table(items)
     column = item_column(bundle.schema, id_column)
     texts = _checked_ids(items, column)
     table = _encoded(bundle, items)

@@ -1,0 +1,233 @@
+"""Every public function that takes a table takes all that `as_table` takes, and gives the same for each."""
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+import fieldwise
+from fieldwise import (
+    FM,
+    Bag,
+    Bundle,
+    Catalogue,
+    Categorical,
+    Encoder,
+    IntTower,
+    Label,
+    Numeric,
+    Recommender,
+    Schema,
+    TrainingSettings,
+    as_table,
+    infer_schema,
+    load_recipe,
+    prepare_recipe,
+)
+from fieldwise.data.tables import TableLike
+from fieldwise.explain import Subject, explain
+from fieldwise.models.build import build_network
+from fieldwise.recommend import recommend
+from fieldwise.serving import Cascade, build_index, evaluate_cascade
+
+ROOMS = ("fieldwise", "fieldwise.evaluation", "fieldwise.explain", "fieldwise.recommend", "fieldwise.report")
+ROOMS += ("fieldwise.layers", "fieldwise.models", "fieldwise.ops", "fieldwise.serving")
+SCHEMA = Schema(
+    fields=(
+        Categorical("user", role="user"),
+        Categorical("item", role="item"),
+        Bag("genres", role="item"),
+        Numeric("price", role="item"),
+        Categorical("device"),
+    ),
+    label=Label("click"),
+    keys=("user", "item"),
+)
+TOWER = IntTower(embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=3, head_dim=4, cir_weight=0)
+CATALOGUE = Catalogue(user="user", item="item", title="title")
+QUICK = TrainingSettings(epochs=1)
+
+
+def _log() -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    item = rng.integers(0, 20, 200)
+    return pl.DataFrame(
+        {
+            "user": [f"u{k}" for k in rng.integers(0, 8, 200)],
+            "item": [f"i{k}" for k in item],
+            "title": [f"Title {k}" for k in item],
+            "genres": [f"g{k % 3}|g{k % 5}" for k in item],
+            "price": [round(k * 0.37, 2) for k in item],
+            "device": rng.choice(["phone", "tv"], 200),
+            "click": rng.integers(0, 2, 200),
+        }
+    )
+
+
+LOG = _log()
+ITEMS = LOG.unique("item", maintain_order=True).select("item", "title", "genres", "price")
+CONTEXTS = LOG.head(5).select("user", "device", "item", "click")
+
+
+def _bundle(settings: Any) -> Bundle:
+    encoder = Encoder.fit(LOG, SCHEMA)
+    network = build_network(settings, encoder.layout, 0).eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(1)
+        for p in network.parameters():
+            p.normal_(std=0.4)
+    return Bundle(SCHEMA, encoder, settings, network, LOG.head(7), {})
+
+
+BUNDLE, TOWERS = _bundle(FM(embedding_dim=4)), _bundle(TOWER)
+FITTED = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
+RECIPE = load_recipe("simulated/lr", ["data.rows=300"])
+SIMULATED = fieldwise.simulate(300)
+Given = Callable[[pl.DataFrame], Any]
+
+
+def _index(given: Given, folder: Path) -> Any:
+    return build_index(TOWERS, given(ITEMS), folder / "index")[0]
+
+
+def _cascade_report(given: Given, folder: Path) -> Any:
+    report = evaluate_cascade(Cascade(TOWERS, _index(as_table, folder), BUNDLE), given(CONTEXTS), k=3, prerank=6)
+    return {k: v for k, v in dataclasses.asdict(report).items() if k != "milliseconds"}
+
+
+def _refitted(given: Given, **more: Any) -> np.ndarray:
+    return Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(given(LOG), **more).decision_function(LOG)
+
+
+CASES: dict[str, Callable[[Given, Path], Any]] = {
+    "fieldwise.Bundle.score": lambda given, _: BUNDLE.score(given(LOG)),
+    "fieldwise.Bundle.predict": lambda given, _: BUNDLE.predict(given(LOG)),
+    "fieldwise.Bundle.score_candidates": lambda given, _: BUNDLE.score_candidates(
+        given(LOG.head(1).select("user", "device")), given(ITEMS)
+    ),
+    "fieldwise.Encoder.fit": lambda given, _: Encoder.fit(given(LOG), SCHEMA).to_json(),
+    "fieldwise.Encoder.fit_transform": lambda given, _: Encoder.fit_transform(given(LOG), SCHEMA)[1].ids,
+    "fieldwise.Encoder.transform": lambda given, _: BUNDLE.encoder.transform(given(LOG)).ids,
+    "fieldwise.Encoder.transform_part": lambda given, _: (
+        BUNDLE.encoder.transform_part(given(LOG), BUNDLE.encoder.layout).ids
+    ),
+    "fieldwise.Encoder.unseen": lambda given, _: BUNDLE.encoder.unseen(given(LOG)),
+    "fieldwise.Recommender.fit": lambda given, _: _refitted(given, valid=given(LOG.tail(60))),
+    "fieldwise.Recommender.predict": lambda given, _: FITTED.predict(given(LOG)),
+    "fieldwise.Recommender.predict_proba": lambda given, _: FITTED.predict_proba(given(LOG)),
+    "fieldwise.Recommender.decision_function": lambda given, _: FITTED.decision_function(given(LOG)),
+    "fieldwise.Recommender.score_candidates": lambda given, _: FITTED.score_candidates(
+        given(LOG.head(1).select("user", "device")), given(ITEMS)
+    ),
+    "fieldwise.Recommender.evaluate": lambda given, _: FITTED.evaluate(given(LOG)),
+    "fieldwise.Recommender.score": lambda given, _: FITTED.score(given(LOG)),
+    "fieldwise.Recommender.explain": lambda given, _: (
+        FITTED.explain(given(LOG.head(5)), background=given(LOG)).contributions
+    ),
+    "fieldwise.Recommender.recommend": lambda given, _: FITTED.recommend(given(LOG), CATALOGUE, "u1"),
+    "fieldwise.as_table": lambda given, _: as_table(given(LOG)),
+    "fieldwise.explain.Subject.of": lambda given, _: (
+        Subject.of(BUNDLE, given(LOG.head(5)), background=given(LOG)).values
+    ),
+    "fieldwise.explain.explain": lambda given, _: (
+        explain(BUNDLE, given(LOG.head(5)), background=given(LOG)).contributions
+    ),
+    "fieldwise.infer_schema": lambda given, _: infer_schema(given(LOG), label="click").to_toml(),
+    "fieldwise.prepare_recipe": lambda given, folder: prepare_recipe(RECIPE, folder, given(SIMULATED)).train.table.ids,
+    "fieldwise.recommend.recommend": lambda given, _: recommend(BUNDLE, given(LOG), CATALOGUE, users=["u1", "u2"]),
+    "fieldwise.serving.build_index": lambda given, folder: _index(given, folder).items,
+    "fieldwise.serving.evaluate_cascade": _cascade_report,
+}
+KEPT = {  # built by the package from tables that came through one of the above
+    "fieldwise.Bundle.__init__",
+    "fieldwise.explain.Subject.__init__",
+    "fieldwise.serving.ItemIndex.__init__",
+}
+GIVES_TABLES = ("fieldwise.Recommender.recommend", "fieldwise.recommend.recommend")
+
+
+def _functions() -> Iterator[tuple[str, Any]]:
+    for room in ROOMS:
+        module = importlib.import_module(room)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isclass(value):
+                for attribute, member in vars(value).items():
+                    if not attribute.startswith("_") or attribute == "__init__":
+                        bare = getattr(member, "__func__", getattr(member, "fn", member))
+                        if inspect.isfunction(bare):
+                            yield f"{room}.{name}.{attribute}", bare
+            elif inspect.isfunction(value):
+                yield f"{room}.{name}", value
+
+
+def _takes_a_table(function: Any) -> bool:
+    hints = get_type_hints(function, include_extras=True) if function.__name__ != "__init__" else {}
+    hints = hints or function.__annotations__
+    given = [str(hint) for name, hint in hints.items() if name != "return"]
+    return any("DataFrame" in hint or str(TableLike) in hint for hint in given)
+
+
+def test_no_public_function_that_takes_a_table_is_left_out() -> None:
+    found = {name for name, function in _functions() if _takes_a_table(function)}
+    assert found - KEPT - {"fieldwise.as_table"} == CASES.keys() - {"fieldwise.as_table"}
+
+
+def _as_parquet(folder: Path) -> Given:
+    def write(frame: pl.DataFrame) -> Path:
+        path = folder / f"{len(list(folder.iterdir()))}.parquet"
+        frame.write_parquet(path)
+        return path
+
+    return write
+
+
+KINDS = ("polars", "lazy", "pandas", "pyarrow", "path", "text path")
+
+
+def _given(kind: str, folder: Path) -> Given:
+    write = _as_parquet(folder)
+    ways: dict[str, Given] = {
+        "polars": lambda frame: frame,
+        "lazy": pl.DataFrame.lazy,
+        "pandas": lambda frame: frame.to_pandas().set_index(np.arange(frame.height)[::-1]),
+        "pyarrow": pl.DataFrame.to_arrow,
+        "path": write,
+        "text path": lambda frame: str(write(frame)),
+    }
+    return ways[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_of_table_is_taken(name: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    expected = CASES[name](lambda frame: frame, tmp_path / "a")
+    found = CASES[name](_given(kind, tmp_path / "tables"), tmp_path / "b")
+    if isinstance(expected, pl.DataFrame):
+        assert as_table(found).equals(expected)
+    else:
+        np.testing.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", GIVES_TABLES)
+def test_a_table_comes_back_as_the_kind_that_went_in(name: str, tmp_path: Path) -> None:
+    kinds = {"pandas": pd.DataFrame, "pyarrow": pa.Table}
+    for kind in KINDS:
+        found = CASES[name](_given(kind, tmp_path), tmp_path)
+        assert isinstance(found, kinds.get(kind, pl.DataFrame)), kind
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_no_table_is_a_sentence(name: str, tmp_path: Path) -> None:
+    with pytest.raises(fieldwise.DataError, match="a table must be a path, a polars DataFrame or LazyFrame"):
+        CASES[name](lambda frame: {"no": "table"} if frame.height > 1 else frame, tmp_path)
