@@ -1,6 +1,7 @@
 """One run: a model by its defaults, or a baseline, on a table with a seed."""
 
 import dataclasses
+import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,13 +148,16 @@ def run(rows: Rows, model: str, seed: int, settings: Settings) -> Found:
 
 
 def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
+    began = time.process_time()  # of the processor, which other work on the machine does not lengthen
     fitted = fit_recipe(recipe, prepared)
+    cpu = time.process_time() - began
     result = fitted.result
     valid, test = (
         score_batches(fitted.network, part.table.batches(SCORING_BATCH)) for part in (prepared.valid, prepared.test)
     )
     more = {
         "seconds": result.seconds,
+        "cpu_seconds": cpu,
         "epochs": result.epochs,
         "best_epoch": result.best.epoch,
         "parameters": parameter_count(fitted.network),
