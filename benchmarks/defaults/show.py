@@ -7,9 +7,9 @@ import numpy as np
 
 from benchmarks.defaults.runs import MODELS
 from benchmarks.defaults.store import BASELINES, Found, Place
-from benchmarks.defaults.targets import Verdict, difference, judge, mean_of
+from benchmarks.defaults.targets import Verdict, difference, judge, judge_time, mean_of, time_ratio
 
-__all__ = ["load_runs", "seconds_to", "shown", "table_rows"]
+__all__ = ["load_runs", "shown", "table_rows"]
 
 SEEDS = range(100)
 
@@ -35,12 +35,6 @@ def table_rows(runs: Mapping[str, Sequence[Found]]) -> int:
     return int(next(iter(runs.values()))[0].about["rows"])
 
 
-def seconds_to(run: Found, auc: float) -> float | None:
-    """Seconds of training to the first look at validation rows with this AUC, or None where it never came."""
-    history = run.about.get("history", [])
-    return next((float(look["seconds"]) for look in history if look["metrics"]["auc"] >= auc), None)
-
-
 def shown(store: Path, tag: str, tables: Sequence[str], against: str | None = None) -> str:
     """All blocks and the summary."""
     lines: list[str] = []
@@ -50,7 +44,7 @@ def shown(store: Path, tag: str, tables: Sequence[str], against: str | None = No
         if not runs:
             continue
         before = load_runs(store, against, table) if against else {}
-        found = list(judge(runs, table_rows(runs)))
+        found = [*judge(runs, table_rows(runs)), *judge_time(runs, before)]
         verdicts += found
         lines += [*_block(table, runs, before), *_misses(found), ""]
     lines += _summary(verdicts)
@@ -65,7 +59,7 @@ def _block(table: str, runs: Mapping[str, Sequence[Found]], before: Mapping[str,
         f"{first['fields']} fields, {first['embedding_rows']:,} values, base rate {first['base_rate']:.3f}"
     )
     yield f"  {'model':<13} seeds    AUC  logloss    ECE  seconds epochs   best  valid ll" + (
-        "   before AUC / logloss / ECE, difference, time to its AUC" if before else ""
+        "   before AUC / logloss / ECE, difference, CPU time to its AUC and in all" if before else ""
     )
     for name, found in runs.items():
         seconds = np.mean([run.about["seconds"] for run in found])
@@ -82,15 +76,11 @@ def _block(table: str, runs: Mapping[str, Sequence[Found]], before: Mapping[str,
 def _beside(found: Sequence[Found], before: Sequence[Found]) -> str:
     both = min(len(found), len(before))
     gap = difference(found[:both], before[:both])
-    times = []
-    for one, other in zip(found, before, strict=False):
-        auc = max(look["metrics"]["auc"] for look in other.about["history"])
-        ours, theirs = seconds_to(one, auc), seconds_to(other, auc)
-        times.append(np.inf if ours is None or theirs is None else ours / theirs)
+    to_auc, in_all = time_ratio(found, before)
     return (
         f"   {mean_of(before, 'test', 'auc'):.4f} / {mean_of(before, 'test', 'logloss'):.4f} / "
         f"{mean_of(before, 'test', 'ece'):.4f} {gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}] "
-        f"x{np.median(times):.2f}"
+        f"x{to_auc:.2f}, x{in_all:.2f}"
     )
 
 

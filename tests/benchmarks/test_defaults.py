@@ -11,7 +11,7 @@ from benchmarks.defaults.runs import Settings, applies, recipe_for, rows_of
 from benchmarks.defaults.show import shown
 from benchmarks.defaults.store import Found, Place
 from benchmarks.defaults.tables import COUNTED, TABLES, Corrections, DevTable, corrected
-from benchmarks.defaults.targets import difference, judge
+from benchmarks.defaults.targets import CALIBRATION, chance, difference, judge, judge_time
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare import prepare
@@ -55,7 +55,7 @@ def test_planted_results_meet_and_miss_the_targets():
         "lr": [planted("lr", 0.5 * TRUE, valid=0.3)],  # poor on the test rows, but chosen by the validation rows
         "fm": [planted("fm", TRUE, valid=0.5)],
         "afm": [planted("afm", TRUE + noise, valid=0.5)],
-        "autoint-plus": [planted("autoint-plus", 0 * TRUE + 3, valid=0.9, ece=0.03)],
+        "autoint-plus": [planted("autoint-plus", 0 * TRUE + 3, valid=0.9, ece=0.049)],
         "constant": [planted("constant", 0 * TRUE)],
         "sklearn-lr": [planted("sklearn-lr", TRUE)],
         "lightgbm": [planted("lightgbm", 0.9 * TRUE)],
@@ -69,10 +69,40 @@ def test_planted_results_meet_and_miss_the_targets():
     assert (two.met, two.against) == (False, "fm")  # the better of the two on the test rows
     best = found["the best of ours no worse than LightGBM", "lr"]
     assert not best.met
-    calibration = {model: v.met for (target, model), v in found.items() if target == "calibration"}
+    calibration = {model: v.met for (target, model), v in found.items() if target == CALIBRATION}
     assert calibration == {"lr": True, "fm": True, "afm": True, "autoint-plus": False}
-    small = [v.met for v in judge(runs, 10_000) if v.target == "calibration"]
-    assert all(small)  # .03 is below .05
+    small = [v.met for v in judge(runs, 10_000) if v.target == CALIBRATION]
+    assert all(small)  # .049 is below .05
+
+
+def test_calibration_within_chance_is_met():
+    tenth = np.tile(np.log(1 / 9), 300)
+    few = planted("fm", tenth, y=np.repeat([1.0, 0.0], [36, 264]), ece=0.02)  # 12 % where 10 % were said
+    by_hand = 1.96 * np.sqrt(0.09 / 300)  # one bin: |share - .1|, normal
+    assert chance(few) == pytest.approx(by_hand, rel=0.2)
+    many = planted("lr", np.tile(tenth, 100), y=np.tile(few.y, 100), ece=0.0201)
+    found = {v.model: (v.met, v.mean) for v in judge({"fm": [few], "lr": [many]}, 20_000) if v.target == CALIBRATION}
+    assert found == {"fm": (True, True), "lr": (False, False)}
+    few.about["test"]["ece"] = 0.0201
+    (found,) = (v for v in judge({"fm": [few]}, 20_000) if v.target == CALIBRATION)
+    assert (found.met, found.mean) == (True, False)
+
+
+def timed(name, aucs, seconds, cpu):
+    found = planted(name, TRUE)
+    history = [{"seconds": s, "metrics": {"auc": auc}} for auc, s in zip(aucs, seconds, strict=True)]
+    found.about.update(history=history, seconds=seconds[-1], cpu_seconds=cpu)
+    return found
+
+
+def test_time_is_counted_to_the_same_auc():
+    before = timed("fm", [0.6, 0.7, 0.65], [10.0, 20.0, 30.0], 15.0)  # half of its time waited: .7 after 10 s
+    quick = timed("fm", [0.65, 0.72], [7.0, 14.0], 14.0)
+    slow = timed("fm", [0.65, 0.72], [10.0, 16.0], 16.0)
+    never = timed("fm", [0.65, 0.69], [7.0, 14.0], 14.0)
+    ratios = [next(iter(judge_time({"fm": [run]}, {"fm": [before]}))) for run in (quick, slow, never)]
+    assert [one.value for one in ratios] == pytest.approx([1.4, 1.6, np.inf])
+    assert [one.met for one in ratios] == [True, False, False]
 
 
 def test_a_tie_is_met_though_its_mean_is_not_better():
