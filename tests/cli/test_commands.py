@@ -23,6 +23,7 @@ COMMON = {"--help"}
 OPTIONS = {
     (): {"--version"},
     ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
+    ("init",): {"--label", "--positive", "--schema", "--out", "--force", "--separator", "--encoding"},
     ("train",): {"--set", "--protocol", "--seed", "--out", "--data-dir", "--json", "--quiet", "--threads", "--cache"},
     ("compare",): {
         "--seeds",
@@ -554,7 +555,8 @@ def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, tmp_path):
     assert (code, out) == (0, "")
     assert "300 rows written to log.csv (user_id, " in err
     code, out, err = fieldwise("data", "infer", "log.csv", "--label", "liked")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err == "next: fieldwise init log.csv, which writes this as schema.toml, with a recipe beside it\n"
     schema = package.Schema.from_toml(out)
     assert schema.label.column == "liked"
     assert {"user_id", "item_id"} <= {f.name for f in schema.fields}

@@ -8,7 +8,17 @@ import typer
 from fieldwise.cli import cache as cache_commands
 from fieldwise.cli import data as data_commands
 from fieldwise.cli import store as store_commands
-from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Quiet, Separator, Threads, UseCache, version_option
+from fieldwise.cli.options import (
+    MAX_SEED,
+    DataDir,
+    Encoding,
+    Positive,
+    Quiet,
+    Separator,
+    Threads,
+    UseCache,
+    version_option,
+)
 
 __all__ = ["app"]
 
@@ -59,6 +69,27 @@ def demo(
     from fieldwise.cli.demo import run_demo
 
     run_demo(data, out, seed, data_dir, quiet, threads)
+
+
+@app.command()
+def init(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")],
+    label: Annotated[str | None, typer.Option(help="The label's column; guessed by name where left out.")] = None,
+    positive: Positive = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="A schema to use, or the name of the one to write; schema.toml if left out.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Write over a recipe and a schema that are there.")] = False,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+) -> None:
+    """Write a schema and a recipe for a table, with comments, ready to train."""
+    from fieldwise.cli.init import InitOptions, run_init
+
+    reading: dict[str, object] = {"separator": separator, "encoding": encoding}
+    told = tuple(positive or ())
+    run_init(table, InitOptions(label=label, positive=told, reading=reading, out=out, schema=schema, force=force))
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`fieldwise data`: list and fetch public sets, simulate a log, infer a schema."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -108,3 +109,4 @@ def infer(
     print(guess.to_toml())
     for doubt in guess.doubts.values():
         say(f"CHECK: {doubt}")
+    say(f"next: fieldwise init {shlex.quote(str(table))}, which writes this as schema.toml, with a recipe beside it")

@@ -1,0 +1,140 @@
+"""`fieldwise init`: a schema and a recipe for a table of one's own, side by side, ready to train."""
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fieldwise.cli.show import say
+from fieldwise.config import to_plain
+from fieldwise.data.infer import infer_schema
+from fieldwise.data.infer_split import suggest_split
+from fieldwise.data.tables import as_table
+from fieldwise.errors import ConfigError
+from fieldwise.files import check_folder, write_atomically
+from fieldwise.schema import Schema
+
+__all__ = ["InitOptions", "run_init"]
+
+_ENDS = (".gz", ".csv", ".tsv", ".tab", ".txt", ".parquet", ".arrow", ".feather", ".ipc", ".libfm")
+_MODEL = """\
+[model]
+name = "autoint+"  # or lr, fm, afm, deepfm, ...: docs/models/README.md; --set model.name=fm tries another
+
+# What is not given here follows from the data; `fieldwise describe` shows it. To set something yourself, for example:
+# [training]
+# epochs = 20
+# learning_rate = 0.001
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitOptions:
+    """What `init` is told.
+
+    Args:
+        label: the label's column, where its name does not tell.
+        positive: values of the label that are positive.
+        reading: how the table is read: `separator`, `encoding`, `columns`, those that are given.
+        out: folder of the recipe and the schema.
+        schema: a schema that is there already, or the name of the one to write.
+        force: write over files that are there.
+    """
+
+    label: str | None = None
+    positive: tuple[str, ...] = ()
+    reading: dict[str, object]
+    out: Path
+    schema: Path | None = None
+    force: bool = False
+
+
+def run_init(table: Path, options: InitOptions) -> None:
+    """Infer, write, and name the command that trains.
+
+    Errors:
+        ConfigError: a file would be written over.
+        DataError, SchemaError: as of reading and inferring.
+    """
+    recipe_file, schema_file = _places(table, options)
+    check_folder(options.out)
+    frame = as_table(table, **options.reading)  # type: ignore[arg-type]
+    text, doubts = None, []
+    if options.schema is not None and options.schema.is_file():
+        schema = Schema.from_toml(options.schema)
+    else:
+        guess = infer_schema(frame, label=options.label, positive=options.positive)
+        schema, text, doubts = guess.schema, guess.to_toml(), list(guess.doubts.values())
+    recipe = _recipe(frame, schema, table, recipe_file, schema_file, options)
+    if text is not None:
+        write_atomically(schema_file, text.encode())
+        print(schema_file)
+    write_atomically(recipe_file, recipe.encode())
+    print(recipe_file)
+    for doubt in doubts:
+        say(f"CHECK: {doubt}")
+    read = "" if text is None else f"read {schema_file} and correct what is wrong, then "
+    say(f"next: {read}fieldwise train {shlex.quote(str(recipe_file))}")
+
+
+def _places(table: Path, options: InitOptions) -> tuple[Path, Path]:
+    """The files of recipe and schema."""
+    stem = table.name
+    for end in _ENDS:
+        stem = stem[: -len(end)] if stem.lower().endswith(end) and len(stem) > len(end) else stem
+    schema = options.schema or options.out / "schema.toml"
+    recipe = options.out / f"{stem}.toml"
+    if recipe.resolve() == schema.resolve():
+        recipe = options.out / f"{stem}-recipe.toml"
+    given = options.schema is not None and options.schema.is_file()
+    if given and (options.label is not None or options.positive):
+        raise ConfigError(f"--label and --positive are for a schema that is guessed, and {schema} is there: leave out")
+    for file in (recipe,) if given else (recipe, schema):
+        if file.exists() and not options.force:
+            use = (
+                "" if file == recipe else f", --schema {file} to use it as it is, --schema OTHER.toml to write another"
+            )
+            raise ConfigError(f"{file} is there already and is not written over: give --force to write it anew{use}")
+    return recipe, schema
+
+
+def _recipe(
+    frame: pl.DataFrame, schema: Schema, table: Path, recipe: Path, schema_file: Path, options: InitOptions
+) -> str:
+    import tomli_w
+
+    split, why = suggest_split(frame, schema)
+    folder = recipe.parent
+    data = {"path": _path_from(folder, table), **options.reading}
+    known = {k: v for k, v in data.items() if v is not None and (k, v) != ("encoding", "utf-8")}
+    shown = {k: v for k, v in to_plain(split).items() if v is not False}
+    return "\n".join(
+        [
+            f"# A recipe for {_line(table.name)}: paths count from this file's folder.",
+            f"#   fieldwise describe {_line(recipe.name)}    what it will do; nothing is trained",
+            f"#   fieldwise train {_line(recipe.name)}",
+            "",
+            "# What each column means: read it, and correct what is wrong.",
+            tomli_w.dumps({"schema": _path_from(folder, schema_file)}).strip(),
+            "",
+            tomli_w.dumps({"data": known}).strip(),
+            "",
+            f"# {_line(why[0].upper() + why[1:])}. Other ways: random, time, leave-last-out, column.",
+            tomli_w.dumps({"split": {"kind": shown.pop("kind"), **shown}}).strip(),
+            "",
+            _MODEL,
+        ]
+    )
+
+
+def _path_from(folder: Path, file: Path) -> str:
+    """Relative where the file lies in the folder or below it, so that both can be moved together; else absolute."""
+    file, folder = Path(os.path.abspath(file)), Path(os.path.abspath(folder))
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else str(file)
+
+
+def _line(text: str) -> str:
+    """Text as part of a comment, which holds no control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,119 @@
+"""`fieldwise init`: what it writes is read back, trains as it stands, and is never written over what is there."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fieldwise.bundle import Bundle
+from fieldwise.data.infer_split import suggest_split
+from fieldwise.data.split_settings import RandomSplit, TimeSplit
+from fieldwise.errors import DataError
+from fieldwise.models import AutoIntPlus
+from fieldwise.recipe import load_recipe
+from fieldwise.schema import Categorical, Label, Schema
+
+QUICK = ("--set", "training.epochs=2", "--set", "model.hidden=[8]", "--set", "model.embedding_dim=4", "--quiet")
+
+
+@pytest.fixture
+def clicks(log, tmp_path):
+    path = tmp_path / "clicks.csv"
+    log.with_columns(click=pl.col("click").cast(pl.Boolean), day=pl.int_range(pl.len()) // 4).rename(
+        {"day": "timestamp"}
+    ).write_csv(path)
+    return path
+
+
+def test_from_a_csv_to_a_bundle(fieldwise, clicks, tmp_path):
+    code, out, err = fieldwise("init", "clicks.csv")
+    assert (code, out) == (0, "schema.toml\nclicks.toml\n")
+    assert err.endswith("next: read schema.toml and correct what is wrong, then fieldwise train clicks.toml\n")
+    recipe = load_recipe(tmp_path / "clicks.toml")
+    assert recipe.schema == Schema.from_toml(tmp_path / "schema.toml")
+    assert (recipe.split, recipe.model) == (TimeSplit(), AutoIntPlus())
+    text = (tmp_path / "clicks.toml").read_text()
+    assert "\n[training]" not in text
+    assert 'path = "clicks.csv"' in text
+    assert fieldwise("describe", "clicks.toml", *QUICK[:-1])[0] == 0
+    assert fieldwise("train", "clicks.toml", "--out", "b", *QUICK)[0] == 0
+    assert Bundle.load(tmp_path / "b").schema.label == Label("click")
+
+
+def test_files_that_are_there_are_not_written_over(fieldwise, clicks, tmp_path):
+    (tmp_path / "schema.toml").write_text("# mine")
+    code, _, err = fieldwise("init", "clicks.csv")
+    assert code == 2
+    assert "schema.toml is there already" in err
+    assert "--schema OTHER.toml" in err
+    assert (tmp_path / "schema.toml").read_text() == "# mine"
+    assert not (tmp_path / "clicks.toml").exists()
+    assert fieldwise("init", "clicks.csv", "--force")[0] == 0
+    assert fieldwise("init", "clicks.csv", "--schema", "schema.toml")[0] == 2  # the recipe is there
+    assert fieldwise("init", "clicks.csv", "--schema", "other.toml", "--force")[1] == "other.toml\nclicks.toml\n"
+
+
+def test_a_schema_that_is_there_is_used_as_it_is(fieldwise, clicks, tmp_path):
+    assert fieldwise("data", "infer", "clicks.csv", "--label", "item", "--positive", "i1")[0] == 0
+    schema = Schema(fields=(Categorical("user"),), label=Label("click"))
+    (tmp_path / "mine.toml").write_text(schema.to_toml())
+    code, out, err = fieldwise("init", "clicks.csv", "--schema", "mine.toml")
+    assert (code, out, err) == (0, "clicks.toml\n", "next: fieldwise train clicks.toml\n")
+    assert load_recipe(tmp_path / "clicks.toml").schema == schema
+    assert load_recipe(tmp_path / "clicks.toml").split == RandomSplit(stratify=True)
+    code, _, err = fieldwise("init", "clicks.csv", "--schema", "mine.toml", "--label", "click", "--force")
+    assert code == 2
+    assert "for a schema that is guessed" in err
+
+
+def test_a_table_elsewhere_and_another_way_of_reading(fieldwise, log, tmp_path):
+    (tmp_path / "far").mkdir()
+    content = log.write_csv(separator=";").replace("u1", "ü1")
+    (tmp_path / "far" / "sch ema.csv").write_bytes(content.encode("cp1252"))
+    table = str(tmp_path / "far" / "sch ema.csv")
+    told = ("--separator", ";", "--encoding", "cp1252")
+    code, out, err = fieldwise("init", table, "--out", "near", *told)
+    assert (code, out) == (0, "near/schema.toml\nnear/sch ema.toml\n")
+    assert err.endswith("fieldwise train 'near/sch ema.toml'\n")
+    data = load_recipe(tmp_path / "near" / "sch ema.toml").data
+    assert (data.path, data.separator, data.encoding) == (table, ";", "cp1252")
+    assert fieldwise("describe", "near/sch ema.toml")[0] == 0
+
+
+def test_a_table_named_schema_has_a_recipe_of_another_name(fieldwise, log, tmp_path):
+    log.write_csv(tmp_path / "schema.csv")
+    assert fieldwise("init", "schema.csv")[1] == "schema.toml\nschema-recipe.toml\n"
+
+
+def test_doubts_are_said(fieldwise, log, tmp_path):
+    log.with_columns(click=pl.when(pl.col("click") == 1).then(pl.lit("up")).otherwise(pl.lit("down"))).write_csv(
+        "c.csv"
+    )
+    err = fieldwise("init", "c.csv")[2]
+    assert err.startswith("CHECK: nothing but frequency says which of ")
+
+
+def rows(n: int, y) -> pl.DataFrame:
+    return pl.DataFrame({"x": np.arange(n) % 3, "t": np.arange(n), "y": y})
+
+
+SCHEMA = Schema(fields=(Categorical("x"),), label=Label("y"), time="t")
+
+
+@pytest.mark.parametrize(
+    ("frame", "split", "why"),
+    [
+        (rows(100, [0, 1] * 50), TimeSplit(), "latest rows by 't'"),
+        (rows(100, [0] * 50 + [1] * 50), RandomSplit(stratify=True), "all 10 valid rows would be positive"),
+        (rows(100, [0, 1] * 50).with_columns(t=1), RandomSplit(stratify=True), "at least 3 different times"),
+    ],
+)
+def test_the_split_that_suits_the_rows(frame, split, why):
+    found, reason = suggest_split(frame, SCHEMA)
+    assert found == split
+    assert why in reason
+
+
+@pytest.mark.parametrize("frame", [rows(1, [1]), rows(2, [0, 1]), rows(50, [1] * 50)])
+def test_too_few_rows_or_one_class_is_a_sentence(frame):
+    with pytest.raises(DataError, match="a recipe needs rows to learn from"):
+        suggest_split(frame, SCHEMA)
