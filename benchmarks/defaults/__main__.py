@@ -1,4 +1,4 @@
-"""`python -m benchmarks.defaults`: run models by their defaults (`run`), and print what was found (`show`)."""
+"""`python -m benchmarks.defaults`: `run` models by their defaults, `show` what was found, `write` the page."""
 
 import argparse
 import os
@@ -7,16 +7,27 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from benchmarks.defaults.baselines import BASELINE_FITS
+from benchmarks.defaults.page import page
 from benchmarks.defaults.runs import MODELS, Rows, Settings, applies, place_of, rows_of, run
 from benchmarks.defaults.show import shown
+from benchmarks.defaults.summary import summary
 from benchmarks.defaults.tables import COUNTED, TABLES
+from benchmarks.results import load, merge
+from fieldwise.files import write_atomically
 
-STORE = Path(__file__).parents[2] / "build" / "defaults"
+ROOT = Path(__file__).parents[2]
+STORE = ROOT / "build" / "defaults"
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = ROOT / "docs" / "defaults-results.md"
+PART = "tables"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = _parser().parse_args(arguments)
+    if options.command == "write":
+        _write(options)
+        return 0
     if options.command == "show":
         names = [*options.tables, *(f"{name}@{options.max_rows}" for name in options.tables if options.max_rows)]
         print(shown(options.store, options.tag, names, options.against))
@@ -41,12 +52,15 @@ def _parser() -> argparse.ArgumentParser:
     commands = found.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="make the runs that the store has not")
     shows = commands.add_parser("show", help="print what a tag's runs found")
-    for command in (runs, shows):
+    writes = commands.add_parser("write", help="write the page from the results, after merging a tag's runs into them")
+    for command in (runs, shows, writes):
         command.add_argument(
             "--tables", type=_names(TABLES), default=list(COUNTED), help=f"of {', '.join(TABLES)}; the twelve counted"
         )
-        command.add_argument("--tag", default="now", help="the name under which runs are kept")
+        default = None if command is writes else "now"
+        command.add_argument("--tag", default=default, help="the name under which runs are kept")
         command.add_argument("--store", type=Path, default=STORE)
+    for command in (runs, shows):
         command.add_argument("--max-rows", type=int, help="of each table, drawn at random")
     known = {**MODELS, **BASELINE_FITS}
     runs.add_argument("--models", type=_names(known), default=list(known), help=", ".join(known))
@@ -57,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--threads", type=int, default=1)
     runs.add_argument("--again", action="store_true", help="make runs anew that the store has")
     shows.add_argument("--against", help="another tag, to print beside it")
+    writes.add_argument("--against", default="before", help="the older tag")
+    writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
+    writes.add_argument("--page", type=Path, default=PAGE)
     return found
 
 
@@ -91,6 +108,16 @@ def _run_table(name: str, options: argparse.Namespace, settings: Settings) -> No
                 f"{rows.name} {model} seed {seed}: AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, "
                 f"ECE {test['ece']:.4f}, {found.about['seconds']:.1f} s"
             )
+
+
+def _write(options: argparse.Namespace) -> None:
+    for name in options.tables if options.tag else ():
+        found = summary(options.store, options.tag, options.against, name)
+        if found is None:
+            _note(f"{name}: no runs of {options.tag}")
+        else:
+            merge(options.json, name, found, PART)
+    write_atomically(options.page, page(load(options.json, PART)).encode())
 
 
 def _note(sentence: str) -> None:

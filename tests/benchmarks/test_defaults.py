@@ -188,6 +188,28 @@ def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path):
     assert "+0.0000 [+0.0000, +0.0000] x" in text
 
 
+def test_the_page_sets_now_beside_before(run, tmp_path, monkeypatch):
+    run("--models", "lr,fm,constant,sklearn-lr", "--seeds", "2", "--tag", "now")
+    run("--models", "lr,fm", "--seeds", "1", "--tag", "before", "--set", "training.learning_rate=1e-9")
+    monkeypatch.setattr("benchmarks.defaults.page.COUNTED", ("toy",))
+    where = ["--json", str(tmp_path / "r.json"), "--page", str(tmp_path / "p.md")]
+    assert command.main(["write", "--tag", "now", "--tables", "toy", "--store", str(tmp_path), *where]) == 0
+    written = (tmp_path / "p.md").read_text()
+    assert command.main(["write", *where]) == 0  # from the results alone
+    assert (tmp_path / "p.md").read_text() == written
+    floor = Place(tmp_path, "baselines", "toy", next((tmp_path / "baselines" / "toy").glob("constant*")).stem).get()
+    before = Place(tmp_path, "before", "toy", "lr-0").get()
+    cell = f"{before.about['test']['auc']:.4f} / "
+    worse = before.about["test"]["logloss"] >= floor.about["test"]["logloss"]
+    cell += f"**{before.about['test']['logloss']:.4f}**" if worse else f"{before.about['test']['logloss']:.4f}"
+    (row,) = (line for line in written.splitlines() if line.startswith("|  | before |"))
+    assert row.split(" | ")[2] == cell
+    assert [bool(one.strip()) for one in row.split("|")[3:-1]] == [True, True, *[False] * 7]  # LR and FM alone
+    assert "| below the constant | " in written
+    assert "| toy | toy | 280 | 40 | 80 | 3 | " in written
+    assert "Seeds a model and table: 2. " in written
+
+
 def test_another_draw_of_rows_has_a_name_of_its_own(run, tmp_path):
     run("--models", "constant", "--seeds", "1", "--max-rows", "100")
     assert [p.name for p in (tmp_path / "baselines").iterdir()] == ["toy@100"]

@@ -1,0 +1,193 @@
+"""docs/defaults-results.md from what was run: nothing in it is typed by hand."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks.defaults.tables import COUNTED
+
+__all__ = ["page"]
+
+COLUMNS = {
+    "lr": "LR",
+    "fm": "FM",
+    "afm": "AFM",
+    "autoint": "AutoInt",
+    "autoint-plus": "AutoInt+",
+    "inttower": "IntTower",
+    "sklearn-lr": "scikit-learn LR",
+    "lightgbm": "LightGBM",
+    "constant": "a constant",
+}
+OURS = tuple(COLUMNS)[:6]
+
+HEAD = """# What the defaults reach
+
+Written by `python -m benchmarks.defaults write`; do not edit. Twelve development tables, each as a newcomer would have
+it: fields by `fieldwise data infer`, with the label, the users' and items' columns and what is no field put right
+(`benchmarks/defaults/tables.py` has every correction), and a recipe that names a model and nothing else. The test rows
+are looked at once a run. *Before* is the same with `defaults = "fixed"`, the settings that did not look at the data.
+
+Beside them, on the same rows and fields: the training rows' base rate as a constant; scikit-learn's
+`LogisticRegression` on one column a category or bin, its C chosen from nine by validation logloss; LightGBM with its
+default parameters, 100 trees, categories as categories, no early stopping.
+
+Tuned settings reach more on several of these tables: [results](results.md). Figures of two tables do not compare.
+"""
+
+AGAIN = """
+<!-- not run: hours -->
+```sh
+python -m benchmarks.defaults run --tag before --defaults fixed --data-dir data
+python -m benchmarks.defaults run --tag now --data-dir data
+python -m benchmarks.defaults write --tag now --against before
+```
+"""
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """The whole page."""
+    tables = {name: results["tables"][name] for name in COUNTED if name in results["tables"]}
+    parts = [HEAD, "\n".join(_targets(tables)), "\n".join(_board(tables)), "\n".join(_calibration(tables))]
+    parts += ["\n".join(_times(tables)), "\n".join(_missed(tables)), "\n".join(_rows(tables)), _provenance(tables)]
+    return "\n".join(parts)
+
+
+def _targets(tables: Mapping[str, Any]) -> Iterator[str]:
+    """How many of each target hold, now and before."""
+    yield "## What was to be reached"
+    yield ""
+    yield (
+        "Comparisons are of test logloss, mean over seeds, by a paired 95 % bootstrap interval over rows: *no worse* "
+        "is a difference whose interval is not wholly above 0, and *by the mean* says of how many even the mean is "
+        "not above it. A calibration error (15 bins of equal counts) meets its bound within it (*by the mean*), or "
+        "where it is no larger than what chance shows of true probabilities in 19 of 20 draws. The better of FM and "
+        "LR is that of the lesser test logloss, the best of ours that of the least validation logloss."
+    )
+    yield ""
+    yield "| target | now | by the mean | before | by the mean |"
+    yield "|---|---:|---:|---:|---:|"
+    now = [v for table in tables.values() for v in table["verdicts"]]
+    before = [v for table in tables.values() for v in table["verdicts_before"]]
+    for target in dict.fromkeys(v["target"] for v in now):
+        yield f"| {target} | {_count(now, target)} | {_count(before, target)} |"
+    yield ""
+
+
+def _count(verdicts: Sequence[Mapping[str, Any]], target: str) -> str:
+    mine = [v for v in verdicts if v["target"] == target]
+    if not mine:
+        return " | "
+    return f"{sum(v['met'] for v in mine)} of {len(mine)} | {sum(v['met'] and v['mean'] for v in mine)}"
+
+
+def _board(tables: Mapping[str, Any]) -> Iterator[str]:
+    yield "## AUC / logloss"
+    yield ""
+    yield "Bold: a logloss that is not below the constant's. Means over seeds."
+    yield ""
+    yield "| table |  | " + " | ".join(COLUMNS.values()) + " |"
+    yield "|---|---|" + "---|" * len(COLUMNS)
+    for name, table in tables.items():
+        floor = table["now"].get("constant", {}).get("logloss", math.inf)
+        for when in ("now", "before"):
+            cells = [_cell(table[when].get(column), floor) for column in COLUMNS]
+            yield f"| {name if when == 'now' else ''} | {when} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _cell(found: Mapping[str, Any] | None, floor: float) -> str:
+    if found is None:
+        return ""
+    loss = f"{found['logloss']:.4f}"
+    shown = f"**{loss}**" if found["logloss"] >= floor and "chosen" not in found else loss
+    return f"{found['auc']:.4f} / {shown}"
+
+
+def _calibration(tables: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Expected calibration error, and the deviation of test logloss between seeds"
+    yield ""
+    yield "Before in brackets."
+    yield ""
+    names = [*OURS, "sklearn-lr", "lightgbm"]
+    yield "| table | " + " | ".join(COLUMNS[name] for name in names) + " |"
+    yield "|---|" + "---|" * len(names)
+    for name, table in tables.items():
+        cells = []
+        for column in names:
+            now, before = table["now"].get(column), table["before"].get(column)
+            cell = "" if now is None else f"{now['ece']:.4f}"
+            spread = None if now is None or "chosen" in now else now["logloss_deviation"]
+            cell += f" ± {spread:.4f}" if spread is not None else ""
+            cells.append(cell + (f" ({before['ece']:.4f})" if before and now else ""))
+        yield f"| {name} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _times(tables: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Processor seconds of a training"
+    yield ""
+    yield (
+        "On one thread, evaluations included; behind it, as a multiple of before: to the best validation AUC that "
+        "before ever had, and in all. Medians over seeds; *never*: the AUC was not reached."
+    )
+    yield ""
+    yield "| table | " + " | ".join(COLUMNS[name] for name in OURS) + " |"
+    yield "|---|" + "---|" * len(OURS)
+    for name, table in tables.items():
+        yield f"| {name} | " + " | ".join(_time(table["now"].get(column)) for column in OURS) + " |"
+    yield ""
+
+
+def _time(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    shown = f"{found['cpu_seconds']:.1f}"
+    gap = found.get("less_before")
+    if gap is None:
+        return shown
+    to_auc = "never" if gap["time_to_auc"] is None else f"{gap['time_to_auc']:.2f}"
+    return f"{shown} ({to_auc}, {gap['time_in_all']:.2f})"
+
+
+def _missed(tables: Mapping[str, Any]) -> Iterator[str]:
+    yield "## What is not reached"
+    yield ""
+    missed = [(name, v) for name, table in tables.items() for v in table["verdicts"] if not v["met"]]
+    lines = [f"- {name}: {v['target']}: {_words(v)}" for name, v in missed]
+    yield from lines or ["Nothing: every target holds on every table."]
+    yield ""
+
+
+def _words(v: Mapping[str, Any]) -> str:
+    model = COLUMNS[v["model"]]
+    if v["found"] is None:
+        return f"{model} {'never' if v['value'] is None else format(v['value'], '.4f')}"
+    gap = v["found"]
+    return f"{model} less {COLUMNS[v['against']]} {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}]"
+
+
+def _rows(tables: Mapping[str, Any]) -> Iterator[str]:
+    yield "## The tables"
+    yield ""
+    yield "| table | what it is | training | validation | test | fields | values | base rate | scikit-learn's C |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
+    for name, table in tables.items():
+        counts = table["counts"]
+        chosen = table["now"].get("sklearn-lr", {}).get("chosen", {}).get("C", "")
+        yield (
+            f"| {name} | {table['about']} | {counts['train']:,} | {counts['valid']:,} | {counts['test']:,} | "
+            f"{table['fields']} | {table['values']:,} | {table['base_rate']:.3f} | {chosen} |"
+        )
+    yield ""
+
+
+def _provenance(tables: Mapping[str, Any]) -> str:
+    where = {
+        name: ", ".join(sorted({one for table in tables.values() for one in table["environment"][name]}))
+        for name in ("date", "machine", "commit")
+    }
+    seeds = sorted({f["seeds"] for table in tables.values() for n, f in table["now"].items() if n in OURS})
+    most = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+    made = f"{where['date']}, commit {where['commit']}, {where['machine']}, beside other work"
+    return f"Seeds a model and table: {most}. {made}. Again:\n{AGAIN}"
