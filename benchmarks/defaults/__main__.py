@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     writes = commands.add_parser("write", help="write the page from the results, after merging a tag's runs into them")
     for command in (runs, shows, writes):
         command.add_argument(
-            "--tables", type=_names(TABLES), default=list(COUNTED), help=f"of {', '.join(TABLES)}; the twelve counted"
+            "--tables", type=names_of(TABLES), default=list(COUNTED), help=f"of {', '.join(TABLES)}; the twelve counted"
         )
         default = None if command is writes else "now"
         command.add_argument("--tag", default=default, help="the name under which runs are kept")
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (runs, shows):
         command.add_argument("--max-rows", type=int, help="of each table, drawn at random")
     known = {**MODELS, **BASELINE_FITS}
-    runs.add_argument("--models", type=_names(known), default=list(known), help=", ".join(known))
+    runs.add_argument("--models", type=names_of(known), default=list(known), help=", ".join(known))
     runs.add_argument("--seeds", type=int, default=3)
     runs.add_argument("--defaults", choices=["data", "fixed"], help="the recipe's key of that name")
     runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     return found
 
 
-def _names(known: Collection[str]) -> Callable[[str], list[str]]:
+def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
     """A reader of names with commas between, for argparse."""
 
     def read(text: str) -> list[str]:
