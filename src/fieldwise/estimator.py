@@ -135,7 +135,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             setattr(self, name, value)
         return self
 
-    def fit(self, X: TableLike, y: Any = None, *, valid: TableLike | None = None) -> "Recommender":
+    def fit(
+        self, X: TableLike, y: Any = None, sample_weight: Any = None, *, valid: TableLike | None = None
+    ) -> "Recommender":
         """Fit encoder and network.
 
         Ctrl-C ends training early: the estimator is then fitted with the best weights so far, and the interrupt is
@@ -146,14 +148,19 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             y: raw labels [N], to which the schema's rule is applied as to the column that they stand for. Give 0 and 1
                 (and no rule) where scikit-learn's own scorers are to compare them with predictions. With several
                 labels a table with their columns.
-            valid: a table with the label's column, to choose the epoch by, instead of rows held out of X.
+            sample_weight: how much each row of X counts, at least 0, [N]: in the mean loss, as if the row stood there
+                so many times, and in the metrics of the rows held out. Vocabularies, scales and losses that a model
+                adds to that of its scores (IntTower's contrastive one) count all rows alike. So does everything, where
+                left out.
+            valid: a table with the label's column, to choose the epoch by, instead of rows held out of X; its rows
+                count alike.
 
         Errors:
             SchemaError, DataError, ConfigError: the table, the schema and the settings do not go together.
             TrainingError: the loss is not finite.
         """
         check_params(self.get_params(deep=False))
-        rows = labelled(X, y, self.schema)
+        rows = labelled(X, y, self.schema, sample_weight)
         check_columns(rows.frame.columns, self.schema)
         given = None if valid is None else {"train": rows, "valid": labelled(valid, None, self.schema)}
         encoded = encode_parts(given or self._hold_out(rows), self.schema, seed=self.seed, negatives=self.negatives)
@@ -219,7 +226,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """
         return self._fitted().score_candidates(context, candidates)
 
-    def evaluate(self, X: TableLike, y: Any = None) -> dict[str, float]:
+    def evaluate(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> dict[str, float]:
         """All metrics of the label's task over all rows of X, less those that the label's rule drops.
 
         With several labels the main one's by their names, and the others' as `NAME.metric`.
@@ -227,16 +234,18 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         Args:
             X: a table; it needs the label's column only where `y` is left out, and the group's for group AUC.
             y: raw labels, as in `fit`.
+            sample_weight: how much each row counts, at least 0, [N]; all alike where left out.
         """
         bundle = self._fitted()
-        rows = labelled(X, y, bundle.schema)
+        rows = labelled(X, y, bundle.schema, sample_weight)
         return Objective.of(*bundle.schema.labels).metrics(
             rows.y.astype(np.float64),
             bundle.calibrated(bundle.score(rows.frame)),
             group_codes(rows.frame, bundle.schema),
+            rows.weight,
         )
 
-    def score(self, X: TableLike, y: Any = None) -> float:
+    def score(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> float:
         """What searches maximize: AUC for a binary label, R² for a regression label (as scikit-learn's regressors).
 
         With several labels that of the main one.
@@ -244,11 +253,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         A departure: scikit-learn's classifiers give accuracy, which says little of a ranking.
         """
         if _is_binary(self):
-            return self.evaluate(X, y)["auc"]
+            return self.evaluate(X, y, sample_weight)["auc"]
         bundle = self._fitted()
-        rows = labelled(X, y, bundle.schema)
+        rows = labelled(X, y, bundle.schema, sample_weight)
         predicted = bundle.predict(rows.frame)
-        return float(r2_score(rows.main, predicted if predicted.ndim == 1 else predicted[:, 0]))
+        main = predicted if predicted.ndim == 1 else predicted[:, 0]
+        return float(r2_score(rows.main, main, sample_weight=rows.weight))
 
     def explain(
         self,

@@ -18,6 +18,7 @@ from fieldwise.data.labels import LabelledRows, read_labels
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.tables import as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.evaluation.checks import weight_column
 from fieldwise.models.build import model_name
 from fieldwise.recipe import check_seed
 from fieldwise.schema import Schema
@@ -129,13 +130,14 @@ def params_from_plain(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {f.name: getattr(saved, f.name) for f in dataclasses.fields(saved)}
 
 
-def labelled(X: Any, y: Any, schema: Schema) -> LabelledRows:
+def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows:
     """A table's rows with targets; raw labels `y`, where given, stand in the label's column.
 
     Args:
         X: the table.
         y: one label's values [N]; with several labels a table of N rows with their columns.
         schema: what the columns mean.
+        weight: of the table's rows [N], or None.
 
     Errors:
         DataError: not one label for each of the table's rows, labels of several kinds, outside the label's rule, or
@@ -147,7 +149,19 @@ def labelled(X: Any, y: Any, schema: Schema) -> LabelledRows:
         frame = frame.with_columns(_columns(y, schema, frame.height))
     elif y is not None:
         frame = frame.with_columns(_column(y, schema.label.column, frame.height))
-    return read_labels(frame, schema.labels)
+    return read_labels(frame, schema.labels, weight=None if weight is None else weights_of(weight, frame.height))
+
+
+def weights_of(weight: Any, rows: int) -> np.ndarray:
+    """`sample_weight` as float64 [N].
+
+    Errors:
+        DataError: not one finite number of at least 0 for each row, or none above 0.
+    """
+    try:
+        return weight_column(weight, rows)
+    except DataError as e:
+        raise DataError(f"sample_weight: {e}") from None
 
 
 def _columns(y: Any, schema: Schema, rows: int) -> list[pl.Series]:

@@ -2,7 +2,8 @@
 
 On disk a table is a folder: `table.json` (format, rows, layout) and one `.npy` file an array (NumPy's documented
 format, never pickled): `ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32, `bag_offsets` [N * G + 1]
-int64, and `y` [N] float32, or [N, T] of several labels, where there are targets. Row ids hold their field's offset.
+int64, and `y` [N] float32, or [N, T] of several labels, where there are targets, and
+`weight` [N] float32, where rows have weights. Row ids hold their field's offset.
 """
 
 import json
@@ -29,6 +30,7 @@ FORMAT = 1
 ABOUT = "table.json"
 STRETCH = 32_768  # rows gathered at once
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
+OPTIONAL = ("y", "weight")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,7 @@ class EncodedTable:
         bag_ids: [M] int32, all bags, row by row and within a row field by field.
         bag_offsets: [N * G + 1] int64, where each bag begins.
         y: [N] float32 targets, [N, T] with several labels, or None.
+        weight: [N] float32, what each row counts in loss and metrics, or None where all count alike.
     """
 
     layout: Layout
@@ -50,6 +53,7 @@ class EncodedTable:
     bag_ids: np.ndarray
     bag_offsets: np.ndarray
     y: np.ndarray | None = None
+    weight: np.ndarray | None = None
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
@@ -58,7 +62,8 @@ class EncodedTable:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         arrays = [getattr(self, name) for name in ARRAYS]
-        return int(sum(a.nbytes for a in arrays) + (self.y.nbytes if self.y is not None else 0))
+        more = [a for a in (self.y, self.weight) if a is not None]
+        return int(sum(a.nbytes for a in arrays + more))
 
     def batches(self, batch_size: int, *, order: Tensor | None = None) -> Iterator[tuple[Batch, Tensor | None]]:
         """Batches of rows and their targets: in the table's order, or in `order` (row numbers, int64).
@@ -154,7 +159,7 @@ class EncodedTable:
         try:
             new = partial / "new"
             new.mkdir()
-            for name in (*ARRAYS, "y"):
+            for name in (*ARRAYS, *OPTIONAL):
                 array = getattr(self, name)
                 if array is not None:
                     with open(new / f"{name}.npy", "wb") as file:
@@ -180,20 +185,20 @@ class EncodedTable:
             about = json.loads((folder / ABOUT).read_text("utf-8"))
             # Copy-on-write: the file is never changed, and PyTorch takes the mapping as it is.
             arrays = {name: _map(folder / f"{name}.npy") for name in ARRAYS}
-            y = _map(folder / "y.npy") if (folder / "y.npy").exists() else None
+            more = {name: _map(folder / f"{name}.npy") for name in OPTIONAL if (folder / f"{name}.npy").exists()}
         except (OSError, ValueError) as e:
             raise DataError(f"{folder} holds no encoded table that can be read: {e}; encode the data again") from None
         found = about.get("format") if isinstance(about, dict) else None
         if found != FORMAT:
             raise DataError(f"{folder} has table format {found!r}, this version reads {FORMAT}; encode the data again")
         layout = parse(Layout, about.get("layout"), f"{folder}: layout", DataError)
-        table = cls(layout, arrays["ids"], arrays["values"], arrays["bag_ids"], arrays["bag_offsets"], y)
+        table = cls(layout, arrays["ids"], arrays["values"], arrays["bag_ids"], arrays["bag_offsets"], **more)
         bags = len(layout.positions(kind="bag")) * len(table)
         if (
             about.get("rows") != len(table)
             or table.values.shape[0] != len(table)
             or table.bag_offsets.shape[0] != bags + 1
-            or (y is not None and y.shape[0] != len(table))
+            or any(array.shape[0] != len(table) for array in more.values())
         ):
             raise DataError(f"{folder} holds arrays of different numbers of rows; encode the data again")
         return table

@@ -17,15 +17,17 @@ SHOWN_VALUES = 5
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """The rows that stay, their targets (float32) and how many were dropped by the labels' rules.
+    """The rows that stay, their targets (float32), how many were dropped by the labels' rules, and the rows' weights.
 
     Shape:
         y: [N], or [N, T] with several labels, the main one first.
+        weight: [N] float64, or None where all rows count alike.
     """
 
     frame: pl.DataFrame
     y: np.ndarray
     dropped: int = 0
+    weight: np.ndarray | None = None
 
     @property
     def main(self) -> np.ndarray:
@@ -34,7 +36,7 @@ class LabelledRows:
 
     def take(self, rows: np.ndarray) -> "LabelledRows":
         """Some of the rows, by their numbers; none of them counts as dropped."""
-        return LabelledRows(self.frame[rows], self.y[rows])
+        return LabelledRows(self.frame[rows], self.y[rows], weight=None if self.weight is None else self.weight[rows])
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
@@ -47,13 +49,16 @@ def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False)
     return read_labels(frame, (label,), all_negative=all_negative)
 
 
-def read_labels(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False) -> LabelledRows:
+def read_labels(
+    frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
+) -> LabelledRows:
     """Apply the labels' rules: drop what any of them drops, and give 0 and 1 (binary) or the number (regression).
 
     Args:
         frame: the table.
         labels: their columns and rules, the main label first.
         all_negative: rows without any of a rule's positive_values are meant (drawn negatives are such).
+        weight: of the table's rows [N]; those of the rows that stay come back.
 
     Errors:
         DataError: no such column, no rows, an absent label, a value outside the rule, none of the positive_values;
@@ -84,7 +89,9 @@ def read_labels(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: b
     targets = [_target(frame.get_column(label.column), keep, label) for label in labels]
     # One label's targets stay a vector: nothing that takes a single label need know of several.
     y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
-    return LabelledRows(frame.filter(keep) if dropped else frame, y, dropped)
+    if weight is not None:
+        weight = weight[keep.to_numpy()]
+    return LabelledRows(frame.filter(keep) if dropped else frame, y, dropped, weight)
 
 
 def _check_values(column: pl.Series, text: pl.Series, keep: pl.Series, label: Label, *, all_negative: bool) -> None:

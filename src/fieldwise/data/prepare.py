@@ -4,7 +4,7 @@ In this order: label, split, histories, negatives, encoder.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -174,13 +174,16 @@ def encode_parts(
         # Before negatives are drawn: what a user never used is no event of that user's, whichever rows count.
         frames = add_histories(frames, {name: rows.main for name, rows in labelled.items()}, history, order=order)
     counts = {}
+    weights = {name: rows.weight for name, rows in labelled.items() if rows.weight is not None}
+    _check_weights(weights, negatives)
     if negatives is not None:
         before = sum(map(len, targets.values()))
         frames, targets = _with_negatives(frames, targets, schema, negatives, seed)
         counts["negatives_drawn"] = sum(map(len, targets.values())) - before
-    _check_classes(targets, schema)
+    _check_classes({name: y[weights[name] > 0] if name in weights else y for name, y in targets.items()}, schema)
     encoder, train = Encoder.fit_transform(frames["train"], schema, y=targets["train"])
     tables = {name: train if name == "train" else encoder.transform(f, y=targets[name]) for name, f in frames.items()}
+    tables |= {name: replace(tables[name], weight=w.astype(np.float32)) for name, w in weights.items()}
     parts = {name: Part(part, tables[name], group_codes(part, schema)) for name, part in frames.items()}
     counts.update({f"{name}_rows": part.height for name, part in frames.items()})
     return EncodedParts(encoder=encoder, parts=parts, counts=counts)
@@ -268,6 +271,17 @@ def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | fl
 def _columns(y: np.ndarray) -> list[np.ndarray]:
     """The targets of each label [N], the main one's first."""
     return [y] if y.ndim == 1 else list(y.T)
+
+
+def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:
+    if weights and negatives is not None:
+        raise ConfigError("a drawn negative has no weight: leave out the rows' weights, or the negatives")
+    for name, weight in weights.items():
+        if not weight.any():
+            raise DataError(
+                f"some {name} row must weigh more than 0, but the weights of all {len(weight)} are 0: give more of "
+                "them weight, or split otherwise"
+            )
 
 
 def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:

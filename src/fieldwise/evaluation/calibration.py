@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import sigmoid
-from fieldwise.evaluation.checks import labelled_column, probability_column, require_both_classes
+from fieldwise.evaluation.checks import labelled_column, probability_column, require_both_classes, weight_column
 
 __all__ = [
     "BINS",
@@ -250,11 +250,7 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
     if binning == "width":
         place = np.minimum((p * bins).astype(np.int64), bins - 1)
     else:
-        order = np.argsort(p, kind="stable")
-        ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
-        counts = np.diff(ties, append=len(p))
-        place = np.empty(len(p), np.int64)
-        place[order] = np.repeat(mass_bins(counts, bins), counts)
+        place = _count_bins(p, bins, np.ones(len(p), np.int64))
     rows = np.bincount(place)
     there = rows > 0
     positives, total = np.bincount(place, positive)[there], np.bincount(place, p)[there]
@@ -265,34 +261,57 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
     )
 
 
+def _count_bins(p: NDArray[np.float64], bins: int, weight: NDArray[np.generic]) -> NDArray[np.int64]:
+    """The bin of each row, where every bin has about the same weight and rows of equal probability stay together."""
+    order = np.argsort(p, kind="stable")
+    ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
+    place = np.empty(len(p), np.int64)
+    of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
+    place[order] = np.repeat(of_tie, np.diff(ties, append=len(p)))
+    return place
+
+
 def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
     """The bin of each distinct value, from low to high, that gives bins equally many rows as far as values allow.
 
     A value goes where the middle of its rows lies, so that rows of equal value are never parted.
 
     Args:
-        counts: rows of each distinct value, [T]; a value of no row counts for nothing.
+        counts: rows, or the weight, of each distinct value, [T]; a value of no row counts for nothing.
         bins: how many.
 
     >>> mass_bins([1, 1, 4, 2], 2).tolist()
     [0, 0, 1, 1]
     """
-    rows = np.asarray(counts, dtype=np.int64)
+    rows = np.asarray(counts)
     upto = np.cumsum(rows)
-    place: NDArray[np.int64] = (2 * upto - rows) * bins // (2 * max(1, int(upto[-1])))
+    place: NDArray[np.int64] = ((2 * upto - rows) * bins // (2 * (upto[-1] or 1))).astype(np.int64)
     return np.minimum(place, bins - 1)
 
 
-def calibration_error(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> float:
+def calibration_error(
+    y: ArrayLike,
+    probability: ArrayLike,
+    *,
+    bins: int = BINS,
+    binning: Binning = "count",
+    weight: ArrayLike | None = None,
+) -> float:
     """Expected calibration error: how far probabilities lie off the share of positives, over `reliability`'s bins.
 
     The mean over rows of each bin's |mean probability - share of positives| (Naeini et al., AAAI 2015). Luck alone
-    keeps it above 0, the more so the fewer rows there are: `calibration_luck` says by how much.
+    keeps it above 0, the more so the fewer rows there are: `calibration_luck` says by how much. With `weight` [N] a
+    row counts as so many, in bins of equal weight.
 
     >>> calibration_error([0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25]), calibration_error([0, 1], [0.25, 0.5])
     (0.0, 0.375)
     """
-    return reliability(y, probability, bins=bins, binning=binning).error
+    if weight is None:
+        return reliability(y, probability, bins=bins, binning=binning).error
+    positive, p = probability_column(y, probability)
+    w = weight_column(weight, len(p))
+    place = _count_bins(p, bins, w) if binning == "count" else np.minimum((p * bins).astype(np.int64), bins - 1)
+    return float(np.abs(np.bincount(place, w * (p - positive))).sum() / w.sum())
 
 
 def calibration_luck(probability: ArrayLike, *, bins: int = BINS) -> float:

@@ -12,6 +12,7 @@ __all__ = [
     "paired_columns",
     "probability_column",
     "require_both_classes",
+    "weight_column",
 ]
 
 
@@ -78,6 +79,27 @@ def probability_column(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np
             "apply the sigmoid or use the metric for logits"
         )
     return positive, p
+
+
+def weight_column(weight: ArrayLike, rows: int) -> NDArray[np.float64]:
+    """Weights of rows as float64 [N].
+
+    Errors:
+        DataError: not one for each row, NaN or infinity, one below 0, or none above it.
+
+    >>> weight_column([1, 0], 2).tolist()
+    [1.0, 0.0]
+    """
+    array = np.asarray(weight)
+    if array.shape != (rows,):
+        raise DataError(f"weights must be one number for each of {rows} rows, found shape {array.shape}")
+    numbers = finite_column(array, "weights")
+    if (numbers < 0).any():
+        row = int((numbers < 0).argmax())
+        raise DataError(f"weights must not be negative, found {numbers[row]:g} in row {row} (counting from 0)")
+    if not numbers.any():
+        raise DataError(f"some row must weigh more than 0, but the weights of all {rows} rows are 0")
+    return numbers
 
 
 def require_both_classes(positive: NDArray[np.bool_], metric: str) -> None:

@@ -13,20 +13,23 @@ from fieldwise.evaluation.binary import (
     sigmoid,
 )
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.checks import labelled_column, require_both_classes
+from fieldwise.evaluation.checks import labelled_column, require_both_classes, weight_column
 from fieldwise.evaluation.ranking import auc, group_auc, mixed_groups
 from fieldwise.evaluation.regression import mae, rmse
 
 __all__ = ["binary_metrics", "regression_metrics"]
 
 
-def binary_metrics(y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = None) -> dict[str, float]:
+def binary_metrics(
+    y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = None, weight: ArrayLike | None = None
+) -> dict[str, float]:
     """Every metric of a binary label.
 
     Args:
         y: labels 0 and 1, [N].
         logit: finite logits, [N].
         group: where given, the group of each row, [N]; groups of one class are skipped and counted.
+        weight: where given, what each row counts, at least 0, [N]; `rows` are then those that count.
 
     Returns:
         auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of equally many rows,
@@ -43,26 +46,30 @@ def binary_metrics(y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = 
     (0.75, 0.6666666666666666, 4)
     """
     positive, z = labelled_column(y, logit, "logits")
+    w = None if weight is None else weight_column(weight, len(z))
+    if w is not None and not w.all():
+        positive, z, group = positive[w > 0], z[w > 0], None if group is None else np.asarray(group)[w > 0]
+        w = w[w > 0]
     require_both_classes(positive, "evaluation of a binary label")
     p = sigmoid(z)
     metrics: dict[str, float] = {
-        "auc": auc(positive, z),
-        "logloss": logloss_from_logits(positive, z),
-        "normalized_entropy": normalized_entropy_from_logits(positive, z),
-        "ece": calibration_error(positive, p),
-        "accuracy": accuracy(positive, p),
-        "precision": precision(positive, p),
-        "recall": recall(positive, p),
-        "f1": f1(positive, p),
-        "positive_rate": float(positive.mean()),
-        "mean_prediction": float(p.mean()),
+        "auc": auc(positive, z, weight=w),
+        "logloss": logloss_from_logits(positive, z, weight=w),
+        "normalized_entropy": normalized_entropy_from_logits(positive, z, weight=w),
+        "ece": calibration_error(positive, p, weight=w),
+        "accuracy": accuracy(positive, p, weight=w),
+        "precision": precision(positive, p, weight=w),
+        "recall": recall(positive, p, weight=w),
+        "f1": f1(positive, p, weight=w),
+        "positive_rate": float(positive.mean() if w is None else np.average(positive, weights=w)),
+        "mean_prediction": float(p.mean() if w is None else np.average(p, weights=w)),
         "rows": len(positive),
     }
     if group is None:
         return metrics
     if not mixed_groups(positive, group):
         return metrics | {"gauc_groups": 0}
-    within = group_auc(positive, z, group)
+    within = group_auc(positive, z, group, weight=w)
     return metrics | {
         "gauc": within.value,
         "gauc_groups": within.groups,
@@ -71,10 +78,11 @@ def binary_metrics(y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = 
     }
 
 
-def regression_metrics(y: ArrayLike, prediction: ArrayLike) -> dict[str, float]:
-    """Every metric of a regression label: rmse and mae (in the targets' unit), rows.
+def regression_metrics(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> dict[str, float]:
+    """Every metric of a regression label: rmse and mae (in the targets' unit), rows; with `weight` as binary ones.
 
     >>> regression_metrics([1, 2], [1, 4])["mae"]
     1.0
     """
-    return {"rmse": rmse(y, prediction), "mae": mae(y, prediction), "rows": len(np.asarray(y))}
+    rows = len(np.asarray(y)) if weight is None else int((weight_column(weight, len(np.asarray(y))) > 0).sum())
+    return {"rmse": rmse(y, prediction, weight=weight), "mae": mae(y, prediction, weight=weight), "rows": rows}

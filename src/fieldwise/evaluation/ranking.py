@@ -1,18 +1,18 @@
 """How well scores order rows: AUC over a whole split, and within groups. Letters: N rows, G groups, T runs of ties."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation.checks import labelled_column, require_both_classes
+from fieldwise.evaluation.checks import labelled_column, require_both_classes, weight_column
 
 __all__ = ["GroupAUC", "auc", "group_auc", "mixed_groups", "values_by_group"]
 
 
-def auc(y: ArrayLike, score: ArrayLike) -> float:
+def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> float:
     """The chance that a positive row scores above a negative one, ties counting half (area under the ROC curve).
 
     Pairs are counted in integers, so ties are exact and the one rounding is that of the last division. Give logits
@@ -21,14 +21,22 @@ def auc(y: ArrayLike, score: ArrayLike) -> float:
     Args:
         y: labels 0 and 1, [N].
         score: any finite numbers that rise with the chance of a positive, [N].
+        weight: of the rows, at least 0, [N]: a pair counts as the product of its rows' weights, and all alike where
+            left out.
 
     Errors:
-        DataError: one class only, no row, lengths that differ, NaN or infinity.
+        DataError: one class only, no row, lengths that differ, NaN or infinity, a weight below 0.
 
     >>> auc([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8])
     0.875
     """
     positive, scores = labelled_column(y, score, "scores")
+    if weight is not None:
+        w = weight_column(weight, len(positive))
+        positive, scores, w = positive[w > 0], scores[w > 0], w[w > 0]
+        require_both_classes(positive, "AUC")
+        wins = _twice_wins(positive, scores, np.zeros(len(w), np.int64), 1, w)
+        return float(wins[0] / (2 * w[positive].sum() * w[~positive].sum()))
     require_both_classes(positive, "AUC")
     high, low = np.sort(scores[positive]), np.sort(scores[~positive])
     # Sorted needles keep the searches in cache. Each pair won counts 2 and each tie 1.
@@ -67,7 +75,12 @@ def mixed_groups(y: ArrayLike, group: ArrayLike) -> int:
 
 
 def group_auc(
-    y: ArrayLike, score: ArrayLike, group: ArrayLike, *, one_class: Literal["skip", "half", "error"] = "skip"
+    y: ArrayLike,
+    score: ArrayLike,
+    group: ArrayLike,
+    *,
+    one_class: Literal["skip", "half", "error"] = "skip",
+    weight: ArrayLike | None = None,
 ) -> GroupAUC:
     """AUC within each group (usually a user), averaged with the groups' rows as weights.
 
@@ -80,6 +93,7 @@ def group_auc(
         group: the group of each row, integers or text, [N].
         one_class: what becomes of a group whose rows are all of one class, where AUC has no value: `skip` leaves it
             out of both sums and counts it, `half` gives it .5, `error` refuses it.
+        weight: of the rows, above 0, [N]: n_g is then the sum of a group's weights, and AUC_g weighted likewise.
 
     Errors:
         DataError: as for `auc`; an absent group; no group with both classes (but for `half`); with `error`, any group
@@ -94,8 +108,7 @@ def group_auc(
     names, code = _group_codes(group, len(positive))
     rows = np.bincount(code)
     positives = np.bincount(code[positive], minlength=len(names))
-    pairs = positives * (rows - positives)
-    mixed = pairs > 0
+    mixed = (positives > 0) & (positives < rows)
     if one_class == "error" and not mixed.all():
         first = int((~mixed).argmax())
         raise DataError(
@@ -108,10 +121,16 @@ def group_auc(
             f"group AUC needs a group with rows of both classes, but each of the {len(names)} groups holds one class "
             "only; use larger groups, or leave the group out"
         )
-    values = np.where(mixed, _twice_wins(positive, scores, code, len(names)) / np.maximum(2 * pairs, 1), 0.5)
+    if weight is None:
+        w, mass, pairs = None, rows, positives * (rows - positives)
+    else:
+        w = weight_column(weight, len(positive))
+        of_class = [np.bincount(code, w * kind, len(names)) for kind in (positive, ~positive)]
+        mass, pairs = of_class[0] + of_class[1], of_class[0] * of_class[1]
+    values = np.where(mixed, _twice_wins(positive, scores, code, len(names), w) / np.where(mixed, 2 * pairs, 1), 0.5)
     covered = mixed if one_class == "skip" else np.ones_like(mixed)
     return GroupAUC(
-        value=float((values * rows)[covered].sum() / rows[covered].sum()),
+        value=float((values * mass)[covered].sum() / mass[covered].sum()),
         groups=int(covered.sum()),
         skipped_groups=int((~covered).sum()),
         skipped_rows=int(rows[~covered].sum()),
@@ -153,20 +172,27 @@ def _group_codes(group: ArrayLike, rows: int) -> tuple[NDArray[np.generic], NDAr
 
 
 def _twice_wins(
-    positive: NDArray[np.bool_], score: NDArray[np.float64], code: NDArray[np.int64], groups: int
-) -> NDArray[np.int64]:
-    """Of each group's pairs of a positive and a negative row: twice those won plus those tied, [G]."""
+    positive: NDArray[np.bool_],
+    score: NDArray[np.float64],
+    code: NDArray[np.int64],
+    groups: int,
+    weight: NDArray[np.float64] | None = None,
+) -> NDArray[Any]:
+    """Of each group's pairs of a positive and a negative row: twice those won plus those tied, [G].
+
+    Counted in integers, or by the product of both rows' weights.
+    """
     order = np.lexsort((score, code))
     code, score, positive = code[order], score[order], positive[order]
+    mass = np.ones(len(code), dtype=np.int64) if weight is None else weight[order]
     new_tie = np.ones(len(code), dtype=bool)
     new_tie[1:] = (code[1:] != code[:-1]) | (score[1:] != score[:-1])
     start = np.flatnonzero(new_tie)  # [T]
-    tied_rows = np.diff(start, append=len(code))
-    tied_positives = np.add.reduceat(positive.astype(np.int64), start)
-    tied_negatives = tied_rows - tied_positives
+    tied_positives = np.add.reduceat(mass * positive, start)
+    tied_negatives = np.add.reduceat(mass * ~positive, start)
     negatives_before = np.cumsum(tied_negatives) - tied_negatives  # over all groups so far
     first_tie = np.searchsorted(code[start], np.arange(groups))  # [G], where each group starts
     ties_per_group = np.diff(first_tie, append=len(start))
     negatives_before -= np.repeat(negatives_before[first_tie], ties_per_group)
-    wins: NDArray[np.int64] = np.add.reduceat(tied_positives * (2 * negatives_before + tied_negatives), first_tie)
+    wins: NDArray[Any] = np.add.reduceat(tied_positives * (2 * negatives_before + tied_negatives), first_tie)
     return wins

@@ -1,15 +1,15 @@
 """How far predicted numbers are from their targets, over a whole split, in the targets' unit. Letter: N rows."""
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.evaluation.checks import paired_columns
+from fieldwise.evaluation.checks import paired_columns, weight_column
 
 __all__ = ["mae", "rmse"]
 
 
-def rmse(y: ArrayLike, prediction: ArrayLike) -> float:
-    """Root of the mean squared error.
+def rmse(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> float:
+    """Root of the mean squared error, by the rows' weights where given.
 
     Errors:
         DataError: no row, lengths that differ, NaN or infinity.
@@ -18,14 +18,20 @@ def rmse(y: ArrayLike, prediction: ArrayLike) -> float:
     1.0
     """
     target, predicted = paired_columns(y, prediction, "predictions")
-    return float(np.sqrt(np.mean(np.square(predicted - target))))
+    return float(np.sqrt(_mean(np.square(predicted - target), weight)))
 
 
-def mae(y: ArrayLike, prediction: ArrayLike) -> float:
+def mae(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> float:
     """Mean absolute error; errors as for `rmse`.
 
     >>> mae([1, 2, 3, 4], [1, 2, 3, 6])
     0.5
     """
     target, predicted = paired_columns(y, prediction, "predictions")
-    return float(np.mean(np.abs(predicted - target)))
+    return _mean(np.abs(predicted - target), weight)
+
+
+def _mean(values: NDArray[np.float64], weight: ArrayLike | None) -> float:
+    if weight is None:
+        return float(np.mean(values))
+    return float(np.average(values, weights=weight_column(weight, len(values))))

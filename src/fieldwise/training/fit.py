@@ -93,7 +93,7 @@ def fit(
 
     Args:
         network: trained in place.
-        train: rows with targets, drawn in a new order each epoch.
+        train: rows with targets, drawn in a new order each epoch; the loss goes by their weights, where they have some.
         valid: rows with targets that early stopping and the learning rate's drops go by.
         settings: of optimizer, penalty and stopping.
         objective: what the scores mean, hence loss and metrics.
@@ -127,7 +127,7 @@ class _Run:
     ) -> None:
         self.network, self.train, self.valid = network, train, valid
         self.settings, self.objective, self.progress = settings, objective, progress
-        self.valid_group = valid_group
+        self.valid_group, self.weight = valid_group, _mean_one(train.weight)
         self.monitor = monitored(settings, objective, grouped=valid_group is not None)
         _check_batch_norm(network, len(train), settings.batch_size)
         _check_own_loss(network, objective)
@@ -182,10 +182,12 @@ class _Run:
         looks = {round(steps * (k + 1) / looks_wanted) for k in range(looks_wanted)}
         self.progress.epoch(self.epoch, self.settings.epochs, rows)
         self.network.train()
+        weights, done = None if self.weight is None else self.weight[permutation], 0
         spent, begin = 0.0, time.perf_counter()
         for step, (batch, y) in enumerate(self.train.batches(size, order=permutation), start=1):
             assert y is not None, "training rows have targets"
-            self.losses.append(self._step(batch, y))
+            self.losses.append(self._step(batch, y, None if weights is None else weights[done : done + batch.size]))
+            done += batch.size
             self.position = self.epoch - 1 + step / steps
             self.progress.step(batch.size, self.losses[-1])
             if step in looks:
@@ -196,11 +198,11 @@ class _Run:
         self.step_seconds.append(spent)
         return False
 
-    def _step(self, batch: Batch, y: Tensor) -> Tensor:
+    def _step(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
         for parameter in self.parameters:
             parameter.grad = None
         logit, own_loss = self.forward(batch, y)
-        data_loss = self.objective.loss(logit, y)
+        data_loss = self.objective.loss(logit, y, weight)
         total = data_loss if own_loss is None else data_loss + self.objective.weighted(own_loss)
         total.backward()  # type: ignore[no-untyped-call]
         if self.penalty:
@@ -250,6 +252,13 @@ class _Run:
 
     def _rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
+
+
+def _mean_one(weight: np.ndarray | None) -> Tensor | None:
+    """Weights whose mean is 1, so that they change no learning rate; None where all rows count alike."""
+    if weight is None or (weight == weight[0]).all():
+        return None
+    return torch.from_numpy((weight / weight.mean(dtype=np.float64)).astype(np.float32))
 
 
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:

@@ -47,12 +47,18 @@ class Objective:
             more={other.name: cls.of(other) for other in more},
         )
 
-    def loss(self, logit: Tensor, y: Tensor) -> Tensor:
-        """The mean loss over the batch, summed over the labels by their weights: a scalar."""
+    def loss(self, logit: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The mean loss over the batch, summed over the labels by their weights: a scalar.
+
+        Args:
+            logit: scores [B], or [B, T] with several labels.
+            y: their targets.
+            weight: [B], by which each row's loss is multiplied before the mean; 1 in the mean over all training rows.
+        """
         if not self.more:
-            return self.weight * self._mean_loss(logit, y)
+            return self.weight * self._mean_loss(logit, y, weight)
         columns = zip(self._each(), logit.unbind(1), y.unbind(1), strict=True)
-        return torch.stack([o.weight * o._mean_loss(z, target) for o, z, target in columns]).sum()
+        return torch.stack([o.weight * o._mean_loss(z, target, weight) for o, z, target in columns]).sum()
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The sum over the labels of one loss each ([T], or a scalar of the one label), by their weights: a scalar."""
@@ -60,20 +66,27 @@ class Objective:
             return self.weight * losses
         return torch.stack([o.weight * loss for o, loss in zip(self._each(), losses.unbind(), strict=True)]).sum()
 
-    def whole_loss(self, y: np.ndarray, score: np.ndarray) -> float:
+    def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
         """What `loss` is over a whole split: logloss, or the mean squared error of scores that are not clipped."""
         columns = zip(self._each(), _columns(y), _columns(score), strict=True)
         return sum(
-            o.weight * (logloss_from_logits(target, z) if o.task == "binary" else float(np.mean((z - target) ** 2)))
+            o.weight
+            * (
+                logloss_from_logits(target, z, weight=weight)
+                if o.task == "binary"
+                else float(np.average((z - target) ** 2, weights=weight))
+            )
             for o, target, z in columns
         )
 
-    def metrics(self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None = None) -> dict[str, float]:
+    def metrics(
+        self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None = None, weight: np.ndarray | None = None
+    ) -> dict[str, float]:
         """All metrics of the tasks over whole splits: the main label's by their names, others' as `NAME.metric`."""
-        found = self._own_metrics(_columns(y)[0], _columns(score)[0], group)
+        found = self._own_metrics(_columns(y)[0], _columns(score)[0], group, weight)
         for (name, other), target, z in zip(self.more.items(), _columns(y)[1:], _columns(score)[1:], strict=True):
             try:
-                own = other._own_metrics(target, z, group)
+                own = other._own_metrics(target, z, group, weight)
             except DataError as e:
                 raise DataError(f"label {name!r}: {e}") from None
             found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"}
@@ -82,17 +95,21 @@ class Objective:
     def _each(self) -> tuple["Objective", ...]:
         return (self, *self.more.values())
 
-    def _mean_loss(self, logit: Tensor, y: Tensor) -> Tensor:
+    def _mean_loss(self, logit: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
         if self.task == "binary":
-            return F.binary_cross_entropy_with_logits(logit, y)
-        return F.mse_loss(logit, y)
+            return F.binary_cross_entropy_with_logits(logit, y, weight=weight)
+        if weight is None:
+            return F.mse_loss(logit, y)
+        return (weight * F.mse_loss(logit, y, reduction="none")).mean()
 
-    def _own_metrics(self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None) -> dict[str, float]:
+    def _own_metrics(
+        self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None, weight: np.ndarray | None
+    ) -> dict[str, float]:
         if self.task == "binary":
-            return binary_metrics(y, score, group=group)
+            return binary_metrics(y, score, group=group, weight=weight)
         if self.prediction_range is not None:
             score = np.clip(score, *self.prediction_range)
-        return regression_metrics(y, score)
+        return regression_metrics(y, score, weight=weight)
 
 
 def evaluate(
@@ -125,8 +142,8 @@ def evaluate(
             "diverged, lower learning_rate or set clip_norm"
         )
     y = np.asarray(table.y, dtype=np.float64)
-    metrics = objective.metrics(y, scores, group)
-    return metrics | {"loss": objective.whole_loss(y, scores)} if loss else metrics
+    metrics = objective.metrics(y, scores, group, table.weight)
+    return metrics | {"loss": objective.whole_loss(y, scores, table.weight)} if loss else metrics
 
 
 def _columns(values: np.ndarray) -> list[np.ndarray]:

@@ -1,0 +1,104 @@
+"""Weighted metrics against scikit-learn's, and against rows that stand there so many times."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from fieldwise.errors import DataError
+from fieldwise.evaluation import (
+    accuracy,
+    auc,
+    binary_metrics,
+    f1,
+    group_auc,
+    logloss,
+    logloss_from_logits,
+    mae,
+    normalized_entropy,
+    normalized_entropy_from_logits,
+    precision,
+    recall,
+    regression_metrics,
+    rmse,
+    sigmoid,
+)
+from fieldwise.evaluation.calibration import calibration_error
+
+RNG = np.random.default_rng(0)
+ROWS = 400
+Y = RNG.integers(0, 2, ROWS)
+Z = np.round(RNG.normal(Y, 1.5), 1)  # with ties
+P = sigmoid(Z)
+GROUP = RNG.integers(0, 30, ROWS)
+WEIGHT = RNG.gamma(1.0, size=ROWS)
+COUNT = RNG.integers(0, 4, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (auc(Y, Z, weight=WEIGHT), metrics.roc_auc_score(Y, Z, sample_weight=WEIGHT)),
+        (logloss(Y, P, weight=WEIGHT), metrics.log_loss(Y, P, sample_weight=WEIGHT)),
+        (logloss_from_logits(Y, Z, weight=WEIGHT), metrics.log_loss(Y, P, sample_weight=WEIGHT)),
+        (accuracy(Y, P, weight=WEIGHT), metrics.accuracy_score(Y, P >= 0.5, sample_weight=WEIGHT)),
+        (precision(Y, P, weight=WEIGHT), metrics.precision_score(Y, P >= 0.5, sample_weight=WEIGHT)),
+        (recall(Y, P, weight=WEIGHT), metrics.recall_score(Y, P >= 0.5, sample_weight=WEIGHT)),
+        (f1(Y, P, weight=WEIGHT), metrics.f1_score(Y, P >= 0.5, sample_weight=WEIGHT)),
+        (rmse(Y, Z, weight=WEIGHT), metrics.root_mean_squared_error(Y, Z, sample_weight=WEIGHT)),
+        (mae(Y, Z, weight=WEIGHT), metrics.mean_absolute_error(Y, Z, sample_weight=WEIGHT)),
+    ],
+)
+def test_as_scikit_learn(ours: float, theirs: float) -> None:
+    assert ours == pytest.approx(theirs, rel=1e-12)
+
+
+OURS: dict[str, Callable[..., float]] = {
+    "auc": lambda y, z, _, **w: auc(y, z, **w),
+    "gauc": lambda y, z, g, **w: group_auc(y, z, g, **w).value,
+    "half": lambda y, z, g, **w: group_auc(y, z, g, one_class="half", **w).value,
+    "entropy": lambda y, z, _, **w: normalized_entropy(y, sigmoid(z), **w),
+    "entropy of logits": lambda y, z, _, **w: normalized_entropy_from_logits(y, z, **w),
+    "ece": lambda y, z, _, **w: calibration_error(y, sigmoid(z), **w),
+    "ece by width": lambda y, z, _, **w: calibration_error(y, sigmoid(z), binning="width", **w),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_as_rows_that_stand_there_so_often(name: str) -> None:
+    there = COUNT > 0
+    often = np.repeat(np.arange(ROWS), COUNT)
+    repeated = OURS[name](Y[often], Z[often], GROUP[often])
+    weighted = OURS[name](Y[there], Z[there], GROUP[there], weight=COUNT[there])
+    assert weighted == pytest.approx(repeated, rel=1e-12)
+    assert OURS[name](Y, Z, GROUP, weight=np.full(ROWS, 0.3)) == pytest.approx(OURS[name](Y, Z, GROUP), rel=1e-12)
+
+
+def test_all_metrics_at_once_leave_out_rows_of_no_weight() -> None:
+    often = np.repeat(np.arange(ROWS), COUNT)
+    expected = binary_metrics(Y[often], Z[often], group=GROUP[often])
+    found = binary_metrics(Y, Z, group=GROUP, weight=COUNT)
+    same = expected.keys() - {"rows", "gauc_skipped_rows"}
+    assert {k: found[k] for k in same} == pytest.approx({k: expected[k] for k in same}, rel=1e-12)
+    assert found["rows"] == (COUNT > 0).sum()
+    numbers = regression_metrics(Y, Z, weight=COUNT)
+    assert numbers["rmse"] == pytest.approx(rmse(Y[often], Z[often]))
+    assert numbers["rows"] == (COUNT > 0).sum()
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ([-1.0] + [1.0] * (ROWS - 1), "weights must not be negative, found -1 in row 0"),
+        ([1.0, np.nan] + [1.0] * (ROWS - 2), "weights must be finite, found nan in row 1"),
+        ([1.0], r"one number for each of 400 rows, found shape \(1,\)"),
+        ([0] * ROWS, "the weights of all 400 rows are 0"),
+        (["a"] * ROWS, "weights must be numbers"),
+        (Y, "rows of both classes"),
+    ],
+)
+def test_wrong_weights_are_a_sentence(weight: object, message: str) -> None:
+    for measure in (auc, binary_metrics, normalized_entropy_from_logits):
+        with pytest.raises(DataError, match=message):
+            measure(Y, Z, weight=weight)
