@@ -32,6 +32,7 @@ from fieldwise.models import AFM, ModelSettings
 from fieldwise.models.build import build_network
 from fieldwise.recommend import Catalogue, recommend
 from fieldwise.schema import Schema
+from fieldwise.trained_rows import TRAINED_ROWS, trained_rows
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
@@ -183,6 +184,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             "estimator": params_to_plain(self.get_params(deep=False)),
             "result": result_to_plain(result),
             "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
+            TRAINED_ROWS: trained_rows(self.schema, *(encoded.parts[part].frame for part in ("train", "valid"))),
         }
         if started is not None:
             about["warm_start"] = to_plain(started)

@@ -29,6 +29,7 @@ from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.recipe import DataSettings, Recipe
 from fieldwise.schema import Schema
+from fieldwise.trained_rows import TRAINED_ROWS, trained_rows
 from fieldwise.training.fit import FitResult
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Progress
@@ -281,6 +282,7 @@ def finish_run(recipe: Recipe, prepared: Prepared, fitted: Fitted, *, spent: flo
         "run": {**run.record(), **digests},
         "history": result_to_plain(result)["history"],
         "environment": environment(),
+        TRAINED_ROWS: trained_rows(recipe.schema, prepared.train.frame, prepared.valid.frame),
     }
     return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
 

@@ -17,7 +17,11 @@ import fieldwise as package
 from fieldwise.bundle import Bundle
 from fieldwise.cli import demo as demo_module
 from fieldwise.cli.app import app
-from fieldwise.recipe import recipe_names
+from fieldwise.estimator import Recommender
+from fieldwise.models import FM
+from fieldwise.pipeline import prepare_recipe
+from fieldwise.recipe import load_recipe, recipe_names
+from fieldwise.training.settings import TrainingSettings
 
 COMMON = {"--help"}
 OPTIONS = {
@@ -332,6 +336,42 @@ def test_text_of_another_separator_and_encoding(fieldwise, bundle, log, tmp_path
     assert code == 0
     assert json.loads(out)["metrics"]["rows"] == 400
     assert fieldwise("data", "infer", "new.csv", *how)[0] == 0
+
+
+def test_evaluate_says_that_rows_trained_the_model(fieldwise, bundle, log, tmp_path):
+    """240 of the 400 rows of the log trained it, as the recipe's split says."""
+    log.write_csv("log.csv")
+    code, out, err = fieldwise("evaluate", bundle, "--data", "log.csv")
+    assert code == 0
+    assert "auc" in out
+    (warning,) = [line for line in err.splitlines() if line.startswith("WARNING")]
+    assert warning.startswith("WARNING: 240 of 400 rows trained the model, so these figures say little of new rows; ")
+    prepared = prepare_recipe(load_recipe(bundle.parent / "mine.toml"), Path())
+    prepared.train.frame.sample(fraction=1, shuffle=True, seed=0).write_parquet("train.parquet")
+    code, out, err = fieldwise("evaluate", bundle, "--data", "train.parquet", "--json")
+    assert "WARNING: 240 of 240 rows trained the model, so these figures say nothing of new rows; " in err
+    assert json.loads(out)["share_trained"] == 1
+    words = shlex.split(err.strip().rpartition("measured by: ")[2])
+    assert words[-2:] == ["evaluate", str(bundle)]
+    prepared.test.frame.write_parquet("test.parquet")
+    code, out, err = fieldwise("evaluate", bundle, "--data", "test.parquet", "--json")
+    assert (json.loads(out)["share_trained"], "WARNING" in err) == (0, False)
+    prepared.train.frame.drop("row_id").write_parquet("bare.parquet")  # rows cannot be told apart as they were then
+    code, out, err = fieldwise("evaluate", bundle, "--data", "bare.parquet", "--json")
+    assert (json.loads(out)["share_trained"], "WARNING" in err) == (None, False)
+
+
+def test_evaluate_says_that_rows_trained_an_estimator(fieldwise, bundle, log, tmp_path):
+    schema = Bundle.load(bundle).schema
+    training = TrainingSettings(epochs=1)
+    Recommender(schema, FM(embedding_dim=4), training=training, valid_share=0.25).fit(log[:200]).save("own")
+    log[:200].write_csv("known.csv")
+    log[200:].write_csv("new.csv")
+    err = fieldwise("evaluate", "own", "--data", "known.csv")[2]
+    assert (
+        "WARNING: 150 of 200 rows trained the model, so these figures say little of new rows; measure rows that" in err
+    )
+    assert "WARNING" not in fieldwise("evaluate", "own", "--data", "new.csv")[2]
 
 
 def test_evaluate_tells_what_it_cannot_check(fieldwise, bundle, tmp_path):

@@ -8,16 +8,19 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle import Bundle
+from fieldwise.cli.next import command
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import calibration_words, console, metrics_table, say
 from fieldwise.data.labels import read_labels
 from fieldwise.data.prepare import group_codes
+from fieldwise.data.row_sketch import Overlap
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError
 from fieldwise.files import check_file, check_folder
 from fieldwise.pipeline import prepare_recipe
 from fieldwise.run_rows import UNCHECKED, recipe_of, rows_of_run
 from fieldwise.score_file import score_file
+from fieldwise.trained_rows import rows_trained
 from fieldwise.training.objective import Objective
 
 __all__ = ["run_evaluate", "run_export", "run_predict"]
@@ -51,11 +54,27 @@ def run_evaluate(
         say(f"measured with the bundle's calibration ({calibration_words(bundle)})")
     group = group_codes(rows.frame, bundle.schema)
     metrics = Objective.of(*labels).metrics(rows.y.astype(np.float64), score, group)
+    seen = rows_trained(bundle, rows.frame) if data is not None else None
     if as_json:
-        json_module.dump({"bundle": str(folder), "data": where, "metrics": metrics}, sys.stdout, indent=1)
+        found: dict[str, object] = {"bundle": str(folder), "data": where, "metrics": metrics}
+        if data is not None:
+            found["share_trained"] = None if seen is None else seen.share
+        json_module.dump(found, sys.stdout, indent=1)
         print()
     else:
         console().print(metrics_table({where: metrics}))
+    if seen is not None and seen.found:
+        say(_trained_words(rows.frame.height, seen, bundle, folder))
+
+
+def _trained_words(rows: int, seen: Overlap, bundle: Bundle, folder: Path) -> str:
+    """That rows trained the model, and what to measure instead."""
+    which = f"{seen.found:,} of {seen.looked:,} rows" + " that could be compared" * (seen.looked < rows)
+    instead = "measure rows that were kept out of `fit`"
+    if "recipe" in bundle.about:
+        instead = f"its test rows are measured by: {command('evaluate', folder)}"
+    told = "nothing" if seen.share == 1 else "little"
+    return f"WARNING: {which} trained the model, so these figures say {told} of new rows; {instead}"
 
 
 def run_predict(

@@ -1,0 +1,68 @@
+"""The next command worth typing, as it runs on this machine from this folder."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+from fieldwise.bundle import Bundle
+from fieldwise.cli.show import say
+
+__all__ = ["command", "command_name", "data_options", "suggest", "suggest_report", "text_options"]
+
+
+def command_name() -> list[str]:
+    """What starts fieldwise here: its name where the shell finds this installation, else this Python with `-m`."""
+    found = shutil.which("fieldwise")
+    if found is not None and Path(found).resolve().parent in _script_folders():
+        return ["fieldwise"]
+    python = Path(sys.executable)
+    if shutil.which(python.name) == str(python):
+        return [python.name, "-m", "fieldwise"]
+    if python.is_relative_to(Path.cwd()):
+        return [str(python.relative_to(Path.cwd())), "-m", "fieldwise"]
+    return [str(python), "-m", "fieldwise"]
+
+
+def command(*parts: object) -> str:
+    """A command of fieldwise in one line, quoted for the shell."""
+    words = [*command_name(), *(str(part) for part in parts)]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+
+
+def suggest(what: str, *parts: object, quiet: bool = False) -> None:
+    """One line on standard error: what a person may want next, and the command for it."""
+    if not quiet:
+        say(f"next, {what}: {command(*parts)}")
+
+
+def suggest_report(bundle: Bundle, folder: Path, data_dir: Path | None, *, quiet: bool = False) -> bool:
+    """Suggest a report of a bundle, where there can be one: whether there can."""
+    if "recipe" not in bundle.about or find_spec("jinja2") is None:
+        return False
+    what = "a page with intervals, curves, calibration and slices"
+    suggest(what, "report", folder, *data_options(data_dir), quiet=quiet)
+    return True
+
+
+def data_options(data_dir: Path | None) -> list[str]:
+    """The option of a command's data folder, where the environment does not give it."""
+    if data_dir is None or str(data_dir) == os.environ.get("FIELDWISE_DATA"):
+        return []
+    return ["--data-dir", str(data_dir)]
+
+
+def text_options(separator: str | None, encoding: str) -> list[str]:
+    """The options of how a text file is read, where they are not the usual ones."""
+    given = [] if separator is None else ["--separator", separator]
+    return given if encoding == "utf-8" else [*given, "--encoding", encoding]
+
+
+def _script_folders() -> set[Path]:
+    """Where this Python's own commands lie, its user's among them."""
+    schemes = [sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")]
+    return {Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in schemes}

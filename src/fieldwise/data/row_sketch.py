@@ -1,0 +1,145 @@
+"""A small sample of a table's rows, by hash: tells which rows of another table are among them.
+
+Every row has a 64-bit hash, the same on every machine and in every version. The sketch keeps the smallest: of another
+table's rows, those with a hash below the largest kept one can be told, all and exactly, and they are a random sample.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.errors import DataError
+
+__all__ = ["Overlap", "RowSketch"]
+
+MOST_HASHES = 4_096
+SLICE_ROWS = 8_192  # a text column's powers take 24 bytes a character
+_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse among the 64-bit numbers
+_INVERSE = pow(_BASE, -1, 1 << 64)
+_ABSENT = np.uint64(0x6A09E667F3BCC909)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How many rows of a table could be looked for, and how many of these the other table has."""
+
+    looked: int
+    found: int
+
+    @property
+    def share(self) -> float:
+        """Found of looked; 0 where none could be looked for."""
+        return self.found / self.looked if self.looked else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSketch:
+    """The smallest hashes of a table's rows.
+
+    Args:
+        rows: of the table.
+        columns: that rows were told apart by.
+        hashes: different ones, ascending, uint64.
+    """
+
+    rows: int
+    columns: tuple[str, ...]
+    hashes: np.ndarray
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, columns: Sequence[str]) -> "RowSketch":
+        """The sketch of a table.
+
+        >>> sketch = RowSketch.of(pl.DataFrame({"user": ["a", "b"], "age": [30, None]}), ["user", "age"])
+        >>> sketch.overlap(pl.DataFrame({"user": ["b", "a", "a"], "age": [None, 30.0, 31.0]}))
+        Overlap(looked=3, found=2)
+        """
+        hashes = np.empty(0, np.uint64)
+        for part in frame.select(columns).iter_slices(SLICE_ROWS):
+            hashes = np.unique(np.concatenate([hashes, _row_hashes(part)]))[:MOST_HASHES]
+        return cls(rows=frame.height, columns=tuple(columns), hashes=hashes)
+
+    def overlap(self, frame: pl.DataFrame) -> Overlap:
+        """How many rows of another table, which has the columns, equal rows of this one."""
+        whole = len(self.hashes) < MOST_HASHES  # every row of the table is there, so any can be looked for
+        looked = found = 0
+        for part in frame.select(self.columns).iter_slices(SLICE_ROWS):
+            hashes = _row_hashes(part)
+            if not whole:
+                hashes = hashes[hashes <= self.hashes[-1]]
+            looked += len(hashes)
+            found += int(np.isin(hashes, self.hashes).sum())
+        return Overlap(looked, found)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"rows": self.rows, "columns": list(self.columns), "hashes": self.hashes.astype(">u8").tobytes().hex()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "RowSketch":
+        """What `to_plain` has written.
+
+        Errors:
+            DataError: it is something else.
+        """
+        try:
+            hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype=">u8").astype(np.uint64)
+            return cls(rows=int(plain["rows"]), columns=tuple(plain["columns"]), hashes=hashes)
+        except (LookupError, TypeError, ValueError) as e:
+            raise DataError(f"a sketch of rows must have rows, columns and hashes, found another: {e}") from None
+
+
+def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
+    whole = np.ones(frame.height, np.uint64)
+    for column in frame.get_columns():
+        whole = _mixed(whole * np.uint64(_BASE) + _value_hashes(column))
+    return whole
+
+
+def _value_hashes(column: pl.Series) -> np.ndarray:
+    """Of numbers the same whatever their type, of text the same whether it is stored as categories."""
+    kind, absent = column.dtype, column.is_null().to_numpy()
+    if isinstance(kind, (pl.Datetime, pl.Duration)):
+        column = column.dt.cast_time_unit("us").to_physical()
+    elif kind.is_temporal():
+        column = column.to_physical()
+    elif isinstance(kind, (pl.List, pl.Array)):
+        column = column.cast(pl.List(kind.inner)).cast(pl.List(pl.String)).list.join("\x1f", ignore_nulls=True)
+    elif kind in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
+        found = np.ascontiguousarray(numbers).view(np.uint64)
+    else:
+        if column.dtype != pl.String:
+            column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
+        found = _text_hashes(column.fill_null(""))
+    return np.where(absent, _ABSENT, _mixed(found))
+
+
+def _text_hashes(column: pl.Series) -> np.ndarray:
+    """Of each text its bytes as the digits of a number to the base, modulo 2**64, and its length."""
+    lengths = column.str.len_bytes().to_numpy().astype(np.int64)
+    octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    powers = np.full(len(octets) + 1, _BASE, np.uint64)
+    back = np.full(len(octets) + 1, _INVERSE, np.uint64)
+    powers[0] = back[0] = 1
+    sums = np.zeros(len(octets) + 1, np.uint64)
+    np.cumsum((octets.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
+    found: np.ndarray = (sums[ends] - sums[starts]) * np.cumprod(back)[starts]
+    found += lengths.astype(np.uint64) * np.uint64(_BASE)
+    return found
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Every bit of a number depends on all bits of what came in (SplitMix64's last steps)."""
+    z = values ^ (values >> np.uint64(30))
+    z = z * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = z ^ (z >> np.uint64(31))
+    return mixed
