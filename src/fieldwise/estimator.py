@@ -347,5 +347,6 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def _hold_out(self, rows: LabelledRows) -> dict[str, LabelledRows]:
         y = rows.main if _is_binary(self) else None
         time = self.schema.time if self.valid_by == "time" else None
-        stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time)
+        form = None if time is None else self.schema.time_format
+        stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time, time_format=form)
         return {"train": rows.take(stay), "valid": rows.take(held)}

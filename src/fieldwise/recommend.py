@@ -90,7 +90,11 @@ def _ranked(
     _check_log(table, (catalogue.user, *shown), bundle)
     rows_of = _rows_of(table, catalogue.user, names)
     time = bundle.schema.time
-    moments = None if time is None or time not in table.columns else order_values(table, time, "time")
+    moments = (
+        None
+        if time is None or time not in table.columns
+        else order_values(table, time, "time", bundle.schema.time_format)
+    )
     last = table[[_last(rows, moments) for rows in rows_of]]
     items = table.drop_nulls(catalogue.item).unique(catalogue.item, keep="first", maintain_order=True)
     taken = {f.column for f in bundle.schema.with_role("item")} | {catalogue.item, catalogue.title}

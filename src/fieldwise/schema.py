@@ -147,7 +147,9 @@ class Schema:
         fields: what models see, in this order.
         label: what they predict: the main label, which splits, negative sampling and the choice of the epoch go by.
         more_labels: further labels that are learned beside it, by one head each over the same embedding table.
-        time: column that orders rows (splits by time).
+        time: column that orders rows (splits by time): numbers, dates, or text that holds either.
+        time_format: of a time column of text whose dates are not in one of the usual formats, or whose day and month
+            cannot be told apart, such as `%d.%m.%Y %H:%M`.
         group: column whose values group AUC is computed within, usually the user.
         keys: columns that name a row in predictions and reports.
 
@@ -166,6 +168,7 @@ class Schema:
     time: str | None = None
     group: str | None = None
     keys: tuple[str, ...] = field(default=())
+    time_format: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.keys, str):
@@ -183,6 +186,11 @@ class Schema:
         repeated = [name for name, n in Counter(f.name for f in self.fields).items() if n > 1]
         if repeated:
             raise SchemaError(f"field names must be unique, found {repeated[0]!r} more than once")
+        if self.time_format is not None and (self.time is None or "%" not in self.time_format):
+            raise SchemaError(
+                "time_format is the format of the time column, such as '%d.%m.%Y %H:%M', found "
+                f"{self.time_format!r} for time {self.time!r}: correct it, or leave it out"
+            )
         _check_shares(self.fields)
         repeated = [name for name, n in Counter(label.name for label in self.labels).items() if n > 1]
         if repeated:

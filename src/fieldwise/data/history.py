@@ -82,7 +82,7 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
             f"a field must read the histories: the schema has none of column {settings.column!r}; add {{ kind = "
             f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
         )
-    order_values(frame, order, "order")
+    order_values(frame, order, "order", schema.time_format if order == schema.time else None)
     return order
 
 
@@ -92,6 +92,7 @@ def add_histories(
     settings: HistorySettings,
     *,
     order: str,
+    order_format: str | None = None,
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with the column of histories.
 
@@ -100,6 +101,7 @@ def add_histories(
         targets: of the main label, [N] each.
         settings: columns and length.
         order: the column that orders rows, as `check_history` gives it.
+        order_format: of its text, where it is the schema's time and this has a format.
 
     Errors:
         DataError: a row has no place in the order.
@@ -120,7 +122,7 @@ def add_histories(
     )
     user = as_text(rows.get_column(settings.user)).rank("dense")  # from 1 on, so that none has 0
     event &= (user.is_not_null() & as_text(rows.get_column(settings.item)).is_not_null()).to_numpy()
-    moment = np.unique(order_values(rows, order, "order"), return_inverse=True)[1]
+    moment = np.unique(order_values(rows, order, "order", order_format), return_inverse=True)[1]
     # One number that rises by user and, within, by moment: a search for it counts the events before a row.
     base = user.fill_null(0).to_numpy().astype(np.int64) * (rows.height + 1)
     events = np.flatnonzero(event)

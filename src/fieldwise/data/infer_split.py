@@ -49,7 +49,9 @@ def suggest_split(frame: pl.DataFrame, schema: Schema) -> tuple[SplitSettings, s
 def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings) -> str:
     """Why a split does not work, or nothing."""
     try:
-        parts = split_table(rows.frame, split, y=rows.main, time=schema.time, group=schema.group)
+        parts = split_table(
+            rows.frame, split, y=rows.main, time=schema.time, group=schema.group, time_format=schema.time_format
+        )
     except DataError as e:
         return str(e)
     if schema.label.task == "binary":

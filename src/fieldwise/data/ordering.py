@@ -3,21 +3,24 @@
 import numpy as np
 import polars as pl
 
+from fieldwise.data.moments import READ_FORMATS, check_format, read_moments
 from fieldwise.errors import DataError
 
 __all__ = ["order_values"]
 
 
-def order_values(frame: pl.DataFrame, name: str, what: str) -> np.ndarray:
+def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
     """Sortable values of column `name`, one a row (int64 or float64, [N]).
 
     Args:
         frame: the table.
         name: the column.
         what: what the column is for, as errors call it: `time`, `order`.
+        form: of text that holds dates, such as `%d.%m.%Y`; where left out, the usual ones are read.
 
     Errors:
-        DataError: no such column, an absent value, text that is neither a number nor a date.
+        DataError: no such column, an absent value, text that is neither a number nor a date, dates of which day and
+            month cannot be told apart.
 
     >>> order_values(pl.DataFrame({"day": ["2026-01-02", "2026-01-01"]}), "day", "time").argmin()
     np.int64(1)
@@ -28,7 +31,7 @@ def order_values(frame: pl.DataFrame, name: str, what: str) -> np.ndarray:
     if column.dtype.is_temporal():
         values = column.to_physical()
     elif column.dtype == pl.String:
-        values = _from_text(column)
+        values = _from_text(column, what, form)
     elif column.dtype.is_numeric():
         values = column.fill_nan(None) if column.dtype.is_float() else column
     elif column.dtype == pl.Null:
@@ -37,6 +40,8 @@ def order_values(frame: pl.DataFrame, name: str, what: str) -> np.ndarray:
         raise DataError(f"the {what} column must hold numbers or dates: column {name!r} is of type {column.dtype}")
     if values.null_count():
         row = int(values.is_null().arg_max() or 0)
+        if column.dtype == pl.String and (column[row] or "").strip():
+            raise DataError(_unread(column, values, row, what, form))
         raise DataError(
             f"every row needs its {what} (a number or a date) to be ordered by: column {name!r} holds {column[row]!r} "
             f"in row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or "
@@ -45,14 +50,33 @@ def order_values(frame: pl.DataFrame, name: str, what: str) -> np.ndarray:
     return values.to_numpy()
 
 
-def _from_text(column: pl.Series) -> pl.Series:
-    """Numbers where every present cell is one, else dates; what is neither becomes null."""
+def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
+    """Numbers where every present cell is one, else moments; what is neither becomes null."""
     text = column.str.strip_chars().replace("", None)
+    if form is not None:
+        return check_format(text, form)
     number = text.cast(pl.Float64, strict=False).fill_nan(None)
     if number.null_count() == text.null_count():
         return number
-    try:
-        moment = text.str.to_datetime(strict=False, time_unit="us").to_physical()
-    except pl.exceptions.PolarsError:  # no date format fits the first cells
-        return number
-    return moment if moment.null_count() < number.null_count() else number
+    found = read_moments(text)
+    if found.other is not None:
+        first, second = found.other
+        raise DataError(
+            f"day and month must be told apart: the {what} column {column.name!r} holds {text.drop_nulls()[0]!r}, and "
+            f"every cell can be read as {first!r} and as {second!r}; write which it is as the schema's time_format"
+        )
+    return found.values if found.values.null_count() < number.null_count() else number
+
+
+def _unread(column: pl.Series, values: pl.Series, row: int, what: str, form: str | None) -> str:
+    """The sentence for a cell that holds something else than a number or a date."""
+    many = int((values.is_null() & (column.str.strip_chars() != "")).sum())
+    if form is not None:
+        rule, fix = f"the schema's time_format {form!r} must fit every cell", "mend the cell or the format"
+    else:
+        rule = "every row needs a number or a date to be ordered by"
+        fix = f"mend it, or give the schema a time_format; read without one are {READ_FORMATS}"
+    return (
+        f"{rule}: the {what} column {column.name!r} holds {column[row]!r} in row {row} (counting from 0), {many} of "
+        f"{len(values)} rows are like it; {fix}"
+    )

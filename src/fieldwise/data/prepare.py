@@ -118,7 +118,15 @@ def prepare(
         made += mean_labels.made
     check_table(frame, schema, made_later=made)
     rows = read_labels(frame, schema.labels)
-    indices = split_table(rows.frame, split, seed=seed, y=rows.main, time=schema.time, group=schema.group)
+    indices = split_table(
+        rows.frame,
+        split,
+        seed=seed,
+        y=rows.main,
+        time=schema.time,
+        group=schema.group,
+        time_format=schema.time_format,
+    )
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
     encoded = encode_parts(parts, schema, seed=seed, negatives=negatives, history=history, mean_labels=mean_labels)
     return Prepared(
@@ -172,7 +180,9 @@ def encode_parts(
     if history is not None:
         order = check_history(frames["train"], schema, history)
         # Before negatives are drawn: what a user never used is no event of that user's, whichever rows count.
-        frames = add_histories(frames, {name: rows.main for name, rows in labelled.items()}, history, order=order)
+        mains = {name: rows.main for name, rows in labelled.items()}
+        form = schema.time_format if order == schema.time else None
+        frames = add_histories(frames, mains, history, order=order, order_format=form)
     counts = {}
     weights = {name: rows.weight for name, rows in labelled.items() if rows.weight is not None}
     _check_weights(weights, negatives)

@@ -49,6 +49,7 @@ def split_table(
     y: np.ndarray | None = None,
     time: str | None = None,
     group: str | None = None,
+    time_format: str | None = None,
 ) -> Split:
     """Divide a table's rows.
 
@@ -59,6 +60,7 @@ def split_table(
         y: targets [N], needed to stratify.
         time: the schema's time column, where the settings name none.
         group: the schema's group column, where the settings name no user.
+        time_format: of the schema's time column, where it is text of dates.
 
     Errors:
         DataError: a column is missing or has nulls, a value names no part, a part would be empty.
@@ -74,9 +76,9 @@ def split_table(
         case RandomSplit():
             part = _random(frame.height, settings, seed, y)
         case TimeSplit():
-            part = _by_time(frame, settings, time)
+            part = _by_time(frame, settings, time, time_format)
         case LeaveLastOutSplit():
-            part, kept = _last_out(frame, settings, time, group)
+            part, kept = _last_out(frame, settings, time, group, time_format)
         case ColumnSplit():
             part = _by_column(frame, settings, seed, y)
     train, valid, test = (np.flatnonzero(part == k).astype(np.int64) for k in range(3))
@@ -91,7 +93,13 @@ def split_table(
 
 
 def hold_out(
-    frame: pl.DataFrame, share: float, *, seed: int = 0, y: np.ndarray | None = None, time: str | None = None
+    frame: pl.DataFrame,
+    share: float,
+    *,
+    seed: int = 0,
+    y: np.ndarray | None = None,
+    time: str | None = None,
+    time_format: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divide rows in two: those that stay, and the `share` of all that is held out.
 
@@ -101,6 +109,7 @@ def hold_out(
         seed: of the random draw.
         y: for a random draw, targets [N] each value of which keeps its share on both sides, to within a row or two.
         time: hold out the latest rows by this column instead; rows of equal time are never parted.
+        time_format: of that column, where it is text of dates.
 
     Returns:
         Sorted row numbers, int64: those that stay, those held out.
@@ -115,7 +124,8 @@ def hold_out(
         classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
         held = _draw(frame.height, (share, 0.0), seed, classes) == 1
     else:
-        moments, rank, counts = np.unique(order_values(frame, time, "time"), return_inverse=True, return_counts=True)
+        values = order_values(frame, time, "time", time_format)
+        moments, rank, counts = np.unique(values, return_inverse=True, return_counts=True)
         before = np.cumsum(counts)[:-1]  # rows before each cut that leaves rows on both sides
         cut = np.argmin(np.abs(before - frame.height * (1 - share))) if len(moments) > 1 else 0
         held = rank > cut
@@ -140,11 +150,12 @@ def _random(rows: int, settings: RandomSplit, seed: int, y: np.ndarray | None) -
     return _draw(rows, (settings.valid, settings.test), seed, _classes(y) if settings.stratify else None)
 
 
-def _by_time(frame: pl.DataFrame, settings: TimeSplit, time: str | None) -> np.ndarray:
+def _by_time(frame: pl.DataFrame, settings: TimeSplit, time: str | None, time_format: str | None) -> np.ndarray:
     name = settings.column or time
     if name is None:
         raise DataError("a time split needs a time column: give the split's column or the schema's time")
-    moments, rank, counts = np.unique(order_values(frame, name, "time"), return_inverse=True, return_counts=True)
+    values = order_values(frame, name, "time", time_format if name == time else None)
+    moments, rank, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(moments) < 3:
         raise DataError(
             f"a time split needs at least 3 different times: column {name!r} holds {len(moments)}; choose another split"
@@ -161,13 +172,17 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, time: str | None) -> np.n
 
 
 def _last_out(
-    frame: pl.DataFrame, settings: LeaveLastOutSplit, time: str | None, group: str | None
+    frame: pl.DataFrame,
+    settings: LeaveLastOutSplit,
+    time: str | None,
+    group: str | None,
+    time_format: str | None,
 ) -> tuple[np.ndarray, int]:
     user, order = settings.user or group, settings.order or time
     if user is None or order is None:
         missing = "user (or the schema's group)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs to know users and order: give the split's {missing}")
-    values = order_values(frame, order, "order")
+    values = order_values(frame, order, "order", time_format if order == time else None)
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"

@@ -7,9 +7,12 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.fitted import Vocabulary
+from fieldwise.data.ordering import order_values
 from fieldwise.data.prepare import PARTS
+from fieldwise.errors import DataError
 from fieldwise.report.blocks import Block, Code, Note, Section, Table, count, number, percent
 from fieldwise.report.runs import ReportedRun
+from fieldwise.schema import Schema
 
 __all__ = ["data_section", "recipe_section"]
 
@@ -33,7 +36,7 @@ def data_section(run: ReportedRun) -> Section:
             there = schema.group in part.frame.columns
             cells.append(count(part.frame.get_column(schema.group).n_unique()) if there else "")
         if schema.time is not None:
-            cells += _times(part.frame, schema.time)
+            cells += _times(part.frame, schema)
         rows.append(cells)
     counts = prepared.counts
     notes = []
@@ -54,11 +57,17 @@ def data_section(run: ReportedRun) -> Section:
     return Section(title="Data", blocks=blocks)
 
 
-def _times(frame: pl.DataFrame, column: str) -> list[str]:
-    if column not in frame.columns or frame.get_column(column).null_count() == frame.height:
+def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
+    column = schema.time
+    if column is None or column not in frame.columns or frame.get_column(column).null_count() == frame.height:
         return ["", ""]
-    cells = frame.get_column(column)
-    return [str(cells.min()), str(cells.max())]
+    present = frame.drop_nulls(column)
+    try:
+        moments = order_values(present, column, "time", schema.time_format)
+    except DataError:  # a random split asks nothing of the times
+        return ["", ""]
+    cells = present.get_column(column)
+    return [str(cells[int(moments.argmin())]), str(cells[int(moments.argmax())])]
 
 
 def _fields(run: ReportedRun) -> Table:

@@ -42,9 +42,9 @@ def tables_of_log(
             raise DataError(f"the log must have the column {column!r}: {nearest(column, log.columns)}")
     named = {label.column for schema in schemas for label in schema.labels}
     named |= {column for schema in schemas for column in (schema.time, schema.group, *schema.keys) if column}
-    time = next((schema.time for schema in schemas if schema.time in log.columns), None)
-    if time is not None:
-        log = log[order_values(log, time, "time").argsort(kind="stable")]
+    timed = next((schema for schema in schemas if schema.time in log.columns), None)
+    if timed is not None and timed.time is not None:
+        log = log[order_values(log, timed.time, "time", timed.time_format).argsort(kind="stable")]
     extra = [column for column in log.columns if column not in {item, user, *role, *named}]
     counts = log.group_by(item).agg(pl.col(extra).n_unique()).select(pl.col(extra).max()) if extra else None
     constant = [] if counts is None or not counts.height else [c for c in extra if (counts[c][0] or 0) <= 1]

@@ -1,0 +1,110 @@
+"""Dates as people write them: each read to the microsecond, day-month and month-day never guessed."""
+
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+from fieldwise.data.infer_split import suggest_split
+from fieldwise.data.moments import check_format, read_moments
+from fieldwise.data.ordering import order_values
+from fieldwise.data.prepare import prepare
+from fieldwise.data.split_settings import TimeSplit
+from fieldwise.errors import DataError, SchemaError
+from fieldwise.schema import Categorical, Label, Schema
+
+
+def stamp(*parts: int) -> int:
+    return int(datetime(*parts, tzinfo=UTC).timestamp() * 1_000_000)  # type: ignore[arg-type]
+
+
+MOMENT = stamp(2026, 1, 31, 17, 5, 9)
+DAY, MINUTE = stamp(2026, 1, 31), stamp(2026, 1, 31, 17, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-31", DAY), ("2026/01/31", DAY), ("2026.01.31", DAY), ("2026/1/31", DAY), ("20260131 17:05", MINUTE),
+        ("2026-01-31 17:05", MINUTE), ("2026-01-31T17:05:09", MOMENT), ("2026-01-31T17:05:09Z", MOMENT),
+        ("2026-01-31 17:05:09 UTC", MOMENT), ("2026-01-31T17:05:09.25", MOMENT + 250_000),
+        ("2026-01-31T18:05:09+01:00", MOMENT), ("2026-01-31 12:05:09 -0500", MOMENT), ("31 Jan 2026", DAY),
+        ("31-Jan-2026", DAY), ("31-JAN-26", DAY), ("Jan 31, 2026", DAY), ("January 31, 2026 5:05 PM", MINUTE),
+        ("31 January 2026 17:05:09", MOMENT), ("Sat, 31 Jan 2026 17:05:09 +0000", MOMENT),
+        ("Sat Jan 31 17:05:09 +0000 2026", MOMENT), ("Saturday, January 31, 2026", DAY), ("31/01/2026", DAY),
+        ("31.01.2026 17:05", MINUTE), ("31-01-26", DAY), ("01/31/2026", DAY), ("1/31/26 5:05pm", MINUTE),
+        ("31/Jan/2026:17:05:09 +0000", MOMENT),
+    ],
+)  # fmt: skip
+def test_a_date_as_it_is_written(text: str, expected: int) -> None:
+    assert read_moments(pl.Series([text, None, f" {text} "])).values.to_list() == [expected, None, expected]
+
+
+@pytest.mark.parametrize("text", ["soon", "31", "2026-13-01", "32/01/2026", "2026-02-30", "17:05", "0026-01-31", "1.5"])
+def test_what_is_no_date_is_null(text: str) -> None:
+    assert read_moments(pl.Series([text])).values.to_list() == [None]
+
+
+def test_the_whole_column_tells_day_from_month_or_nothing_does() -> None:
+    dates = pl.Series("day", ["01/02/2026", "03/04/2026"] * 400)
+    assert read_moments(dates).other == ("%d/%m/%Y", "%m/%d/%Y")
+    assert read_moments(dates).values.null_count() == 800
+    last = pl.concat([dates, pl.Series(["13/02/2026"])])
+    assert read_moments(last).format == "%d/%m/%Y"
+    assert read_moments(last).values[0] == stamp(2026, 2, 1)
+    last = pl.concat([dates, pl.Series(["02/13/2026"])])
+    assert read_moments(last).format == "%m/%d/%Y"
+    assert read_moments(last).values[0] == stamp(2026, 1, 2)
+    both = pl.concat([dates, pl.Series(["13/02/2026", "02/13/2026"])])
+    assert read_moments(both).values.null_count() > 0
+
+
+def test_formats_may_be_mixed_where_none_is_in_doubt() -> None:
+    cells = ["2026-01-31", "31 Jan 2026 17:05", "2026-01-31T17:05:09Z"]
+    assert read_moments(pl.Series(cells)).values.to_list() == [DAY, MINUTE, MOMENT]
+
+
+def test_a_format_that_is_given_decides() -> None:
+    assert check_format(pl.Series(["01/02/2026"]), "%m/%d/%Y").item() == stamp(2026, 1, 2)
+    assert check_format(pl.Series(["01/02/2026"]), "%d/%m/%Y").item() == stamp(2026, 2, 1)
+    assert check_format(pl.Series(["Q1 2026-01-31", "x"]), "Q1 %Y-%m-%d").to_list() == [DAY, None]
+    with pytest.raises(DataError, match="written with % signs"):
+        check_format(pl.Series(["01.02.2026"]), "dd.mm.yyyy")
+
+
+def test_order_values_ask_and_name_what_they_read() -> None:
+    frame = pl.DataFrame({"day": ["01/02/2026", "02/03/2026"]})
+    with pytest.raises(DataError, match=r"'01/02/2026'.* as '%d/%m/%Y' and as '%m/%d/%Y'; .*time_format"):
+        order_values(frame, "day", "time")
+    assert order_values(frame, "day", "time", "%d/%m/%Y").tolist() == [stamp(2026, 2, 1), stamp(2026, 3, 2)]
+    with pytest.raises(DataError, match=r"time_format '%Y' must fit every cell.*'01/02/2026' in row 0 .*2 of 2 rows"):
+        order_values(frame, "day", "time", "%Y")
+    with pytest.raises(DataError, match=r"holds 'x' in row 1 .*2026-01-31, 2026/01/31"):
+        order_values(pl.DataFrame({"day": ["2026-01-01", "x"]}), "day", "time")
+
+
+def rows(times: list[str]) -> pl.DataFrame:
+    return pl.DataFrame({"x": [k % 3 for k in range(len(times))], "t": times, "y": [k % 2 for k in range(len(times))]})
+
+
+FIELDS = {"fields": (Categorical("x"),), "label": Label("y"), "time": "t"}
+
+
+def test_a_time_split_by_text_that_does_not_sort_as_text() -> None:
+    times = [f"{day:02d}.{month:02d}.2026" for month in range(1, 11) for day in range(1, 11)]
+    prepared = prepare(rows(times), Schema(**FIELDS, time_format="%d.%m.%Y"), split=TimeSplit(), seed=0)
+    assert set(prepared.test.frame["t"]) == {f"{day:02d}.10.2026" for day in range(1, 11)}
+    with pytest.raises(DataError, match="day and month must be told apart"):
+        prepare(rows(times), Schema(**FIELDS), split=TimeSplit(), seed=0)
+    split, why = suggest_split(rows(times), Schema(**FIELDS))
+    assert split.kind == "random"
+    assert "told apart" in why
+    assert suggest_split(rows(times), Schema(**FIELDS, time_format="%d.%m.%Y"))[0] == TimeSplit()
+
+
+def test_a_time_format_is_kept_and_checked() -> None:
+    schema = Schema(**FIELDS, time_format="%d.%m.%Y")
+    assert Schema.from_toml(schema.to_toml()) == schema
+    for wrong in ({"time_format": "dd.mm.yyyy"}, {"time_format": "%Y", "time": None}):
+        with pytest.raises(SchemaError, match="time_format"):
+            Schema(**{**FIELDS, **wrong})
