@@ -59,6 +59,7 @@ PUBLIC = [
     "XDeepFM",
     "__version__",
     "as_table",
+    "auto",
     "infer_schema",
     "load_recipe",
     "prepare_recipe",

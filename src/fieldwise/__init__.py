@@ -18,6 +18,7 @@ from fieldwise.errors import (
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 
 if TYPE_CHECKING:
+    from fieldwise.automatic import auto
     from fieldwise.bundle import Bundle
     from fieldwise.data.encoder import Encoder
     from fieldwise.data.infer import infer_schema
@@ -110,6 +111,7 @@ __all__ = [
     "XDeepFM",
     "__version__",
     "as_table",
+    "auto",
     "infer_schema",
     "load_recipe",
     "prepare_recipe",
@@ -156,6 +158,7 @@ _LAZY = {
     "TimeSplit": "fieldwise.data.split_settings",
     "TrainingSettings": "fieldwise.training.settings",
     "as_table": "fieldwise.data.tables",
+    "auto": "fieldwise.automatic",
     "infer_schema": "fieldwise.data.infer",
     "load_recipe": "fieldwise.recipe",
     "prepare_recipe": "fieldwise.pipeline",

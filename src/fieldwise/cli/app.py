@@ -93,6 +93,46 @@ def init(
 
 
 @app.command()
+def auto(
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")
+    ],
+    label: Annotated[str | None, typer.Option(help="The label's column; guessed by name where left out.")] = None,
+    positive: Positive = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Of the whole run, which ends by then.")] = 10.0,
+    out: Annotated[Path | None, typer.Option(help="Folder for all results; runs/auto-TABLE where left out.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Replace the result of a former run in that folder.")] = False,
+    schema: Annotated[Path | None, typer.Option(help="A schema of your own, in TOML; inferred where left out.")] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column that stays a field whatever the audit finds. May be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything.")] = 0,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    json: AsJson = False,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """Find a good model for a table within some minutes: audit, train, search, measure, save. Ctrl-C ends it early."""
+    from fieldwise.automatic import AutoSettings
+    from fieldwise.cli.auto import run_auto_command
+    from fieldwise.recipe import DataSettings
+
+    settings = AutoSettings(
+        label=label,
+        positive=positive or (),
+        minutes=minutes,
+        out=out,
+        seed=seed,
+        keep=keep or (),
+        again=again,
+    )
+    data = DataSettings(path=str(table), separator=separator, encoding=encoding)
+    run_auto_command(data, settings, schema, json, quiet, threads)
+
+
+@app.command()
 def train(
     recipe: RecipeName,
     settings: Settings = None,

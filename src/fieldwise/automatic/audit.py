@@ -1,0 +1,191 @@
+"""What columns must not, or need not, be fields: constant ones, names of single rows, and the label in other words."""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.columns import as_list, as_number, as_text
+from fieldwise.data.mean_labels import MeanLabels, add_mean_labels
+from fieldwise.errors import ConfigError, SchemaError
+from fieldwise.evaluation import auc
+from fieldwise.schema import Bag, Categorical, Field, Label, Numeric, Schema
+from fieldwise.schema import Sequence as SequenceField
+
+__all__ = ["LABEL_LIKE", "Finding", "audit", "without"]
+
+LABEL_LIKE = 0.99  # AUC (of a number: R squared) of one column alone from which on it is taken for the label itself
+SUSPICIOUS = 0.95
+ID_LIKE = 0.9  # share of different values among those present
+FEWEST_ROWS = 20  # below which no column is called id-like
+FEWEST_OF_A_CLASS = 5  # below which no column is called label-like
+MOST_ROWS = 100_000
+BINS, FOLDS = 50, 5
+
+Kind = Literal["constant", "id-like", "label-like", "suspicious"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is to be said of a column.
+
+    Args:
+        column: of the table.
+        kind: `constant`, `id-like` (nearly every row has another value), `label-like` (tells the label nearly
+            perfectly by itself) or `suspicious` (tells it very well, which may be right).
+        sentence: what was found and what was done.
+        left_out: whether its fields were taken out.
+        value: AUC or R squared on training rows, where it was measured.
+    """
+
+    column: str
+    kind: Kind
+    sentence: str
+    left_out: bool
+    value: float | None = None
+
+
+def audit(
+    train: pl.DataFrame, y: np.ndarray, schema: Schema, *, keep: Collection[str] = (), seed: int = 0
+) -> list[Finding]:
+    """Look at every column that a field reads, on training rows alone.
+
+    A column tells the label as well as its values' mean labels, out of fold, order the rows: by AUC, or for a number
+    by R squared; a numeric column likewise by quantile bins, and by its own order. At most 100,000 rows are looked at.
+
+    Args:
+        train: the training rows.
+        y: targets of the main label, [N].
+        schema: whose fields are looked at.
+        keep: columns that stay fields whatever is found.
+        seed: of the rows drawn and of the folds.
+
+    Errors:
+        ConfigError: a column to keep that no field reads.
+
+    >>> frame = pl.DataFrame({"film": ["a", "b"] * 50, "country": ["fi"] * 100, "paid": [0, 1] * 50})
+    >>> schema = Schema(fields=(Categorical("country"), Categorical("paid")), label=Label("liked"))
+    >>> [(found.column, found.kind) for found in audit(frame, np.array([0.0, 1.0] * 50), schema)]
+    [('country', 'constant'), ('paid', 'label-like')]
+    """
+    strange = [column for column in keep if column not in schema.columns]
+    if strange:
+        raise ConfigError(
+            f"--keep must name a column that a field reads, found {strange[0]!r}: the fields read "
+            f"{', '.join(schema.columns)}"
+        )
+    if train.height > MOST_ROWS:
+        some = np.sort(np.random.default_rng(seed).choice(train.height, MOST_ROWS, replace=False))
+        train, y = train[some], y[some]
+    first = {f.column: f for f in reversed(schema.fields)}
+    found = [_look(train.get_column(c), y, first[c], schema.label, c in keep, seed) for c in schema.columns]
+    return [one for one in found if one is not None]
+
+
+def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
+    """The schema less the fields that read the columns left out; what shared their rows has rows of its own.
+
+    Errors:
+        SchemaError: no field is left.
+    """
+    gone = {found.column: found for found in findings if found.left_out}
+    fields = [f for f in schema.fields if f.column not in gone]
+    if not fields:
+        why = "; ".join(found.sentence for found in gone.values())
+        raise SchemaError(f"no column is left to learn from: {why}")
+    names = {f.name for f in fields}
+    alone = [
+        dataclasses.replace(f, shares=None) if isinstance(f, (Bag, SequenceField)) and f.shares not in names else f
+        for f in fields
+    ]
+    return dataclasses.replace(schema, fields=tuple(alone))
+
+
+def _look(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bool, seed: int) -> Finding | None:
+    text = _as_text(column, field)
+    present, distinct = len(text) - text.null_count(), text.drop_nulls().n_unique()
+    name, what = column.name, f"column {column.name!r}"
+
+    def found(kind: Kind, sentence: str, value: float | None = None, *, out: bool = True) -> Finding:
+        more = "; it stays, as you ask" if kept and out else ""
+        return Finding(column=name, kind=kind, sentence=sentence + more, left_out=out and not kept, value=value)
+
+    if text.n_unique() <= 1:
+        return found("constant", f"{what} is constant in the training rows, so there is nothing to learn from it")
+    numeric = isinstance(field, Numeric)
+    value = _tells(column, text, y, label, numeric=numeric, seed=seed)
+    measure = "AUC" if label.task == "binary" else "R squared"
+    if value is not None and value >= LABEL_LIKE:
+        return found(
+            "label-like",
+            f"{what} alone tells the label nearly perfectly ({measure} {value:.4f} on training rows), as what is known "
+            "only afterwards does",
+            value,
+        )
+    if isinstance(field, Categorical) and present >= FEWEST_ROWS and distinct >= ID_LIKE * present:
+        return found("id-like", f"{what} names single rows: {distinct:,} different values in {present:,} training rows")
+    if numeric and present >= FEWEST_ROWS and _counts_rows(column):
+        return found("id-like", f"{what} counts the rows, from {column.min()!r} to {column.max()!r}")
+    if value is not None and value >= SUSPICIOUS:
+        sentence = (
+            f"{what} alone tells the label very well ({measure} {value:.4f} on training rows): it stays, but if it is "
+            "only known afterwards, take it out of the schema"
+        )
+        return found("suspicious", sentence, value, out=False)
+    return None
+
+
+def _as_text(column: pl.Series, field: Field) -> pl.Series:
+    if isinstance(field, (Bag, SequenceField)):
+        return as_list(column, field.separator).list.join("\x1f").replace("", None)
+    return as_text(column)
+
+
+def _counts_rows(column: pl.Series) -> bool:
+    """Whether whole numbers are all different and nearly without a gap, as a row's number is."""
+    number = as_number(column, column.name).drop_nulls()
+    whole = bool((number % 1 == 0).all())
+    low, high = float(number.min()), float(number.max())  # type: ignore[arg-type]
+    # Training rows drawn at random are four of five.
+    return whole and number.n_unique() == len(number) and high - low + 1 <= 2 * len(number) and number.is_sorted()
+
+
+def _tells(
+    column: pl.Series, text: pl.Series, y: np.ndarray, label: Label, *, numeric: bool, seed: int
+) -> float | None:
+    """AUC or R squared of the column alone; None where the rows are too few to say."""
+    binary = label.task == "binary"
+    if binary and min(int((y > 0.5).sum()), int((y <= 0.5).sum())) < FEWEST_OF_A_CLASS:
+        return None
+    if not binary and (len(y) < FEWEST_ROWS or float(y.std()) == 0):
+        return None
+    if not numeric:
+        return _judged(y, _out_of_fold(text, y, seed), binary)
+    number = as_number(column, column.name)
+    bins = (number.rank("average") * BINS / max(len(number) - number.null_count(), 1)).ceil()
+    values = [_judged(y, _out_of_fold(as_text(bins), y, seed), binary)]
+    if number.null_count() == 0:
+        z = number.to_numpy()
+        if binary:
+            in_order = auc(y, z)
+            values.append(max(in_order, 1 - in_order))
+        elif float(z.std()) > 0:
+            values.append(float(np.corrcoef(z, y)[0, 1]) ** 2)
+    return max(values)
+
+
+def _out_of_fold(text: pl.Series, y: np.ndarray, seed: int) -> np.ndarray:
+    """The mean label of each row's value over the other folds' rows, absent ones as a value of their own, [N]."""
+    frame = pl.DataFrame({"cell": text.fill_null("\x00")})
+    settings = MeanLabels(columns=("cell",), folds=FOLDS)
+    frames: Mapping[str, pl.DataFrame] = add_mean_labels({"train": frame}, {"train": y}, settings, seed=seed)
+    return frames["train"].get_column("cell_mean_label").fill_null(float(y.mean())).to_numpy()
+
+
+def _judged(y: np.ndarray, predicted: np.ndarray, binary: bool) -> float:
+    if binary:
+        return auc(y, predicted)
+    return 1 - float(np.square(predicted - y).sum() / np.square(y - y.mean()).sum())

@@ -1,0 +1,198 @@
+"""The leaderboard on test rows: every figure with its interval, and paired differences to the base lines."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.automatic.candidates import CONSTANT, TITLES, TREES, Candidate
+from fieldwise.config import to_plain
+from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
+from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
+from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.delong import auc_parts, delong
+
+__all__ = ["BASES", "Board", "Interval", "Line", "board_of"]
+
+BASES = (CONSTANT, TITLES["lr"], TREES)
+MOST_REPLICATES, LEAST_REPLICATES, DRAWS = 1000, 200, 5e7
+Z = 1.959963984540054
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A figure and its 95 % interval over other test rows.
+
+    Args:
+        value: as measured.
+        low: the lower end.
+        high: the upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One candidate on the test rows.
+
+    Args:
+        model: its title.
+        chosen: whether the bundle is of it.
+        valid: logloss or RMSE of the validation rows, which the choice went by.
+        metrics: `auc`, `logloss`, or `rmse`.
+        calibration_error: of its probabilities; None of a number.
+        against: by base line and metric, its own figure less the base line's, paired by row.
+        calibrated: whether its probabilities are mapped by a line fitted on validation rows.
+        epochs: of its training; of trees, how many.
+        seconds: of its training.
+        stopped: what ended it.
+        parameters: numbers that were learned.
+        changes: what the search changed of the defaults.
+    """
+
+    model: str
+    chosen: bool
+    valid: float
+    metrics: Mapping[str, Interval]
+    calibration_error: float | None
+    against: Mapping[str, Mapping[str, Interval]]
+    calibrated: bool
+    epochs: int
+    seconds: float
+    stopped: str
+    parameters: int
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """What was tried, the best on test rows first; the choice was made on validation rows.
+
+    Args:
+        task: of the label.
+        metric: that choice and order go by: `logloss` or `rmse`.
+        rows: of the test.
+        replicates: of the bootstrap, which gives the intervals of logloss and RMSE; those of AUC are DeLong's.
+        lines: a candidate each.
+    """
+
+    task: str
+    metric: str
+    rows: int
+    replicates: int
+    lines: tuple[Line, ...]
+
+    @property
+    def chosen(self) -> Line:
+        """The line of the bundle."""
+        return next(line for line in self.lines if line.chosen)
+
+    def line(self, model: str) -> Line | None:
+        """The line of a model, by its title."""
+        return next((line for line in self.lines if line.model == model), None)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+    def frame(self) -> pl.DataFrame:
+        """A row a model; `X_low` and `X_high` are the ends of the interval of X, `X_less_BASE` a paired difference."""
+        rows = []
+        for line in self.lines:
+            row: dict[str, Any] = {"model": line.model, "chosen": line.chosen, f"valid_{self.metric}": line.valid}
+            for name, found in line.metrics.items():
+                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            for base, metrics in line.against.items():
+                for name, found in metrics.items():
+                    column = f"{name}_less_{base.lower()}"
+                    row |= {column: found.value, f"{column}_low": found.low, f"{column}_high": found.high}
+            if line.calibration_error is not None:
+                row["calibration_error"] = line.calibration_error
+            more = "calibrated", "epochs", "seconds", "stopped", "parameters"
+            rows.append(row | {name: getattr(line, name) for name in more})
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return pl.DataFrame([{name: row.get(name) for name in names} for row in rows], infer_schema_length=None)
+
+
+def board_of(
+    candidates: Sequence[Candidate],
+    scores: Sequence[np.ndarray],
+    y: np.ndarray,
+    chosen: Candidate,
+    *,
+    binary: bool,
+    seed: int,
+) -> Board:
+    """Measure every candidate on the test rows.
+
+    Args:
+        candidates: with the base lines among them.
+        scores: of the test rows by each, [N]: logits, or numbers.
+        y: targets of the test rows, [N].
+        chosen: of which the bundle is.
+        binary: whether the label is a yes or no.
+        seed: of the bootstrap.
+    """
+    y = np.asarray(y, dtype=np.float64)
+    metric: MetricName = "logloss" if binary else "rmse"
+    replicates = int(min(MOST_REPLICATES, max(LEAST_REPLICATES, DRAWS / max(len(y), 1))))
+    drawn = resampled(y, np.stack(scores), metric, replicates=replicates, seed=seed)
+    of_one = logloss_from_logits if binary else rmse
+    values = [of_one(y, score) for score in scores]
+    with_auc = binary and min(int(y.sum()), int((1 - y).sum())) > 1
+    bases = [k for title in BASES for k, one in enumerate(candidates) if one.title == title]
+
+    def figures(k: int) -> dict[str, Interval]:
+        own = {"auc": _auc(y, scores[k])} if with_auc else {}
+        return {**own, metric: _bounded(values[k], drawn[:, k])}
+
+    def differences(k: int, base: int) -> dict[str, Interval]:
+        own = {"auc": _auc_difference(y, scores[k], scores[base])} if with_auc else {}
+        return {**own, metric: _bounded(values[k] - values[base], drawn[:, k] - drawn[:, base])}
+
+    lines = [
+        Line(
+            model=one.title,
+            chosen=one is chosen,
+            valid=one.value,
+            metrics=figures(k),
+            calibration_error=calibration_error(y, sigmoid(scores[k])) if binary else None,
+            against={candidates[base].title: differences(k, base) for base in bases if base != k},
+            calibrated=one.calibration is not None,
+            epochs=one.epochs,
+            seconds=round(one.seconds, 2),
+            stopped=one.stopped,
+            parameters=one.parameters,
+            changes=dict(one.changes),
+        )
+        for k, one in enumerate(candidates)
+    ]
+    lines.sort(key=lambda line: line.metrics[metric].value)
+    task = "binary" if binary else "regression"
+    return Board(task=task, metric=metric, rows=len(y), replicates=replicates, lines=tuple(lines))
+
+
+def _bounded(value: float, replicates: np.ndarray) -> Interval:
+    found = estimate([value], replicates)
+    return Interval(value=found.value, low=found.low, high=found.high)
+
+
+def _auc(y: np.ndarray, score: np.ndarray) -> Interval:
+    """AUC with DeLong's interval, within 0 and 1."""
+    high, low = auc_parts(y, score)
+    error = math.sqrt(float(np.var(high, ddof=1)) / len(high) + float(np.var(low, ddof=1)) / len(low))
+    value = auc(y, score)
+    return Interval(value=value, low=max(0.0, value - Z * error), high=min(1.0, value + Z * error))
+
+
+def _auc_difference(y: np.ndarray, score: np.ndarray, base: np.ndarray) -> Interval:
+    found = delong(y, score, base)
+    reach = Z * found.standard_error
+    return Interval(value=found.difference, low=found.difference - reach, high=found.difference + reach)

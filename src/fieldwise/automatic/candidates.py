@@ -1,0 +1,222 @@
+"""The models that are tried: which fit the task, what an epoch of each costs, and one of them trained."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fieldwise.automatic.budget import Probe
+from fieldwise.automatic.problem import Problem
+from fieldwise.automatic.trees import Trees
+from fieldwise.data.prepare import Part
+from fieldwise.errors import DataError
+from fieldwise.evaluation import logloss_from_logits, rmse
+from fieldwise.evaluation.calibration import Calibration, fit_platt
+from fieldwise.label import Label
+from fieldwise.models import parameter_count
+from fieldwise.models.scoring import SCORING_BATCH, score_batches
+from fieldwise.pipeline import Fitted, fit_recipe
+from fieldwise.recipe import Recipe
+from fieldwise.schema import Schema
+from fieldwise.training.progress import Progress
+
+__all__ = [
+    "CONSTANT",
+    "TITLES",
+    "TREES",
+    "Candidate",
+    "constant",
+    "fit_one",
+    "of_trees",
+    "recipes_for",
+    "resolved",
+    "seconds_of",
+]
+
+TITLES = {
+    "lr": "LR",
+    "fm": "FM",
+    "afm": "AFM",
+    "autoint+": "AutoInt+",
+    "finalmlp": "FinalMLP",
+    "dssm": "DSSM",
+    "inttower": "IntTower",
+}
+TOWERS = ("dssm", "inttower")
+TREES, CONSTANT = "LightGBM", "constant"
+FOLDS, FEWEST_TO_CALIBRATE = 5, 200
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """Something that scores rows, as it stands on the leaderboard; no test row was looked at for it.
+
+    Args:
+        title: on the leaderboard.
+        valid: its scores of the validation rows [N]: logits, or numbers within the label's range; where it is
+            calibrated, each by a calibration that was fitted on other rows.
+        value: logloss or RMSE of these.
+        seconds: of its training.
+        epochs: of its training; of trees, how many there are.
+        stopped: what ended its training.
+        parameters: numbers that were learned.
+        recipe: how to train it again; None of what is no bundle.
+        fitted: the network.
+        trees: of LightGBM.
+        level: of the constant.
+        calibration: of its logits, where that helps validation rows that it was not fitted on.
+        changes: what a search changed of the defaults, by dotted path.
+    """
+
+    title: str
+    valid: np.ndarray
+    value: float
+    seconds: float = 0.0
+    epochs: int = 0
+    stopped: str = ""
+    parameters: int = 1
+    recipe: Recipe | None = None
+    fitted: Fitted | None = None
+    trees: Trees | None = None
+    level: float = 0.0
+    calibration: Calibration | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def score(self, part: Part, schema: Schema) -> np.ndarray:
+        """Scores of a part's rows [N], calibrated where it is."""
+        if self.fitted is not None:
+            raw = score_batches(self.fitted.network, part.table.batches(SCORING_BATCH)).astype(np.float64)
+        elif self.trees is not None:
+            raw = self.trees.score(part, schema)
+        else:
+            raw = np.full(len(part.table), self.level)
+        raw = _within(raw, schema.label)
+        return raw if self.calibration is None else self.calibration.logit(raw)
+
+
+def recipes_for(problem: Problem, stem: str) -> dict[str, Recipe]:
+    """A recipe by defaults for every model that the task's fields allow, by its name."""
+    roles = {f.role for f in problem.schema.fields}
+    towers = {"user", "item"} <= roles
+    names = [name for name in TITLES if towers or name not in TOWERS]
+    if len(problem.schema.fields) < 2:
+        names = ["lr"]  # the others are made of pairs of fields
+    numbers = problem.schema.label.task == "regression"
+    own = {"inttower": {"cir_weight": 0.0}} if numbers else {}  # whose loss is of a yes or no
+    return {name: problem.recipe({"name": name, **own.get(name, {})}, f"{stem}/{name}") for name in names}
+
+
+def resolved(candidate: Candidate) -> Recipe:
+    """The recipe of a candidate with all numbers written out that follow from the rows."""
+    assert candidate.recipe is not None, "networks have recipes"
+    return candidate.recipe
+
+
+def seconds_of(recipe: Recipe, problem: Problem) -> float:
+    """What an epoch of a recipe takes, by some steps of it.
+
+    Errors:
+        FieldwiseError: it does not train.
+    """
+    probe = Probe()
+    fit_recipe(recipe, problem.prepared, probe)
+    return probe.seconds_per_epoch
+
+
+def fit_one(
+    title: str, recipe: Recipe, problem: Problem, progress: Progress, changes: Mapping[str, Any] | None = None
+) -> Candidate:
+    """Train a recipe on training rows; validation rows choose the epoch.
+
+    Errors:
+        FieldwiseError: it does not train.
+    """
+    began = time.perf_counter()
+    fitted = fit_recipe(recipe, problem.prepared, progress)
+    score = score_batches(fitted.network, problem.prepared.valid.table.batches(SCORING_BATCH)).astype(np.float64)
+    valid, value, calibration = _judged(score, problem)
+    return Candidate(
+        title=title,
+        valid=valid,
+        value=value,
+        calibration=calibration,
+        seconds=time.perf_counter() - began,
+        epochs=fitted.result.epochs,
+        stopped=fitted.result.stopped,
+        parameters=parameter_count(fitted.network),
+        recipe=recipe,
+        fitted=fitted,
+        changes=changes or {},
+    )
+
+
+def of_trees(trees: Trees, problem: Problem) -> Candidate:
+    """LightGBM as a candidate."""
+    valid, value, calibration = _judged(trees.score(problem.prepared.valid, problem.schema), problem)
+    return Candidate(
+        title=TREES,
+        valid=valid,
+        value=value,
+        calibration=calibration,
+        seconds=trees.seconds,
+        epochs=trees.trees,
+        stopped=trees.stopped,
+        parameters=trees.leaves,
+        trees=trees,
+    )
+
+
+def constant(problem: Problem) -> Candidate:
+    """What a guess without looking gives: the training rows' share of positives, or their mean."""
+    mean = float(np.mean(problem.prepared.train.y, dtype=np.float64))
+    level = float(np.log(mean) - np.log1p(-mean)) if problem.schema.label.task == "binary" else mean
+    valid = np.full(len(problem.prepared.valid.table), level)
+    return Candidate(title=CONSTANT, valid=valid, value=_loss(problem, valid), level=level)
+
+
+def _judged(score: np.ndarray, problem: Problem) -> tuple[np.ndarray, float, Calibration | None]:
+    """Scores of validation rows within the label's range, their logloss or RMSE, and a calibration where it helps."""
+    valid, calibration = _within(score, problem.schema.label), None
+    if problem.schema.label.task == "binary":
+        valid, calibration = calibrated(problem.prepared.valid.y, valid, seed=problem.settings["seed"])
+    return valid, _loss(problem, valid), calibration
+
+
+def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, Calibration | None]:
+    """Platt's line over logits, where it helps, and the logits with it, each by a line fitted on other rows.
+
+    It helps where the logloss is better by twice the standard error of the difference, over five folds of the rows:
+    else there is none, and the logits are as they were.
+
+    Args:
+        y: labels of validation rows, [N].
+        z: their logits, [N].
+        seed: of the folds.
+    """
+    if len(y) < FEWEST_TO_CALIBRATE:
+        return z, None
+    folds = np.random.default_rng(seed).permutation(len(y)) % FOLDS
+    mapped = np.empty(len(y))
+    try:
+        for fold in range(FOLDS):
+            here = folds == fold
+            mapped[here] = fit_platt(y[~here], z[~here]).logit(z[here])
+        whole = fit_platt(y, z)
+    except DataError:  # one score alone, or scores that fall as the label rises
+        return z, None
+    signs = np.where(y > 0.5, -1.0, 1.0)
+    gain = np.logaddexp(0.0, signs * z) - np.logaddexp(0.0, signs * mapped)
+    if gain.mean() <= 2 * gain.std(ddof=1) / np.sqrt(len(gain)):
+        return z, None
+    return mapped, whole
+
+
+def _loss(problem: Problem, score: np.ndarray) -> float:
+    y = np.asarray(problem.prepared.valid.y, dtype=np.float64)
+    return logloss_from_logits(y, score) if problem.schema.label.task == "binary" else rmse(y, score)
+
+
+def _within(score: np.ndarray, label: Label) -> np.ndarray:
+    return np.clip(score, *label.range) if label.task == "regression" and label.range is not None else score

@@ -1,0 +1,124 @@
+"""A short search around settings that are good already: one step at a time, and on in the direction that helped."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fieldwise.config import to_plain
+from fieldwise.experiments.tune import search_space, value_at, with_values
+from fieldwise.recipe import Recipe
+from fieldwise.search_space import Choices, Range
+
+__all__ = ["Climb"]
+
+FIRST = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")  # what mostly matters comes first
+STEPS = 6  # of a range on the scale of logarithms, from one end to the other
+
+
+class Climb:
+    """Proposes recipes near to the best so far: each differs from it by one step of one setting.
+
+    The steps are those of the package's search space for the model (what `fieldwise tune` searches). A step that
+    helped is taken again; when no step is left, they begin anew with two settings at once, drawn by chance.
+
+    Args:
+        recipe: where the search begins, with its numbers written out.
+        seed: of the order of the steps, and of chance.
+
+    >>> from fieldwise import load_recipe
+    >>> climb = Climb(load_recipe("simulated/lr"), seed=0)
+    >>> path, value = next(iter(climb.propose().items()))
+    >>> path, value < climb.value(path)
+    ('training.learning_rate', True)
+    """
+
+    def __init__(self, recipe: Recipe, *, seed: int) -> None:
+        self.best = recipe
+        self.space = search_space(recipe)
+        self.changed: dict[str, Any] = {}
+        self._rng = np.random.default_rng(seed)
+        self._tried: set[str] = set()
+        self._last: list[tuple[str, int]] = []
+        self._moves: deque[tuple[str, int]] = deque()
+        self._fill()
+
+    def propose(self) -> dict[str, Any] | None:
+        """Values by dotted path to try over the best recipe; None where nothing new is found."""
+        for _ in range(200):
+            if self._moves:
+                self._last = [self._moves.popleft()]
+            else:
+                count = min(2, len(self.space))
+                paths: Any = self._rng.choice(sorted(self.space), count, replace=False) if count else []
+                self._last = [(str(path), int(self._rng.choice([-1, 1]))) for path in paths]
+            values = {p: v for p, direction in self._last if (v := self._step(p, direction)) is not None}
+            words = repr(sorted({**self.changed, **values}.items()))
+            if values and words not in self._tried:
+                self._tried.add(words)
+                return values
+        return None
+
+    def recipe(self, values: Mapping[str, Any]) -> Recipe:
+        """The best recipe with other values.
+
+        Errors:
+            ConfigError: values that do not go together.
+        """
+        return with_values(self.best, values)
+
+    def tell(self, values: Mapping[str, Any], *, better: bool) -> None:
+        """Say how the last proposal did: what was better is the best from now on."""
+        if not better:
+            return
+        self.best = self.recipe(values)
+        self.changed |= values
+        taken = dict(self._last)
+        rest = [move for move in self._moves if move[0] not in taken]
+        self._fill()
+        others = [move for move in self._moves if move not in rest and move[0] not in taken]
+        self._moves = deque([*taken.items(), *rest, *others])
+
+    def value(self, path: str) -> Any:
+        """What the best recipe has at a path."""
+        return value_at(self.best, path)
+
+    def _fill(self) -> None:
+        def rank(path: str) -> int:
+            return next((k for k, word in enumerate(FIRST) if word in path), len(FIRST))
+
+        shuffled = [str(path) for path in self._rng.permutation(sorted(self.space))]
+        paths = sorted(shuffled, key=rank)
+        self._moves = deque((path, direction) for path in paths for direction in (-1, 1))
+
+    def _step(self, path: str, direction: int) -> Any:
+        """The next value in a direction; None where there is none."""
+        bounds, old = self.space[path], self.value(path)
+        new = _next_choice(bounds, old, direction) if isinstance(bounds, Choices) else _next(bounds, old, direction)
+        return None if new is None or to_plain(new) == old else new
+
+
+def _next_choice(bounds: Choices, old: Any, direction: int) -> Any:
+    plain = [to_plain(choice) for choice in bounds.choices]
+    if old in plain:
+        k = plain.index(old) + direction
+        return bounds.choices[k] if 0 <= k < len(plain) else None
+    if isinstance(old, (int, float)) and all(isinstance(c, (int, float)) for c in plain):
+        beyond = [c for c in plain if (c - old) * direction > 0]
+        return min(beyond, key=lambda c: abs(c - old)) if beyond else None
+    return bounds.choices[0 if direction < 0 else -1]
+
+
+def _next(bounds: Range, old: Any, direction: int) -> Any:
+    low, high = float(bounds.low), float(bounds.high)
+    if not isinstance(old, (int, float)) or (bounds.log and old <= 0):
+        new = (low * high) ** 0.5 if bounds.log else (low + high) / 2
+    elif (direction < 0 and old <= low) or (direction > 0 and old >= high):
+        return None
+    elif bounds.log:
+        new = old * (high / low) ** (direction / STEPS)
+    else:
+        new = old + direction * float(bounds.step or (1 if bounds.whole else (high - low) / STEPS))
+    new = min(max(new, low), high)
+    return round(new) if bounds.whole else float(f"{new:.4g}")

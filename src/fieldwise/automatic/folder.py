@@ -1,0 +1,127 @@
+"""The folder of a result: written whole beside its place, then renamed; an older one stays until then.
+
+schema.toml        what the columns mean, each with its reason
+recipe.toml        the best model: `fieldwise train FOLDER/recipe.toml` repeats it
+leaderboard.json   all figures
+leaderboard.md     the same for people
+bundle/            the model
+table.parquet      the rows, where they came from memory
+report.html        the page about the best (written last)
+"""
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import tomli_w
+
+from fieldwise.automatic.problem import IN_MEMORY, Problem
+from fieldwise.automatic.result import AutoResult
+from fieldwise.config import to_plain
+from fieldwise.data.tables import write_table
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.experiments.records import Store
+from fieldwise.files import check_folder, keep_elsewhere, write_atomically
+from fieldwise.recipe import DataSettings
+
+__all__ = ["TABLE", "claimed", "write_folder"]
+
+TABLE, BOARD = "table.parquet", "leaderboard.json"
+
+
+@contextlib.contextmanager
+def claimed(out: Path, *, again: bool) -> Iterator[None]:
+    """Hold a folder for one run: it is not there, or empty, or is to be replaced.
+
+    Errors:
+        ConfigError: it holds a result and `again` was not said, or other files, or another run is at it.
+        DataError: it cannot be written to.
+    """
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out is a folder, but {out} is a file: choose another name")
+    if out.is_dir() and any(out.iterdir()):
+        if not (out / BOARD).is_file():
+            raise ConfigError(f"--out needs a folder of its own: {out} holds other files; choose another")
+        if not again:
+            raise ConfigError(f"{out} holds the result of a former run: give --again to replace it, or another --out")
+    check_folder(out)
+    with Store(out.absolute().parent).claim(out.name) as mine:
+        if not mine:
+            raise ConfigError(f"another run is writing to {out}: wait for it, or give another --out")
+        yield
+
+
+def write_folder(result: AutoResult, problem: Problem, out: Path) -> None:
+    """Write all but the report, and put it in place of what is there.
+
+    Errors:
+        DataError: it cannot be written; says where it was kept instead.
+    """
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+        try:
+            _write(result, problem, partial / "new")
+            _replace(partial / "new", out, partial / "old")
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except (FieldwiseError, OSError) as e:
+        kept = keep_elsewhere(lambda folder: _write(result, problem, folder))
+        if kept is None:
+            raise
+        raise DataError(f"{e}. What was found is not lost: it is in {kept}, move it from there") from e
+
+
+def _write(result: AutoResult, problem: Problem, folder: Path) -> None:
+    if problem.settings["data"]["path"].endswith(f"/{TABLE}"):
+        write_table(problem.frame, folder / TABLE)
+    write_atomically(folder / "schema.toml", _schema(result, problem).encode())
+    write_atomically(folder / "recipe.toml", _recipe(result).encode())
+    result.best.save(folder / "bundle")
+    write_atomically(folder / "leaderboard.md", result.to_markdown().encode())
+    write_atomically(folder / BOARD, (json.dumps(result.to_plain(), indent=1, default=str) + "\n").encode())
+
+
+def _replace(new: Path, out: Path, aside: Path) -> None:
+    """Rename; what stood there comes back where that fails."""
+    if not out.exists():
+        new.rename(out)
+        return
+    out.rename(aside)
+    try:
+        new.rename(out)
+    except BaseException:
+        aside.rename(out)
+        raise
+
+
+def _schema(result: AutoResult, problem: Problem) -> str:
+    if problem.inferred is None:
+        return result.schema.to_toml()
+    left = {found.column: f"left out: {found.sentence}" for found in problem.findings if found.left_out}
+    notes = {**problem.inferred.notes, **left}
+    return dataclasses.replace(problem.inferred, schema=result.schema, notes=notes).to_toml()
+
+
+def _recipe(result: AutoResult) -> str:
+    line = result.board.chosen
+    plain = {k: v for k, v in result.recipe.to_dict().items() if v not in ("", {})}
+    plain["schema"] = "schema.toml"
+    path = Path(plain["data"]["path"])
+    usual = to_plain(DataSettings(path=""))
+    plain["data"] = {k: v for k, v in plain["data"].items() if v != usual.get(k)}
+    if path.name == TABLE:
+        plain["data"]["path"] = TABLE
+    top = {k: v for k, v in plain.items() if not isinstance(v, dict)}
+    tables = {k: v for k, v in plain.items() if isinstance(v, dict)}
+    said = [
+        f"# {line.model}: the best of `fieldwise auto` on validation rows. Train it again: fieldwise train THIS_FILE"
+    ]
+    if line.stopped in ("time", "interrupted"):
+        said.append(f"# Its training was ended early ({line.stopped}): another one goes on for longer, and may differ.")
+    if str(path) == IN_MEMORY:
+        said.append("# The table was given in memory: put the path of a file in its place.")
+    return "\n".join(said) + "\n\n" + tomli_w.dumps({**top, **tables})

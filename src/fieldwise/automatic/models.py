@@ -1,0 +1,232 @@
+"""Within the minutes: every model by its defaults, then a short search for the two best. No test row is looked at."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fieldwise.automatic.budget import Clock, Hopeless, Trial, Until, admitted
+from fieldwise.automatic.candidates import (
+    TITLES,
+    TREES,
+    Candidate,
+    constant,
+    fit_one,
+    of_trees,
+    recipes_for,
+    resolved,
+    seconds_of,
+)
+from fieldwise.automatic.climb import Climb
+from fieldwise.automatic.problem import Problem
+from fieldwise.automatic.trees import MOST_BAG_VALUES, fit_trees, left_out
+from fieldwise.errors import FieldwiseError, MissingExtraError
+from fieldwise.recipe import Recipe
+
+__all__ = ["Tried", "try_models"]
+
+DEFAULTS_SHARE = 0.6  # of the time for training; the rest is for the search
+USUAL_EPOCHS = 30  # a cheap model may have so many, whatever its share of the time is
+MOST_TRIALS, PATIENCE = 40, 16
+TRIAL_TIMES = 3.0  # as long as the training to beat may a trial take
+LUCK = 0.5  # standard errors by which a trial must gain on validation rows to count as better
+ENDED = {"patience": "no gain since", "epochs": "all done", "time": "its time was over", "interrupted": "interrupted"}
+
+
+class Tried:
+    """What was trained so far.
+
+    Args:
+        problem: what is learned.
+        clock: of the whole run.
+        reserve: seconds to be left at its end.
+        note: hears, in a sentence each, what was done.
+
+    After `try_models`:
+        candidates: the constant first, then in the order of their training.
+        skipped: by title, why a model was not trained.
+        trials: of the search.
+        interrupted: whether Ctrl-C ended it.
+    """
+
+    def __init__(self, problem: Problem, clock: Clock, reserve: float, note: Callable[[str], None]) -> None:
+        self.problem, self.clock, self.reserve, self.note = problem, clock, reserve, note
+        self.candidates: list[Candidate] = [constant(problem)]
+        self.skipped: dict[str, str] = {}
+        self.trials = 0
+        self.interrupted = False
+
+    @property
+    def left(self) -> float:
+        """Seconds left for training."""
+        return self.clock.left - self.reserve
+
+    @property
+    def networks(self) -> list[Candidate]:
+        """Candidates that a bundle can be made of, the best on validation rows first."""
+        return sorted((one for one in self.candidates if one.fitted is not None), key=lambda one: one.value)
+
+    def add(self, one: Candidate) -> None:
+        """Take a candidate in, and say what it has reached."""
+        self.candidates.append(one)
+        self.interrupted |= one.stopped == "interrupted"
+        what = "trees" if one.trees is not None else "epochs"
+        mapped = ", calibrated" if one.calibration is not None else ""
+        ended = ENDED.get(one.stopped, one.stopped)
+        self.note(
+            f"{one.title}: validation {self.problem.metric} {one.value:.4f}{mapped}, {one.epochs} {what} ({ended}), "
+            f"{one.seconds:.1f} s"
+        )
+
+    def skip(self, title: str, why: str) -> None:
+        """Say why a model is not trained."""
+        self.skipped[title] = why
+        self.note(f"{title} is left out: {why}")
+
+
+def try_models(problem: Problem, stem: str, clock: Clock, *, reserve: float, note: Callable[[str], None]) -> Tried:
+    """Train what fits into the time; Ctrl-C ends it with what there is by then.
+
+    Args:
+        problem: what is learned.
+        stem: what the recipes' names begin with.
+        clock: of the whole run.
+        reserve: seconds to be left at its end.
+        note: hears, in a sentence each, what is done.
+
+    Errors:
+        KeyboardInterrupt: before there is a model.
+        FieldwiseError: no model could be trained; that of the first one.
+    """
+    tried = Tried(problem, clock, reserve, note)
+    try:
+        _defaults(tried, recipes_for(problem, stem))
+        if not tried.interrupted:
+            _search(tried)
+    except KeyboardInterrupt:
+        if not tried.networks:
+            raise
+        tried.interrupted = True
+    return tried
+
+
+def _defaults(tried: Tried, recipes: dict[str, Recipe]) -> None:
+    """LR, LightGBM and then the other models, the cheapest first."""
+    first = fit_one(TITLES["lr"], recipes.pop("lr"), tried.problem, Until(max(tried.left * DEFAULTS_SHARE, 1.0)))
+    tried.add(first)
+    if tried.interrupted:
+        return
+    end = tried.left * (1 - DEFAULTS_SHARE)  # what is to be left then
+    _trees(tried, max((tried.left - end) / 4, 1.0))
+    costs = _costs(tried, recipes)
+    while costs and not tried.interrupted:
+        names = admitted(costs, tried.left - end)
+        if not names:
+            if end == 0:
+                break
+            end = 0.0  # a model that was never tried comes before a search
+            continue
+        free = tried.left - end
+        share = free * costs[names[0]] / sum(costs[name] for name in names)
+        cost = costs.pop(names[0])
+        _one(tried, names[0], recipes[names[0]], max(share, min(USUAL_EPOCHS * cost, free / 4)))
+    for name, cost in costs.items():
+        why = f"an epoch takes about {cost:.2g} s, too long for the {max(tried.left, 0):.0f} s that are left"
+        tried.skip(TITLES[name], "it was interrupted before" if tried.interrupted else why)
+
+
+def _one(tried: Tried, name: str, recipe: Recipe, seconds: float) -> None:
+    try:
+        tried.add(fit_one(TITLES[name], recipe, tried.problem, Until(seconds)))
+    except FieldwiseError as e:
+        tried.skip(TITLES[name], str(e))
+
+
+def _costs(tried: Tried, recipes: dict[str, Recipe]) -> dict[str, float]:
+    """Seconds of an epoch of each model that trains."""
+    costs: dict[str, float] = {}
+    for name, recipe in recipes.items():
+        if tried.left <= max(costs.values(), default=0.0):
+            tried.skip(TITLES[name], f"{max(tried.left, 0):.0f} s are left, too few to try it")
+            continue
+        try:
+            costs[name] = seconds_of(recipe, tried.problem)
+        except FieldwiseError as e:
+            tried.skip(TITLES[name], str(e))
+    return costs
+
+
+def _trees(tried: Tried, seconds: float) -> None:
+    problem = tried.problem
+    gone = left_out(problem.prepared.train)
+    label, seed = problem.schema.label, problem.settings["seed"]
+    try:
+        trees = fit_trees(
+            problem.prepared.train, problem.prepared.valid, problem.schema, label=label, seed=seed, seconds=seconds
+        )
+    except MissingExtraError as e:
+        tried.skip(TREES, str(e))
+        return
+    tried.add(of_trees(trees, problem))
+    if gone:
+        tried.note(
+            f"{TREES} does not read {', '.join(gone)}: histories, or more than {MOST_BAG_VALUES} values in a cell"
+        )
+
+
+def _search(tried: Tried) -> None:
+    """Steps around the settings of the two best models, by turns, as far as the time goes."""
+    best = {one.title: one for one in tried.networks[:2]}
+    climbs = {title: Climb(resolved(one), seed=tried.problem.settings["seed"]) for title, one in best.items()}
+    found: dict[str, dict[str, Any]] = {title: {} for title in climbs}
+    without = 0
+    while climbs and tried.trials < MOST_TRIALS and without < PATIENCE:
+        title = next(iter(climbs))
+        climb, other = climbs.pop(title), best[title]
+        if tried.left < other.seconds / 2:
+            continue
+        values = climb.propose()
+        if values is None:
+            continue
+        trial = _trial(tried, climb, values, other)
+        tried.trials += 1
+        without += 1
+        better = trial is not None and _gains(tried.problem, trial, other)
+        climb.tell(values, better=better)
+        if trial is not None and better:
+            best[title], without = trial, 0
+            found[title] |= values
+            words = ", ".join(f"{path} = {value}" for path, value in values.items())
+            tried.note(f"search, {title}: validation {tried.problem.metric} {trial.value:.4f} with {words}")
+        climbs[title] = climb  # at the end: the other one's turn
+        if trial is not None and trial.stopped == "interrupted":
+            tried.interrupted = True
+            break
+    for title, values in found.items():
+        if values:
+            tried.candidates.append(dataclasses.replace(best[title], title=f"{title}, searched", changes=values))
+    tried.note(f"search: {tried.trials} trials of {' and '.join(best)}")
+
+
+def _trial(tried: Tried, climb: Climb, values: dict[str, Any], other: Candidate) -> Candidate | None:
+    """A candidate with other values; None where it falls behind, or they do not go together."""
+    assert other.fitted is not None, "searched are networks alone"
+    seconds = min(tried.left, other.seconds * TRIAL_TIMES + 1)
+    watch = Trial(seconds, other.fitted.result.history, tried.problem.metric)
+    try:
+        return fit_one(other.title, climb.recipe(values), tried.problem, watch)
+    except (Hopeless, FieldwiseError):
+        return None
+
+
+def _gains(problem: Problem, new: Candidate, old: Candidate) -> bool:
+    """Whether a trial is better on validation rows by more than half the standard error of the paired difference."""
+    y = np.asarray(problem.prepared.valid.y, dtype=np.float64)
+    if problem.metric == "logloss":
+        signs = np.where(y > 0.5, -1.0, 1.0)
+        gain = np.logaddexp(0.0, signs * old.valid) - np.logaddexp(0.0, signs * new.valid)
+    else:
+        gain = np.square(old.valid - y) - np.square(new.valid - y)
+    error = float(gain.std(ddof=1)) / len(gain) ** 0.5 if len(gain) > 1 else 0.0
+    return float(gain.mean()) > LUCK * error and new.value < old.value

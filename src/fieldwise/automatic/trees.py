@@ -1,0 +1,162 @@
+"""LightGBM on prepared rows, as a base line: its defaults, categories as its own categories, early stopping."""
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from fieldwise.data.columns import as_number
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.prepare import Part
+from fieldwise.errors import MissingExtraError
+from fieldwise.label import Label
+from fieldwise.schema import Categorical, Numeric, Schema
+
+if TYPE_CHECKING:
+    import lightgbm
+
+__all__ = ["MOST_BAG_VALUES", "Trees", "features", "fit_trees", "left_out", "load_lightgbm"]
+
+MOST_TREES, PATIENCE = 5000, 50
+MOST_BAG_VALUES = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trees:
+    """Fitted trees.
+
+    Args:
+        booster: scores rows; logits, or numbers.
+        trees: that were kept.
+        leaves: of these.
+        seconds: of the fit.
+        stopped: `patience`, `epochs` (all trees were made) or `time`.
+    """
+
+    booster: "lightgbm.Booster"
+    trees: int
+    leaves: int
+    seconds: float
+    stopped: Literal["patience", "epochs", "time"]
+
+    def score(self, part: Part, schema: Schema) -> np.ndarray:
+        """Logits, or predicted numbers, of a part's rows [N]."""
+        raw = self.booster.predict(
+            features(part, schema)[0], raw_score=True, num_threads=torch.get_num_threads(), num_iteration=self.trees
+        )
+        return np.asarray(raw, dtype=np.float64)
+
+
+def load_lightgbm() -> Any:
+    """The package.
+
+    Errors:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import lightgbm
+    except ImportError:
+        raise MissingExtraError("trees need LightGBM: pip install 'fieldwise[lightgbm]'") from None
+    return lightgbm
+
+
+def left_out(part: Part) -> list[str]:
+    """Fields that `features` leaves out: histories, and bags of more values than columns are made for."""
+    return [f.name for f in part.table.layout.fields if f.kind == "bag" and (f.ordered or f.rows > MOST_BAG_VALUES)]
+
+
+def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
+    """A matrix [N, columns] and which of its columns are categories.
+
+    Numbers are as they came, absent ones NaN; a category is the code that its value has in training, absent and unknown
+    ones NaN; a bag is a column a value.
+    """
+    table, skipped = part.table, set(left_out(part))
+    columns: list[np.ndarray] = []
+    categories: list[int] = []
+    single = iter(range(table.ids.shape[1]))
+    bags = iter(range(sum(f.kind == "bag" for f in table.layout.fields)))
+    for place, field in zip(table.layout.fields, schema.fields, strict=True):
+        if place.kind == "bag":
+            position = next(bags)
+            if place.name not in skipped:
+                columns += list(_bag(table, position, place.offset, place.rows).T)
+            continue
+        codes = table.ids[:, next(single)] - place.offset
+        if isinstance(field, Numeric):
+            number = as_number(part.frame.get_column(field.column), f"column {field.column!r}")
+            columns.append(number.fill_null(float("nan")).to_numpy())
+            continue
+        categories.append(len(columns))
+        known = codes.astype(np.float64)
+        if isinstance(field, Categorical) and field.hash_buckets is None:
+            known[codes < 2] = np.nan  # missing and unknown: no training row teaches the latter
+        columns.append(known)
+    return np.column_stack(columns) if columns else np.zeros((len(table), 1)), categories
+
+
+def fit_trees(
+    train: Part, valid: Part, schema: Schema, *, label: Label, seed: int, seconds: float = float("inf")
+) -> Trees:
+    """Trees until the validation loss has not fallen for 50 of them, with LightGBM's defaults otherwise.
+
+    Args:
+        train: the training rows.
+        valid: those that early stopping goes by.
+        schema: of both.
+        label: what is predicted.
+        seed: of LightGBM.
+        seconds: after which no further tree is begun.
+
+    Errors:
+        MissingExtraError: LightGBM is not installed.
+    """
+    lgb = load_lightgbm()
+    began = time.perf_counter()
+    binary = label.task == "binary"
+    settings = {
+        "objective": "binary" if binary else "regression",
+        "metric": "binary_logloss" if binary else "rmse",
+        "num_threads": torch.get_num_threads(),
+        "seed": seed,
+        "deterministic": True,
+        "force_row_wise": True,  # else it is chosen by timing, and a run is not repeated to the bit
+        "verbosity": -1,
+    }
+    x, categories = features(train, schema)
+    data = lgb.Dataset(x, train.y, categorical_feature=categories, params=settings)
+    against = lgb.Dataset(features(valid, schema)[0], valid.y, reference=data)
+    late = False
+
+    def clock(env: Any) -> None:
+        nonlocal late
+        if time.perf_counter() - began >= seconds:
+            late = True
+            raise lgb.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
+
+    losses: dict[str, Any] = {}
+    callbacks = [lgb.record_evaluation(losses), lgb.early_stopping(PATIENCE, verbose=False), clock]
+    clock.order = 99  # type: ignore[attr-defined]  # after the others of its iteration
+    booster = lgb.train(settings, data, num_boost_round=MOST_TREES, valid_sets=[against], callbacks=callbacks)
+    by_tree = losses["valid_0"][settings["metric"]]
+    trees = int(np.argmin(by_tree)) + 1
+    return Trees(
+        booster=booster,
+        trees=trees,
+        leaves=sum(int(tree["num_leaves"]) for tree in booster.dump_model(num_iteration=trees)["tree_info"]),
+        seconds=time.perf_counter() - began,
+        stopped="time" if late else "patience" if len(by_tree) < MOST_TREES else "epochs",
+    )
+
+
+def _bag(table: EncodedTable, position: int, offset: int, rows: int) -> np.ndarray:
+    """How often each value of a bag occurs, [N, rows]."""
+    bags = sum(f.kind == "bag" for f in table.layout.fields)
+    starts, ends = table.bag_offsets[position:-1:bags], table.bag_offsets[position + 1 :: bags]
+    lengths = ends - starts
+    row = np.repeat(np.arange(len(table)), lengths)
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    value = table.bag_ids[np.repeat(starts, lengths) + within] - offset
+    return np.bincount(row * rows + value, minlength=len(table) * rows).reshape(len(table), rows).astype(np.float64)

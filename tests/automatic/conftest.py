@@ -1,0 +1,40 @@
+"""A small log with columns that an audit must catch, and few models, so that a run takes seconds."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from fieldwise import simulate
+from fieldwise.automatic import models
+from fieldwise.automatic.candidates import TITLES
+
+ROWS = 2000
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def log() -> pl.DataFrame:
+    """The simulated log with a column that is known only afterwards, a constant one and a name of each row."""
+    frame = simulate(ROWS, users=40, items=30, seed=3)
+    rng = np.random.default_rng(0)
+    return frame.with_columns(
+        minutes_watched=pl.Series(frame["liked"].to_numpy() * 60 + rng.random(ROWS).round(2)),
+        country=pl.lit("fi"),
+        row_id=pl.Series([f"r{k}" for k in rng.permutation(ROWS)]),
+    )
+
+
+@pytest.fixture
+def few_models(monkeypatch):
+    """LR, FM and LightGBM alone, and two trials."""
+    for name in set(TITLES) - {"lr", "fm"}:
+        monkeypatch.delitem(TITLES, name)
+    monkeypatch.setattr(models, "MOST_TRIALS", 2)

@@ -1,0 +1,110 @@
+"""The audit finds what it should, by figures that are worked out here independently, and leaves the rest alone."""
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from fieldwise import Bag, Categorical, ConfigError, Label, Numeric, Schema, SchemaError, Sequence
+from fieldwise.automatic.audit import audit, without
+
+ROWS = 400
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 2, ROWS).astype(float)
+
+
+def found(column, field, y=Y, label=None, **more):
+    frame = pl.DataFrame({"x": column, "other": RNG.integers(0, 3, len(y))})
+    schema = Schema(fields=(field, Categorical("other")), label=label or Label("y"))
+    return audit(frame, y, schema, **more)
+
+
+def kinds(*arguments, **more):
+    return [(one.column, one.kind, one.left_out) for one in found(*arguments, **more)]
+
+
+@pytest.mark.parametrize(
+    ("column", "field", "kind"),
+    [
+        (["fi"] * ROWS, Categorical("x"), "constant"),
+        ([None] * ROWS, Categorical("x"), "constant"),
+        ([2.5] * ROWS, Numeric("x"), "constant"),
+        ([f"r{k}" for k in RNG.permutation(ROWS)], Categorical("x"), "id-like"),
+        (range(1, ROWS + 1), Numeric("x"), "id-like"),
+        (Y.astype(int), Categorical("x"), "label-like"),
+        (np.where(Y > 0, "bought", "left"), Categorical("x"), "label-like"),
+        (Y * 10 + RNG.random(ROWS), Numeric("x"), "label-like"),
+        (-Y * 10 + RNG.random(ROWS), Numeric("x"), "label-like"),
+        ([1.0 if y else None for y in Y], Numeric("x"), "label-like"),  # absence tells
+        (np.where(Y > 0, RNG.choice([-9, 9], ROWS), 0), Numeric("x"), "label-like"),  # tells, but not by its order
+        ([["hit"] if y else ["miss"] for y in Y], Bag("x"), "label-like"),
+        (["hit|a" if y else "miss|a" for y in Y], Sequence("x"), "label-like"),
+    ],
+)
+def test_what_is_left_out(column, field, kind):
+    assert kinds(column, field) == [("x", kind, True)]
+
+
+@pytest.mark.parametrize(
+    ("column", "field"),
+    [
+        (RNG.integers(0, 3, ROWS), Categorical("x")),
+        (RNG.random(ROWS), Numeric("x")),
+        (Y + RNG.normal(0, 1, ROWS), Numeric("x")),
+        ([["a"] if k % 2 else None for k in range(ROWS)], Bag("x")),
+        ([f"r{k // 2}" for k in range(ROWS)], Categorical("x")),  # each value twice: no name of single rows
+        (RNG.permutation(ROWS), Numeric("x")),  # all different, but in no order: a measurement
+    ],
+)
+def test_what_stays(column, field):
+    assert kinds(column, field) == []
+
+
+def test_a_column_is_judged_by_auc_out_of_fold():
+    wrong = RNG.random(ROWS) < 0.03
+    told = np.where(wrong, 1 - Y, Y)
+    (one,) = found(told.astype(int), Categorical("x"))
+    assert (one.kind, one.left_out) == ("suspicious", False)
+    assert one.value == pytest.approx(roc_auc_score(Y, told), abs=0.01)
+    assert "AUC 0.9" in one.sentence
+    # In sample a category for each pair of rows would tell half of the labels.
+    pairs = [f"r{k // 2}" for k in range(ROWS)]
+    assert found(pairs, Categorical("x")) == []
+
+
+def test_a_number_is_judged_by_r_squared():
+    y = RNG.normal(0, 1, ROWS)
+    label = Label("y", task="regression")
+    (one,) = found(3 * y + 1, Numeric("x"), y, label)
+    assert (one.kind, one.value) == ("label-like", pytest.approx(1.0))
+    assert "R squared 1.0000" in one.sentence
+    assert found(y + RNG.normal(0, 1, ROWS), Numeric("x"), y, label) == []
+
+
+def test_few_rows_of_a_class_tell_nothing():
+    y = np.zeros(ROWS)
+    y[:4] = 1
+    assert kinds(y.astype(int), Categorical("x"), y) == []
+
+
+def test_what_is_kept_is_said_all_the_same():
+    (one,) = found(Y.astype(int), Categorical("x"), keep=["x"])
+    assert (one.kind, one.left_out) == ("label-like", False)
+    assert "it stays, as you ask" in one.sentence
+    with pytest.raises(ConfigError, match="--keep must name a column that a field reads, found 'z'"):
+        found(Y, Categorical("x"), keep=["z"])
+
+
+def test_without_takes_fields_out_and_what_shared_them_has_its_own_rows():
+    fields = (Categorical("x"), Sequence("past", shares="x"), Categorical("other"))
+    schema = Schema(fields=fields, label=Label("y"))
+    frame = pl.DataFrame({"x": ["a"] * ROWS, "past": ["a|b"] * (ROWS - 1) + ["b"], "other": RNG.integers(0, 3, ROWS)})
+    left = without(schema, audit(frame, Y, schema))
+    assert [f.name for f in left.fields] == ["past", "other"]
+    assert left.fields[0].shares is None
+
+
+def test_nothing_left_is_one_sentence():
+    schema = Schema(fields=(Categorical("x"),), label=Label("y"))
+    with pytest.raises(SchemaError, match=r"no column is left to learn from: column 'x' is constant"):
+        without(schema, audit(pl.DataFrame({"x": ["a"] * ROWS}), Y, schema))

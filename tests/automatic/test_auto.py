@@ -1,0 +1,279 @@
+"""A whole run: what is left out, chosen, measured and written, and that no test row has a say before the end."""
+
+import json
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import log_loss, mean_squared_error, roc_auc_score
+
+import fieldwise
+from fieldwise import Bundle, Categorical, ConfigError, DataError, Label, Numeric, Schema, load_recipe
+from fieldwise.automatic import AutoSettings, models, run_auto
+from fieldwise.automatic.budget import Until
+from fieldwise.automatic.candidates import calibrated
+from fieldwise.pipeline import prepare_recipe, train_recipe
+
+MINUTES = 30.0  # more than any of these runs takes, so that none depends on the machine
+FIELDS = (
+    Categorical("user_id", role="user"),
+    Categorical("city", role="user"),
+    Categorical("item_id", role="item"),
+    Numeric("length", role="item", encoding="quantile", transform="none"),
+)
+SCHEMA = Schema(fields=FIELDS, label=Label("liked"), time="timestamp", group="user_id", keys=("user_id",))
+
+
+def run(data, said=None, **settings):
+    heard = [] if said is None else said
+    return run_auto(data, AutoSettings(**{"minutes": MINUTES, "schema": SCHEMA, **settings}), heard.append)
+
+
+@pytest.fixture(scope="module")
+def made(log, tmp_path_factory):
+    """One run with an inferred schema, from a CSV file to a folder; and what it said."""
+    folder = tmp_path_factory.mktemp("made")
+    log.write_csv(folder / "log.csv")
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in set(models.TITLES) - {"lr", "fm"}:
+            patch.delitem(models.TITLES, name)
+        patch.setattr(models, "MOST_TRIALS", 2)
+        patch.setattr("fieldwise.automatic.run.REPORT_ROWS", 20)
+        result = run(folder / "log.csv", said, schema=None, out=folder / "out", keep=())
+    return result, said, folder
+
+
+def test_the_audit_is_said_and_heeded(made):
+    result, said, _ = made
+    read = set(result.schema.columns)
+    assert not read & {"minutes_watched", "country", "row_id", "true_probability", "timestamp", "liked"}
+    assert {"user_id", "item_id"} <= read
+    loud = [line for line in said if line.startswith("LEFT OUT: column 'minutes_watched' alone tells the label")]
+    assert len(loud) == 1
+    assert "AUC 1.0000 on training rows" in loud[0]
+    assert loud[0].endswith("--keep minutes_watched")
+    for column in ("country", "row_id"):
+        assert any(f"column '{column}'" in line for line in said)
+    assert any(line.startswith("rows are divided by time (column 'timestamp')") for line in said)
+
+
+def test_the_figures_are_those_of_the_bundle_on_the_latest_rows(made, log):
+    result, _, folder = made
+    test = log.sort("timestamp").tail(200)
+    y, p = test["liked"].to_numpy(), Bundle.load(folder / "out" / "bundle").predict(test)
+    line = result.board.chosen
+    assert result.board.rows == 200
+    assert line.metrics["auc"].value == pytest.approx(roc_auc_score(y, p))
+    assert line.metrics["logloss"].value == pytest.approx(log_loss(y, p), rel=1e-6)
+    rate = log.sort("timestamp").head(1600)["liked"].mean()
+    guess = result.board.line("constant")
+    assert guess.metrics["logloss"].value == pytest.approx(log_loss(y, np.full(200, rate)))
+    gained = line.against["constant"]["logloss"]
+    assert gained.value == pytest.approx(line.metrics["logloss"].value - guess.metrics["logloss"].value)
+    assert gained.low < gained.value < gained.high
+
+
+def test_the_choice_is_by_validation_rows_among_networks(made):
+    result, _, _ = made
+    board = result.board
+    networks = [line for line in board.lines if line.model not in ("constant", "LightGBM")]
+    assert board.chosen is min(networks, key=lambda line: line.valid)
+    assert {"constant", "LR", "FM", "LightGBM"} <= {line.model for line in board.lines}
+    assert [line.metrics["logloss"].value for line in board.lines] == sorted(
+        line.metrics["logloss"].value for line in board.lines
+    )
+
+
+def test_the_folder_holds_everything_and_the_recipe_repeats_the_model(made):
+    result, _, folder = made
+    out = folder / "out"
+    assert {p.name for p in out.iterdir()} == {
+        "schema.toml",
+        "recipe.toml",
+        "leaderboard.json",
+        "leaderboard.md",
+        "bundle",
+        "report.html",
+    }
+    assert Schema.from_toml(out / "schema.toml") == result.schema
+    assert json.loads((out / "leaderboard.json").read_text())["chosen"] == result.board.chosen.model
+    assert "| constant |" in (out / "leaderboard.md").read_text()
+    assert "<html" in (out / "report.html").read_text()[:200]
+    assert [p.name for p in folder.iterdir() if p.is_dir()] == ["out"], "no partial folder is left"
+    recipe = load_recipe(out / "recipe.toml")
+    prepared = prepare_recipe(recipe, folder)
+    again = train_recipe(recipe, prepared)
+    scores = result.best.score(prepared.test.frame), again.bundle.score(prepared.test.frame)
+    np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-6)
+
+
+def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
+    result, _, _ = made
+    frame = result.leaderboard
+    assert frame["model"].to_list() == [line.model for line in result.board.lines]
+    assert frame["chosen"].sum() == 1
+    assert {"auc", "auc_low", "auc_high", "logloss_less_lr", "logloss_less_constant_high"} <= set(frame.columns)
+    text = repr(result)
+    assert text.startswith("model ")
+    assert f"{result.board.chosen.model} against a constant: " in text
+    assert "200 test rows were looked at once" in " ".join(text.split())
+
+
+@pytest.mark.usefixtures("few_models")
+def test_test_labels_have_no_say_in_anything_but_the_figures(log):
+    last = log["timestamp"].sort()[-200]
+    other = log.with_columns(
+        liked=pl.when(pl.col("timestamp") >= last).then(1 - pl.col("liked")).otherwise(pl.col("liked"))
+    )
+    one, two = run(log), run(other)
+    assert one.recipe == two.recipe
+    assert [(line.model, line.valid) for line in sorted(one.board.lines, key=lambda line: line.model)] == [
+        (line.model, line.valid) for line in sorted(two.board.lines, key=lambda line: line.model)
+    ]
+    np.testing.assert_array_equal(one.best.score(log), two.best.score(log))
+    assert one.board.chosen.metrics["auc"].value == pytest.approx(1 - two.board.chosen.metrics["auc"].value)
+
+
+@pytest.mark.usefixtures("few_models")
+def test_a_kept_column_stays_and_a_schema_of_ones_own_is_audited_too(log):
+    fields = (*FIELDS, Numeric("minutes_watched"))
+    schema = Schema(fields=fields, label=Label("liked"), time="timestamp")
+    said: list[str] = []
+    assert "minutes_watched" not in run(log, said, schema=schema).schema.columns
+    assert any(line.startswith("LEFT OUT: column 'minutes_watched'") for line in said)
+    kept = run(log, schema=schema, keep=["minutes_watched"])
+    assert "minutes_watched" in kept.schema.columns
+    assert kept.board.chosen.metrics["auc"].value > 0.99
+    with pytest.raises(ConfigError, match="--keep must name a column that a field reads, found 'nope'"):
+        run(log, keep=["nope"])
+
+
+@pytest.mark.usefixtures("few_models")
+def test_a_number_is_predicted_too_and_the_constant_is_its_mean(log):
+    schema = Schema(fields=FIELDS[:3], label=Label("length", task="regression"), time="timestamp")
+    result = run(log, schema=schema, keep=["item_id"])
+    test = log.sort("timestamp").tail(200)
+    y, mean = test["length"].to_numpy(), log.sort("timestamp").head(1600)["length"].mean()
+    line, guess = result.board.chosen, result.board.line("constant")
+    assert line.metrics["rmse"].value == pytest.approx(mean_squared_error(y, result.best.predict(test)) ** 0.5)
+    assert guess.metrics["rmse"].value == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
+    assert line.calibration_error is None
+    assert "RMSE" in repr(result)
+
+
+@pytest.mark.usefixtures("few_models")
+def test_what_does_not_fit_into_the_minutes_is_left_out_and_said(log, monkeypatch):
+    monkeypatch.setattr(models, "seconds_of", lambda *_: 1e6)
+    said: list[str] = []
+    result = run(log, said)
+    assert set(result.skipped) == {"FM"}
+    assert "an epoch takes about 1e+06 s, too long for the" in result.skipped["FM"]
+    assert result.board.line("FM") is None
+    assert any(line.startswith("FM is left out: an epoch takes about") for line in said)
+    assert any("FM was left out" in sentence for sentence in result.sentences())
+
+
+@pytest.mark.usefixtures("few_models")
+def test_a_training_out_of_time_ends_at_its_best(log, monkeypatch):
+    monkeypatch.setattr(models, "Until", lambda _: Until(0.0))
+    result = run(log)
+    assert {line.stopped for line in result.board.lines if line.model in ("LR", "FM")} == {"time"}
+
+
+@pytest.mark.usefixtures("few_models")
+def test_without_lightgbm_the_rest_goes_on_and_says_so(log, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    result = run(log)
+    assert result.skipped["LightGBM"] == "trees need LightGBM: pip install 'fieldwise[lightgbm]'"
+    assert result.board.line("LightGBM") is None
+
+
+@pytest.mark.usefixtures("few_models")
+def test_ctrl_c_keeps_what_there_is(log, monkeypatch, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(models, "seconds_of", interrupt)
+    result = run(log, out=tmp_path / "out")
+    assert result.interrupted
+    assert result.board.chosen.model == "LR"
+    Bundle.load(tmp_path / "out" / "bundle")
+    monkeypatch.setattr(models, "fit_one", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(log)
+
+
+@pytest.mark.usefixtures("few_models")
+def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch):
+    monkeypatch.setattr("fieldwise.automatic.run.REPORT_SECONDS", 1e9)
+    out = tmp_path / "out"
+    said: list[str] = []
+    run(log, said, out=out)
+    assert any("there is no time left for the report: `fieldwise report" in line for line in said)
+    first = (out / "leaderboard.json").read_bytes()
+    with pytest.raises(ConfigError, match="holds the result of a former run: give --again"):
+        run(log, out=out)
+    assert (out / "leaderboard.json").read_bytes() == first
+    run(log, out=out, again=True, seed=1)
+    assert (out / "leaderboard.json").read_bytes() != first
+    # A table from memory is written too, so that the recipe finds it.
+    recipe = load_recipe(out / "recipe.toml")
+    assert recipe.data.path == str(out / "table.parquet")
+    assert pl.read_parquet(out / "table.parquet").equals(log)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    with pytest.raises(ConfigError, match="needs a folder of its own"):
+        run(log, out=tmp_path / "mine", again=True)
+
+
+@pytest.mark.usefixtures("few_models")
+def test_without_a_time_rows_are_drawn_and_that_is_said(log):
+    said: list[str] = []
+    plain = Schema(fields=FIELDS, label=Label("liked"))
+    assert run(log, said, schema=plain).recipe.split.stratify
+    assert any(line.startswith("rows are divided at random, since there is no column of times") for line in said)
+    said.clear()
+    one_day = log.with_columns(timestamp=pl.lit(7))
+    run(one_day, said, schema=SCHEMA)
+    assert any("divided at random, since a time split needs at least 3 different times" in line for line in said)
+
+
+def test_in_python_nothing_is_written_without_a_folder(log, tmp_path, monkeypatch, capsys, few_models):
+    monkeypatch.chdir(tmp_path)
+    result = fieldwise.auto(log.head(600).to_pandas(), "liked", minutes=MINUTES, quiet=True)
+    assert capsys.readouterr() == ("", "")
+    assert list(tmp_path.iterdir()) == []
+    assert result.folder is None
+    assert len(result.best.predict(log.tail(3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"minutes": 0}, "minutes must be above 0"),
+        ({"minutes": float("nan")}, "minutes must be above 0"),
+        ({"seed": -1}, "seed must lie between 0"),
+    ],
+)
+def test_settings_out_of_range(settings, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        AutoSettings(**settings)
+
+
+def test_too_few_rows_of_a_class_are_one_sentence(log):
+    rare = log.with_columns(liked=pl.Series([1, 1] + [0] * (log.height - 2)))
+    with pytest.raises(DataError, match="each need both classes, but column 'liked' has 2 positive and 1,998 negative"):
+        run(rare)
+
+
+def test_a_calibration_is_kept_only_where_it_helps_rows_that_it_did_not_see():
+    rng = np.random.default_rng(0)
+    z = rng.normal(0, 1, 3000)
+    y = (rng.random(3000) < 1 / (1 + np.exp(-z))).astype(float)
+    assert calibrated(y, z, seed=0)[1] is None
+    mapped, line = calibrated(y, 3 * z + 1, seed=0)
+    assert line.slope == pytest.approx(1 / 3, abs=0.05)
+    assert log_loss(y, 1 / (1 + np.exp(-mapped))) < log_loss(y, 1 / (1 + np.exp(-(3 * z + 1))))
+    assert calibrated(y[:100], 3 * z[:100] + 1, seed=0)[1] is None

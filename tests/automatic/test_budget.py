@@ -1,0 +1,87 @@
+"""Time is kept by a clock of the tests' own: what an epoch costs, what fits, what is broken off."""
+
+import pytest
+import torch
+
+from fieldwise.automatic import budget
+from fieldwise.automatic.budget import Clock, Hopeless, Probe, Trial, Until, admitted
+from fieldwise.training.fit import Evaluation
+from fieldwise.training.progress import OutOfTime
+
+LOSS = torch.tensor(0.5)
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A clock that the test moves: `now[0]` are its seconds."""
+    seconds = [100.0]
+    monkeypatch.setattr(budget.time, "perf_counter", lambda: seconds[0])
+    return seconds
+
+
+def look(epoch, value):
+    return Evaluation(epoch=epoch, learning_rate=0.1, seconds=1.0, metrics={"logloss": value})
+
+
+def test_a_clock_counts_from_its_beginning():
+    seconds = [5.0]
+    clock = Clock(60, lambda: seconds[0])
+    seconds[0] = 25.0
+    assert (clock.spent, clock.left) == (20.0, 40.0)
+
+
+def test_until_ends_a_training_at_its_time_and_not_before(now):
+    until = Until(10)
+    now[0] = 109.9
+    until.step(8, LOSS)
+    now[0] = 110.0
+    with pytest.raises(OutOfTime):
+        until.step(8, LOSS)
+
+
+def test_a_probe_reckons_an_epoch_from_its_steps_and_one_look(now):
+    probe = Probe()
+    probe.epoch(1, 30, 1000)
+    for seconds in (5.0, 2.0, 2.0, 2.0, 2.0):  # the first prepares much
+        now[0] += seconds
+        probe.step(100, LOSS)
+    now[0] += 2.0
+    with pytest.raises(OutOfTime):
+        probe.step(100, LOSS)
+    now[0] += 3.0
+    probe.evaluation(look(0.6, 0.5), "logloss", True)
+    assert probe.seconds_per_epoch == pytest.approx(10 * 2.0 + 3.0)
+
+
+def test_a_probe_of_a_table_of_few_batches_ends_at_its_first_look(now):
+    probe = Probe()
+    probe.epoch(1, 30, 150)
+    for _ in range(2):
+        now[0] += 1.0
+        probe.step(100, LOSS)
+    now[0] += 0.5
+    with pytest.raises(OutOfTime):
+        probe.evaluation(look(1, 0.5), "logloss", True)
+    assert probe.seconds_per_epoch == pytest.approx(1.5 * 1.0 + 0.5)
+
+
+def test_the_most_costly_go_until_the_rest_have_three_epochs():
+    costs = {"inttower": 20.0, "fm": 1.0, "afm": 4.0}
+    assert admitted(costs, 75.0) == ["fm", "afm", "inttower"]
+    assert admitted(costs, 74.9) == ["fm", "afm"]
+    assert admitted(costs, 14.9) == ["fm"]
+    assert admitted(costs, 2.9) == []
+    assert admitted({}, 10.0) == []
+
+
+def test_a_trial_that_falls_behind_is_broken_off_from_half_of_the_others_best_on():
+    other = [look(1, 0.70), look(2, 0.60), look(3, 0.50), look(4, 0.45), look(5, 0.47)]
+    trial = Trial(1000, other, "logloss")
+    trial.evaluation(look(1, 0.90), "logloss", True)  # before half of the best epoch, 4
+    trial.evaluation(look(2, 0.606), "logloss", True)  # within a hundredth of .60
+    trial.evaluation(look(3, 0.504), "logloss", True)
+    with pytest.raises(Hopeless):
+        trial.evaluation(look(4, 0.50), "logloss", True)
+    ahead = Trial(1000, other, "logloss")
+    for epoch in range(1, 7):
+        ahead.evaluation(look(epoch, 0.45), "logloss", True)

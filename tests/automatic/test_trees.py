@@ -1,0 +1,89 @@
+"""LightGBM reads the fields as they are meant, stops by validation rows, and its absence is a sentence."""
+
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from fieldwise import Bag, Categorical, Label, MissingExtraError, Numeric, RandomSplit, Schema, Sequence
+from fieldwise.automatic.trees import features, fit_trees, left_out, load_lightgbm
+from fieldwise.data.prepare import prepare
+
+FIELDS = (Categorical("a"), Numeric("x", encoding="quantile"), Bag("tags"), Sequence("past"), Categorical("b"))
+
+
+@pytest.fixture(scope="module")
+def schema():
+    return Schema(fields=FIELDS, label=Label("y"))
+
+
+@pytest.fixture(scope="module")
+def prepared(schema):
+    rng = np.random.default_rng(0)
+    rows = 600
+    a, b, x = rng.integers(0, 5, rows), rng.integers(0, 4, rows), rng.random(rows)
+    frame = pl.DataFrame(
+        {
+            "a": [f"a{k}" for k in a],
+            "b": [None if k == 3 else f"b{k}" for k in b],
+            "x": [None if v < 0.05 else float(v) for v in x],
+            "tags": [["u", "v"] if k % 2 else ["w"] for k in range(rows)],
+            "past": ["p|q"] * rows,
+            "y": (rng.random(rows) < np.where((a + b) % 2, 0.9, 0.1)).astype(int),
+        }
+    )
+    return prepare(frame, schema, split=RandomSplit(valid=0.2, test=0.2), seed=0)
+
+
+def test_features_are_codes_numbers_and_a_column_a_tag(prepared, schema):
+    frame = prepared.train.frame
+    x, categories = features(prepared.train, schema)
+    width = prepared.encoder.layout.fields[2].rows
+    assert x.shape == (frame.height, 3 + width)
+    assert categories == [0, 2 + width]
+    # Equal codes are equal values, absent ones are no number.
+    for column, name in ((0, "a"), (2 + width, "b")):
+        pairs = {(c, v) for c, v in zip(x[:, column].tolist(), frame[name].to_list(), strict=True) if v is not None}
+        assert len(pairs) == frame[name].drop_nulls().n_unique()
+        np.testing.assert_array_equal(np.isnan(x[:, column]), frame[name].is_null().to_numpy())
+    np.testing.assert_array_equal(x[:, 1], frame["x"].fill_null(float("nan")).to_numpy())
+    tags = x[:, 2 : 2 + width]
+    assert sorted(tags.sum(axis=0).astype(int).tolist())[-3:] == sorted(
+        frame["tags"].explode().value_counts()["count"].to_list()
+    )
+    assert left_out(prepared.train) == ["past"]
+
+
+def test_trees_learn_and_stop_at_the_best_of_the_validation_rows(prepared, schema):
+    trees = fit_trees(prepared.train, prepared.valid, schema, label=schema.label, seed=0)
+    assert trees.stopped == "patience"
+    assert roc_auc_score(prepared.test.y, trees.score(prepared.test, schema)) > 0.8
+    x, y = features(prepared.valid, schema)[0], prepared.valid.y
+
+    def loss(count):
+        z = trees.booster.predict(x, raw_score=True, num_iteration=count)
+        return float(np.logaddexp(0, np.where(y > 0.5, -z, z)).mean())
+
+    losses = [loss(count) for count in range(1, trees.trees + 10)]
+    assert int(np.argmin(losses)) + 1 == trees.trees
+
+
+def test_the_same_seed_gives_the_same_trees(prepared, schema):
+    scores = [
+        fit_trees(prepared.train, prepared.valid, schema, label=schema.label, seed=3).score(prepared.test, schema)
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+def test_without_time_there_is_one_tree(prepared, schema):
+    trees = fit_trees(prepared.train, prepared.valid, schema, label=schema.label, seed=0, seconds=0)
+    assert (trees.stopped, trees.trees) == ("time", 1)
+
+
+def test_an_absent_package_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(MissingExtraError, match=r"trees need LightGBM: pip install 'fieldwise\[lightgbm\]'"):
+        load_lightgbm()

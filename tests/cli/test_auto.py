@@ -1,0 +1,84 @@
+"""`fieldwise auto` as it is typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fieldwise.automatic import models
+from fieldwise.automatic.candidates import TITLES
+
+
+@pytest.fixture(autouse=True)
+def _few_models(monkeypatch):
+    for name in set(TITLES) - {"lr", "fm"}:
+        monkeypatch.delitem(TITLES, name)
+    monkeypatch.setattr(models, "MOST_TRIALS", 1)
+    monkeypatch.setattr("fieldwise.automatic.run.REPORT_SECONDS", 1e9)
+
+
+def test_a_table_leads_to_a_folder_and_the_next_commands(fieldwise, log):
+    log.write_csv("clicks.csv")
+    code, out, err = fieldwise("auto", "clicks.csv", "--minutes", 20)
+    assert code == 0
+    assert "label: column 'click', binary" in err
+    assert "column 'row_id'" in err
+    assert "test rows; * the bundle's model" in out
+    for name in ("schema.toml", "recipe.toml", "leaderboard.json", "leaderboard.md", "bundle/bundle.json"):
+        assert (Path("runs/auto-clicks") / name).is_file()
+    commands = [line.strip().partition("    #")[0] for line in out.splitlines() if line.startswith("  fieldwise ")]
+    assert [command.split()[1] for command in commands] == ["predict", "serve", "explain", "train"]
+    predict, _, explain, train = (command.split()[1:] for command in commands)
+    assert fieldwise(*predict)[0] == 0
+    assert Path("runs/auto-clicks/predictions.csv").is_file()
+    assert fieldwise(*explain)[0] == 0
+    assert fieldwise(*train, "--quiet")[0] == 0
+    code, out, err = fieldwise("auto", "clicks.csv", "--minutes", 20)
+    assert (code, out) == (2, "")
+    assert "runs/auto-clicks holds the result of a former run: give --again" in err
+
+
+def test_json_quiet_own_schema_and_another_separator(fieldwise, log):
+    Path("schema.toml").write_text(
+        'fields = [{ kind = "categorical", name = "user" }, { kind = "categorical", name = "item" }]\n'
+        'label = { column = "click" }\n'
+    )
+    Path("log.txt").write_bytes(log.write_csv(separator=";").encode("cp1252"))
+    words = ("--schema", "schema.toml", "--separator", ";", "--encoding", "cp1252", "--out", "o", "--minutes", 20)
+    code, out, err = fieldwise("auto", "log.txt", *words, "--json", "--quiet")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["folder"] == "o"
+    assert {line["model"] for line in found["leaderboard"]["lines"]} >= {"constant", "LR", "FM"}
+    assert found["recipe"]["data"]["separator"] == ";"
+
+
+def test_ctrl_c_saves_and_exits_as_interrupted(fieldwise, log, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(models, "seconds_of", interrupt)
+    log.write_csv("clicks.csv")
+    code, _, err = fieldwise("auto", "clicks.csv", "--minutes", 20, "--out", "o")
+    assert code == 130
+    assert err.endswith("fieldwise: interrupted\n")
+    assert Path("o/bundle/bundle.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("absent.csv",), "absent.csv"),
+        (("clicks.csv", "--label", "clik"), "clik"),
+        (("clicks.csv", "--keep", "nope"), "--keep must name a column that a field reads, found 'nope'"),
+        (("clicks.csv", "--out", "clicks.csv"), "is a file: choose another name"),
+        (("clicks.csv", "--minutes", "0"), "--minutes"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_sentence(fieldwise, log, words, sentence):
+    log.write_csv("clicks.csv")
+    code, out, err = fieldwise("auto", *words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.strip().splitlines()[-1].startswith("fieldwise: ")
+    assert "Traceback" not in err
