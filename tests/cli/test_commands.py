@@ -353,6 +353,19 @@ def test_text_of_another_separator_and_encoding(fieldwise, bundle, log, tmp_path
     assert fieldwise("data", "infer", "new.csv", *how)[0] == 0
 
 
+def test_evaluate_remarks_on_bad_and_on_empty_figures(fieldwise, bundle, log, tmp_path):
+    log.with_columns(click=1 - pl.col("click")).write_csv("wrong.csv")
+    code, out, _ = fieldwise("evaluate", bundle, "--data", "wrong.csv")
+    assert code == 0
+    assert re.search(r"^On wrong.csv the logloss \S+ is worse than 0.69\d+, that of always predicting", out, re.M)
+    assert "the order is upside down" in out
+    log.with_columns(click=pl.lit(0)).write_csv("none.csv")
+    code, out, _ = fieldwise("evaluate", bundle, "--data", "none.csv")
+    assert code == 0
+    assert "On none.csv all labels are negative: there is no AUC" in out
+    assert not re.search("^ auc", out, re.M)
+
+
 def test_evaluate_says_that_rows_trained_the_model(fieldwise, bundle, log, tmp_path):
     """240 of the 400 rows of the log trained it, as the recipe's split says."""
     log.write_csv("log.csv")

@@ -10,7 +10,7 @@ import polars as pl
 from fieldwise.bundle import Bundle
 from fieldwise.cli.next import command
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
-from fieldwise.cli.show import calibration_words, console, metrics_table, say
+from fieldwise.cli.show import calibration_words, say, show_metrics
 from fieldwise.data.labels import read_labels
 from fieldwise.data.prepare import group_codes
 from fieldwise.data.row_sketch import Overlap
@@ -53,7 +53,7 @@ def run_evaluate(
     if bundle.calibration:
         say(f"measured with the bundle's calibration ({calibration_words(bundle)})")
     group = group_codes(rows.frame, bundle.schema)
-    metrics = Objective.of(*labels).metrics(rows.y.astype(np.float64), score, group)
+    metrics = Objective.of(*labels).metrics(rows.y.astype(np.float64), score, group, one_class=True)
     seen = rows_trained(bundle, rows.frame) if data is not None else None
     if as_json:
         found: dict[str, object] = {"bundle": str(folder), "data": where, "metrics": metrics}
@@ -62,7 +62,7 @@ def run_evaluate(
         json_module.dump(found, sys.stdout, indent=1)
         print()
     else:
-        console().print(metrics_table({where: metrics}))
+        show_metrics({where: metrics})
     if seen is not None and seen.found:
         say(_trained_words(rows.frame.height, seen, bundle, folder))
 

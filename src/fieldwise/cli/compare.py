@@ -11,6 +11,7 @@ from rich.table import Table
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import say
 from fieldwise.evaluation.bootstrap import Estimate
+from fieldwise.evaluation.remarks import remarks_on_means
 from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, Line, check_choices, leaderboards
 from fieldwise.experiments.plots import check_plot, plot_boards
 from fieldwise.experiments.records import Store
@@ -69,6 +70,9 @@ def run_compare(
         print()
     else:
         _show(boards, seeds, settings)
+        for name, records in runs.items():
+            for sentence in remarks_on_means([record.about["test"] for record in records], f"{name}'s test rows"):
+                print(sentence)
     if plot is not None:
         plot_boards(boards, plot)  # last: what was measured is not lost with a picture
 

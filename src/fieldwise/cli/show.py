@@ -1,7 +1,7 @@
 """What commands print, in one style."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,8 +12,18 @@ if TYPE_CHECKING:
 
     from fieldwise.bundle import Bundle
 
-__all__ = ["calibration_words", "console", "drawn_rows", "format_metric", "metrics_table", "row_counts", "say"]
+__all__ = [
+    "calibration_words",
+    "console",
+    "drawn_rows",
+    "format_metric",
+    "metrics_table",
+    "row_counts",
+    "say",
+    "show_metrics",
+]
 
+PARTS = ("valid", "test")
 COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
 
@@ -49,6 +59,17 @@ def metrics_table(columns: Mapping[str, Mapping[str, float]]) -> Table:
     for name in names:
         table.add_row(name, *(format_metric(name, m[name]) if name in m else "" for m in columns.values()))
     return table
+
+
+def show_metrics(columns: Mapping[str, Mapping[str, float]], remarks_on: Iterable[str] | None = None) -> None:
+    """Print `metrics_table`, and under it what a reader should not pass over in some or all of its columns."""
+    from fieldwise.evaluation.remarks import remarks
+
+    out = console()
+    out.print(metrics_table(columns))
+    for name in columns if remarks_on is None else remarks_on:
+        for sentence in remarks(columns[name], f"{name} rows" if name in PARTS else name):
+            out.print(sentence)
 
 
 def calibration_words(bundle: "Bundle") -> str:

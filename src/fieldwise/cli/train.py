@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
-from fieldwise.cli.show import console, metrics_table, row_counts, say
+from fieldwise.cli.show import console, row_counts, say, show_metrics
 from fieldwise.pipeline import Run, prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
@@ -82,7 +82,7 @@ def _show(run: Run, folder: Path, as_json: bool) -> None:
     columns = {"valid": run.valid, "test": run.test}
     if run.best_possible is not None:
         columns["best possible on test"] = run.best_possible
-    out.print(metrics_table(columns))
+    show_metrics(columns, remarks_on=("test",))
     epoch = f"{run.result.seconds_per_epoch:.1f} s an epoch, " if run.result.seconds_per_epoch else ""
     out.print(
         f"{run.parameters:,} parameters, best after epoch {run.result.best.epoch:.4g} of {run.result.epochs} "

@@ -12,6 +12,7 @@ from rich.table import Table
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import console, say
 from fieldwise.config import to_plain
+from fieldwise.evaluation.remarks import remarks_on_means
 from fieldwise.experiments.tune import Tuned, search_space, tune, value_at
 from fieldwise.recipe import Recipe, load_recipe
 from fieldwise.training.progress import progress_for
@@ -75,6 +76,8 @@ def _show(found: Tuned, recipe: Recipe) -> None:
         if values:
             spread = f" (seeds {min(values):.4f} to {max(values):.4f})" if len(values) > 1 else ""
             screen.print(f"test {metric} {np.mean(values):.4f}{spread}")
+    for sentence in remarks_on_means(tests, "test rows"):
+        screen.print(sentence)
     after, ended_now = found.test_looks[0]["after_trials"], sum(found.trials.values())
     if len(found.test_looks) == 1 and ended_now > after:
         screen.print(

@@ -21,7 +21,12 @@ __all__ = ["binary_metrics", "regression_metrics"]
 
 
 def binary_metrics(
-    y: ArrayLike, logit: ArrayLike, *, group: ArrayLike | None = None, weight: ArrayLike | None = None
+    y: ArrayLike,
+    logit: ArrayLike,
+    *,
+    group: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    one_class: bool = False,
 ) -> dict[str, float]:
     """Every metric of a binary label.
 
@@ -30,16 +35,18 @@ def binary_metrics(
         logit: finite logits, [N].
         group: where given, the group of each row, [N]; groups of one class are skipped and counted.
         weight: where given, what each row counts, at least 0, [N]; `rows` are then those that count.
+        one_class: of rows of one class, give the metrics that have a value instead of an error.
 
     Returns:
         auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of equally many rows,
         `fieldwise.evaluation.calibration.calibration_error`), and at probability .5 accuracy, precision, recall and f1
         (each 0 where it would divide by zero), positive_rate, mean_prediction (equal to positive_rate where
         calibrated), rows; with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or
-        gauc_groups = 0 alone where every group is of one class.
+        gauc_groups = 0 alone where every group is of one class. Rows of one class, where allowed, have neither auc nor
+        normalized_entropy, nor anything of groups.
 
     Errors:
-        DataError: one class only; no row; lengths that differ; NaN or infinity.
+        DataError: one class only, where that is not allowed; no row; lengths that differ; NaN or infinity.
 
     >>> metrics = binary_metrics([0, 0, 1, 1], [-2.0, 0.5, 0.1, 3.0])
     >>> metrics["auc"], metrics["precision"], metrics["rows"]
@@ -50,12 +57,15 @@ def binary_metrics(
     if w is not None and not w.all():
         positive, z, group = positive[w > 0], z[w > 0], None if group is None else np.asarray(group)[w > 0]
         w = w[w > 0]
-    require_both_classes(positive, "evaluation of a binary label")
+    both = 0 < positive.sum() < len(positive)
+    if not one_class:
+        require_both_classes(positive, "evaluation of a binary label")
     p = sigmoid(z)
-    metrics: dict[str, float] = {
-        "auc": auc(positive, z, weight=w),
-        "logloss": logloss_from_logits(positive, z, weight=w),
-        "normalized_entropy": normalized_entropy_from_logits(positive, z, weight=w),
+    metrics: dict[str, float] = {"auc": auc(positive, z, weight=w)} if both else {}
+    metrics["logloss"] = logloss_from_logits(positive, z, weight=w)
+    if both:
+        metrics["normalized_entropy"] = normalized_entropy_from_logits(positive, z, weight=w)
+    metrics |= {
         "ece": calibration_error(positive, p, weight=w),
         "accuracy": accuracy(positive, p, weight=w),
         "precision": precision(positive, p, weight=w),
@@ -65,7 +75,7 @@ def binary_metrics(
         "mean_prediction": float(p.mean() if w is None else np.average(p, weights=w)),
         "rows": len(positive),
     }
-    if group is None:
+    if group is None or not both:
         return metrics
     if not mixed_groups(positive, group):
         return metrics | {"gauc_groups": 0}

@@ -80,13 +80,22 @@ class Objective:
         )
 
     def metrics(
-        self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None = None, weight: np.ndarray | None = None
+        self,
+        y: np.ndarray,
+        score: np.ndarray,
+        group: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
+        *,
+        one_class: bool = False,
     ) -> dict[str, float]:
-        """All metrics of the tasks over whole splits: the main label's by their names, others' as `NAME.metric`."""
-        found = self._own_metrics(_columns(y)[0], _columns(score)[0], group, weight)
+        """All metrics of the tasks over whole splits: the main label's by their names, others' as `NAME.metric`.
+
+        With `one_class`, binary labels of one class have the metrics that then have a value, instead of an error.
+        """
+        found = self._own_metrics(_columns(y)[0], _columns(score)[0], group, weight, one_class)
         for (name, other), target, z in zip(self.more.items(), _columns(y)[1:], _columns(score)[1:], strict=True):
             try:
-                own = other._own_metrics(target, z, group, weight)
+                own = other._own_metrics(target, z, group, weight, one_class)
             except DataError as e:
                 raise DataError(f"label {name!r}: {e}") from None
             found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"}
@@ -103,10 +112,10 @@ class Objective:
         return (weight * F.mse_loss(logit, y, reduction="none")).mean()
 
     def _own_metrics(
-        self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None, weight: np.ndarray | None
+        self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None, weight: np.ndarray | None, one_class: bool
     ) -> dict[str, float]:
         if self.task == "binary":
-            return binary_metrics(y, score, group=group, weight=weight)
+            return binary_metrics(y, score, group=group, weight=weight, one_class=one_class)
         if self.prediction_range is not None:
             score = np.clip(score, *self.prediction_range)
         return regression_metrics(y, score, weight=weight)
