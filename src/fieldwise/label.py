@@ -77,3 +77,36 @@ class Label:
             finite = len(self.range) == 2 and all(math.isfinite(bound) for bound in self.range)
             if not finite or not self.range[0] < self.range[1]:
                 raise SchemaError(f"a label's range must be two finite numbers that rise, found {list(self.range)}")
+
+    @property
+    def rule(self) -> str | None:
+        """When a row is positive, in words; None of a regression.
+
+        >>> Label("rating", positive_above=3).rule
+        'a rating above 3'
+        >>> Label("event", positive_values=("buy", "cart")).rule
+        '“event” is buy or cart'
+        """
+        if self.task == "regression":
+            return None
+        if self.positive_above is not None:
+            article = "an" if self.column[0].lower() in "aeio" else "a"
+            return f"{article} {self.column.replace('_', ' ')} above {self.positive_above:g}"
+        values = [str(value) for value in self.positive_values or (1,)]
+        return f"“{self.column}” is {', '.join(values[:-1])}{' or ' if values[1:] else ''}{values[-1]}"
+
+    @property
+    def meaning(self) -> str:
+        """What a prediction is, in words.
+
+        >>> Label("rating", positive_above=3).meaning
+        'probability of a rating above 3'
+        >>> Label("click").meaning
+        'probability that “click” is 1'
+        >>> Label("rating", task="regression", range=(1, 5)).meaning
+        'predicted “rating”, a number from 1 to 5'
+        """
+        if self.rule is not None:
+            return f"probability {'that' if self.rule.startswith('“') else 'of'} {self.rule}"
+        bounds = "" if self.range is None else f", a number from {self.range[0]:g} to {self.range[1]:g}"
+        return f"predicted “{self.column}”{bounds}"

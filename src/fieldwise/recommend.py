@@ -10,7 +10,7 @@ import polars as pl
 
 from fieldwise.bundle import Bundle
 from fieldwise.data.columns import as_text
-from fieldwise.data.ordering import order_values
+from fieldwise.data.ordering import latest_rows, order_values
 from fieldwise.data.tables import TableLike, as_given, as_table
 from fieldwise.errors import ConfigError, DataError
 
@@ -46,6 +46,9 @@ def recommend(
     exclude_seen: bool = True,
 ) -> Any:
     """The n items of highest score (by the main label) for a user, or for each of many, each in its last row's context.
+
+    Items have the values of their last rows. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`)
+    recommends the same to a user in the same context.
 
     Args:
         bundle: scores the rows.
@@ -96,7 +99,7 @@ def _ranked(
         else order_values(table, time, "time", bundle.schema.time_format)
     )
     last = table[[_last(rows, moments) for rows in rows_of]]
-    items = table.drop_nulls(catalogue.item).unique(catalogue.item, keep="first", maintain_order=True)
+    items = latest_rows(table, catalogue.item, time, bundle.schema.time_format)
     taken = {f.column for f in bundle.schema.with_role("item")} | {catalogue.item, catalogue.title}
     others = [c for c in bundle.schema.columns if c not in taken]
     kept = items.select([c for c in items.columns if c in taken])

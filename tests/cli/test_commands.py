@@ -146,6 +146,8 @@ OPTIONS = {
         "--user-id",
         "--items",
         "--item-id",
+        "--exclude-seen",
+        "--max-items",
         "--store-timeout",
         "--on-store-failure",
         "--log",

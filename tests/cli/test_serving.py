@@ -104,13 +104,14 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     refused(fieldwise("serve"), "needs a bundle that scores")
     refused(fieldwise("serve", "nothing"), "nothing is no bundle")
     refused(fieldwise("serve", bundle, "--prerank", trained), "give --index, or --items, or a --log")
-    for option in ("--index", "--log"):
-        refused(fieldwise("serve", bundle, option, "items.csv"), f"{option} is for", "give --prerank")
+    refused(fieldwise("serve", bundle, "--index", "items.csv"), "--index is for", "give --prerank")
+    refused(fieldwise("serve", bundle, "--exclude-seen"), "--exclude-seen needs to know", "give --log")
     refused(fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"), "an index is made of a table")
-    with_index = "serve", bundle, "--prerank", trained, "--index", "ix"
-    refused(fieldwise(*with_index, "--log", "log.csv", "--users", "users.csv"), "leave it out")
     refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is no index")
-    refused(fieldwise("serve", bundle, "--users", "items.csv"), "must have the column 'user_id'")
+    named = "items.csv: the table must have a column that names users: by the schema 'user' or 'user_id', found item"
+    refused(fieldwise("serve", bundle, "--users", "items.csv"), named, "give --user-id")
+    wrong = "--user-id must be a column of the table, found 'who' among item"
+    refused(fieldwise("serve", bundle, "--users", "items.csv", "--user-id", "who"), wrong)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -141,9 +141,9 @@ def test_a_known_user_brings_its_fields_and_given_ones_count_first(server):
 
 def test_without_an_index_or_users(ranker):
     bare = client(Service(ranker))
-    refused(bare.post("/v1/recommend", {"context": CONTEXT}), 404, "has no item index")
-    refused(bare.get("/v1/items/i1/similar"), 404, "has no item index")
-    refused(bare.post("/v1/explain", {"context": CONTEXT, "items": ["i1"]}), 404, "no item index")
+    refused(bare.post("/v1/recommend", {"context": CONTEXT}), 404, "has no items to recommend")
+    refused(bare.get("/v1/items/i1/similar"), 404, "has no items to recommend")
+    refused(bare.post("/v1/explain", {"context": CONTEXT, "items": ["i1"]}), 404, "no items to recommend")
     assert bare.get("/readyz").json()["items"] == 0
     with pytest.raises(ConfigError, match="needs a bundle that scores"):
         Service()

@@ -1,6 +1,7 @@
 """What the page asks for: fields and usual values, users, items by name; and its files."""
 
 import asyncio
+import dataclasses
 import html.parser
 import os
 import re
@@ -22,14 +23,14 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 
 from serving.conftest import SCHEMA, catalogue, log
 
-from fieldwise import FM, AutoInt, Bundle, Categorical, Label, Numeric, Schema
+from fieldwise import FM, AutoInt, Bag, Bundle, Categorical, Label, Numeric, Schema
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain import Subject, explain
 from fieldwise.explain.measured_pairs import measured_pairs
 from fieldwise.explain.occlusion import pair_interactions
 from fieldwise.models.build import build_network
-from fieldwise.serving import Cascade, build_index
+from fieldwise.serving import Cascade, ItemTable, WholeRanking, build_index
 from fieldwise.serving.browse import title_column
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.log_tables import tables_of_log
@@ -71,12 +72,14 @@ def server(ranker, cascade):
 def test_about_names_bundles_fields_and_limits(server, ranker, tower):
     about = server.get("/v1/about").json()
     assert about["model"] == {"name": "afm", "digest": ranker.digest}
-    assert about["labels"] == [{"name": "click", "task": "binary", "range": None}]
+    meaning = "probability that “click” is 1"
+    assert about["labels"] == [{"name": "click", "task": "binary", "range": None, "meaning": meaning}]
     assert about["users"] == {"column": "user", "count": 3}
     assert about["limits"] == {"k": 1000, "rows": 1000, "explained": 50}
     items = about["items"]
     assert (items["count"], items["column"], items["title"], items["ranked"]) == (30, "item", "title", True)
     assert items["prerank"] == {"name": "inttower", "digest": tower.digest}
+    assert (items["seen"], items["exclude_seen"]) == (False, False)
     assert [field["column"] for field in about["fields"]] == list(SCHEMA.columns)
     fields = {field["name"]: field for field in about["fields"]}
     rows = log()
@@ -137,7 +140,8 @@ def test_users_by_the_beginning_of_their_ids(server):
 
 def test_a_user_has_its_fields_as_requests_give_them(server):
     found = server.get("/v1/users/u1").json()
-    assert found == {"id": "u1", "fields": {"user": "u1", "history": ["i1", "i2"]}, "position": 0, "degraded": []}
+    fields = {"user": "u1", "history": ["i1", "i2"]}
+    assert found == {"id": "u1", "fields": fields, "context": {}, "seen": None, "position": 0, "degraded": []}
     assert server.get("/v1/users/u2").json()["fields"]["history"] is None
     answer = server.get("/v1/users/nobody")
     assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")
@@ -240,21 +244,49 @@ def test_items_by_id_or_title(server):
     assert server.get("/v1/items?search=(").json()["items"] == []
 
 
+WORDS = [f"The film {k}" for k in range(30)]
+
+
 @pytest.mark.parametrize(
     ("columns", "title"),
     [
         ({}, "title"),
         ({"slug": [f"s{k}" for k in range(30)], "title": ["same"] * 30}, "slug"),
+        ({"slug": [f"s{k}" for k in range(30)]}, "title"),
         ({"title": [f"t{k % 14}" for k in range(30)]}, None),
         ({"title": [None] * 30}, None),
         ({"title": list(range(30))}, None),
+        ({"title": ["same"] * 30, "maker": WORDS}, "maker"),
+        ({"title": ["same"] * 30, "maker": [f"m{k}" for k in range(30)]}, None),
+        ({"title": ["same"] * 30, "item_name": [f"m{k % 20}" for k in range(30)], "maker": WORDS}, "item_name"),
+        ({"title": ["same"] * 30, "maker": WORDS, "blurb": [f"b{k % 16}" for k in range(30)]}, "blurb"),
     ],
-    ids=["a title", "another text differs more", "too few differ", "none has one", "numbers"],
+    ids=[
+        "a title",
+        "another text differs more",
+        "what is called so before what is not",
+        "too few differ",
+        "none has one",
+        "numbers",
+        "a field of words",
+        "a field of codes",
+        "a field called so",
+        "what no field reads before a field",
+    ],
 )
-def test_which_column_names_items(tmp_path, tower, columns, title):
-    table = catalogue().with_columns(pl.Series(name, values) for name, values in columns.items())
-    index, _ = build_index(tower, table, tmp_path / "ix")
-    assert title_column(index, ["genres", "price"]) == title
+def test_which_column_names_items(columns, title):
+    items = catalogue().with_columns(pl.Series(name, values) for name, values in columns.items())
+    read = [Bag("genres", role="item"), Numeric("price", role="item")]
+    read += [Categorical(name, role="item") for name in ("maker", "item_name") if name in columns]
+    assert title_column(ItemTable(id_column="item", items=items), read) == title
+
+
+def test_a_title_that_a_bundle_reads_names_items(build):
+    schema = dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, Categorical("title", role="item")))
+    reading = build(FM(embedding_dim=2), schema=schema)
+    about = client(Service(reading, WholeRanking(reading, catalogue(), "item"))).get("/v1/about").json()
+    assert about["items"]["title"] == "title"
+    assert "title" in [field["column"] for field in about["fields"]]
 
 
 def test_a_title_of_ones_own(cascade, ranker):
@@ -425,6 +457,15 @@ def test_a_log_gives_items_and_users_with_their_latest_values():
     assert users.to_dict(as_series=False) == {"user": ["a", "b"], "age": [31, 20]}
 
 
+def test_a_title_with_gaps_is_a_title_and_one_that_changes_is_none():
+    rows = pl.DataFrame(
+        {"user": ["a", "b", "c"], "item": ["x", "x", "y"], "title": [None, "X", None], "place": ["1", "2", "1"]}
+    ).with_columns(click=1)
+    schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("click"))
+    items, _ = tables_of_log(rows, [schema], "item", "user")
+    assert items.to_dict(as_series=False) == {"item": ["x", "y"], "title": ["X", None]}
+
+
 def test_a_log_that_lacks_a_column_is_refused():
     schema = Schema(fields=(Categorical("item", role="item"),), label=Label("click"))
     with pytest.raises(DataError, match="the log must have the column 'who'"):
@@ -440,7 +481,7 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
     ranker.save(tmp_path / "ranker")
     log().with_columns(click=pl.lit(0)).write_csv(tmp_path / "log.csv")
     (tmp_path / "tmp").mkdir()
-    arguments = ["ranker", "--prerank", "tower", "--log", "log.csv", "--user-id", "user", "--port", "0"]
+    arguments = ["ranker", "--prerank", "tower", "--log", "log.csv", "--port", "0"]
     started = subprocess.Popen(
         [sys.executable, "-m", "fieldwise", "serve", *arguments],
         cwd=tmp_path,
@@ -450,8 +491,9 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
     )
     assert started.stderr is not None
     try:
-        lines = [started.stderr.readline(), started.stderr.readline()]
-        place = re.search(r"http://\S+", lines[1])
+        lines = [started.stderr.readline() for _ in range(3)]
+        assert "users by 'user' (--user-id), items by 'item' (--item-id)" in lines[0]
+        place = re.search(r"http://\S+", lines[2])
         assert place is not None, lines
         with httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place[0], timeout=20) as asking:
             about = asking.get("/v1/about").json()
@@ -462,6 +504,9 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
             assert list((tmp_path / "tmp").glob("fieldwise-*")) == []
             answer = asking.post("/v1/recommend", json={"user": "u1", "context": {"device": "tv"}, "k": 2})
             assert len(answer.json()["items"]) == 2
+            used = set(log().filter(pl.col("user") == "u1")["item"])
+            assert answer.json()["seen"] == len(used)
+            assert not used & {item["id"] for item in answer.json()["items"]}
     finally:
         started.send_signal(signal.SIGTERM)
         rest = started.communicate(timeout=30)[1]

@@ -425,21 +425,41 @@ def serve(
             help="Users with their fields: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
         ),
     ] = None,
-    user_id: Annotated[str, typer.Option(help="The column of --users, or --log, that names a user.")] = "user_id",
+    user_id: Annotated[
+        str | None,
+        typer.Option(help="The column of --users, or --log, that names a user; the schema's where left out."),
+    ] = None,
     items: Annotated[
         str | None,
         typer.Option(
             envvar="FIELDWISE_ITEMS",
             show_envvar=True,
             help="Items with their fields, likewise, for rows that name an item alone; else the index's are taken. "
-            "With --prerank and no --index, a table to make the index of.",
+            "A table is also what is recommended from: with --prerank and no --index by an index made of it, with one "
+            "bundle by ranking every item.",
         ),
     ] = None,
-    item_id: Annotated[str, typer.Option(help="The column of --items that names an item.")] = "item_id",
+    item_id: Annotated[
+        str | None,
+        typer.Option(help="The column of --items, or --log, that names an item; the schema's where left out."),
+    ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(help="A log to take items and users from, with their latest values, for want of these."),
+        typer.Option(
+            help="A log of what users have used; items and users are taken from it too, with their latest values, "
+            "for want of --items, --index and --users."
+        ),
     ] = None,
+    exclude_seen: Annotated[
+        bool | None,
+        typer.Option(
+            "--exclude-seen/--include-seen",
+            help="Whether items that a user has used, by --log, are left out of recommendations; they are by default.",
+        ),
+    ] = None,
+    max_items: Annotated[
+        int, typer.Option(min=1, help="Items that one bundle may rank for a request; for more, --prerank.")
+    ] = 20_000,
     title: Annotated[
         str | None, typer.Option(help="The item column that the page names items by; found by rule where left out.")
     ] = None,
@@ -466,30 +486,34 @@ def serve(
     threads: Threads = None,
 ) -> None:
     """Serve predictions, recommendations and explanations over HTTP, with a page. Ctrl-C or SIGTERM stops it."""
-    from fieldwise.cli.serve import run_serve
+    from fieldwise.cli.serve import ServeOptions, run_serve
 
     run_serve(
-        bundle,
-        prerank,
-        index,
-        probe,
-        users,
-        user_id,
-        items,
-        item_id,
-        log,
-        title,
-        store_timeout,
-        on_store_failure,
-        host,
-        port,
-        token,
-        max_rows,
-        max_body,
-        timeout,
-        batch_window,
-        watch,
-        threads,
+        ServeOptions(
+            bundle=bundle,
+            prerank=prerank,
+            index=index,
+            probe=probe,
+            max_items=max_items,
+            users=users,
+            user_id=user_id,
+            items=items,
+            item_id=item_id,
+            log=log,
+            exclude_seen=exclude_seen,
+            title=title,
+            store_timeout=store_timeout,
+            on_store_failure=on_store_failure,
+            host=host,
+            port=port,
+            token=token,
+            max_rows=max_rows,
+            max_body=max_body,
+            timeout=timeout,
+            batch_window=batch_window,
+            watch=watch,
+            threads=threads,
+        )
     )
 
 

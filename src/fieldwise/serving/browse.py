@@ -11,19 +11,22 @@ from fieldwise.bundle import Bundle
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_number, as_text
 from fieldwise.data.fitted import Fitted, Vocabulary
+from fieldwise.data.infer_names import words_of
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.models.build import model_to_dict
 from fieldwise.schema import Bag, Categorical, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
 from fieldwise.serving.cascade import Cascade
-from fieldwise.serving.index import ItemIndex
-from fieldwise.serving.rows import RequestError
+from fieldwise.serving.items import ItemTable
+from fieldwise.serving.rows import NO_ITEMS, RequestError
+from fieldwise.serving.whole import WholeRanking
 
 __all__ = ["Browser", "title_column"]
 
 LISTED = 60  # values of a column that are offered to choose from, at most
 FREQUENT = 100  # values that tell whether a list is one of items
 NAMED = 0.5  # share of different values that a column of names has, at least
+TITLES = ("title", "name", "headline", "caption", "label")  # what the last word of such a column's name says
 
 
 class Browser:
@@ -38,7 +41,7 @@ class Browser:
         ConfigError: items have no such column.
     """
 
-    def __init__(self, bundle: Bundle, cascade: Cascade | None, title: str | None = None) -> None:
+    def __init__(self, bundle: Bundle, cascade: Cascade | WholeRanking | None, title: str | None = None) -> None:
         self._bundle, self._cascade, self._index = bundle, cascade, cascade.index if cascade else None
         if title is not None and (self._index is None or title not in self._index.items.columns):
             known = [] if self._index is None else self._index.items.columns
@@ -56,7 +59,9 @@ class Browser:
         labels = bundle.schema.labels
         return {
             "model": _named(bundle),
-            "labels": [{"name": one.name, "task": one.task, "range": one.range} for one in labels],
+            "labels": [
+                {"name": one.name, "task": one.task, "range": one.range, "meaning": one.meaning} for one in labels
+            ],
             "fields": [_about_field(*one) | {"items": self._holds_items(*one)} for one in self._fields],
             "items": None if index is None else self._about_items(index),
         }
@@ -66,7 +71,7 @@ class Browser:
         """The item column that names items for people."""
         if self._index is None or self._given is not None:
             return self._given
-        return title_column(self._index, [one.column for _, one in self._fields])
+        return title_column(self._index, [one for _, one in self._fields])
 
     @property
     def user_fields(self) -> list[Field]:
@@ -80,7 +85,7 @@ class Browser:
             RequestError: no index.
         """
         if self._index is None:
-            raise RequestError("this server has no item index: start it with one", "server", 404)
+            raise RequestError(NO_ITEMS, "server", 404)
         index = self._index
         if ids:
             return np.array([index.places[one] for one in ids if one in index.places], np.int64)
@@ -92,7 +97,7 @@ class Browser:
         """The fields that a request gives, one a column, each with the bundle that reads it."""
         found: dict[str, tuple[Bundle, Field]] = {}
         cascade = self._cascade
-        for bundle in (self._bundle, *([cascade.prerank] if cascade else [])):
+        for bundle in (self._bundle, *([cascade.prerank] if cascade and cascade.prerank else [])):
             for field in bundle.schema.fields:
                 found.setdefault(field.column, (bundle, field))
         return list(found.values())
@@ -114,7 +119,7 @@ class Browser:
         known = fitted.values[:FREQUENT] if isinstance(fitted, Vocabulary) else ()
         return 2 * sum(one in self._index.places for one in known) > len(known)
 
-    def _about_items(self, index: ItemIndex) -> dict[str, Any]:
+    def _about_items(self, index: ItemTable) -> dict[str, Any]:
         cascade = self._cascade
         assert cascade is not None, "it has the index"
         columns = [{"name": name, "values": self._values(name)} for name in index.items.columns]
@@ -123,7 +128,7 @@ class Browser:
             "column": index.id_column,
             "title": self.title,
             "columns": columns,
-            "prerank": _named(cascade.prerank),
+            "prerank": None if cascade.prerank is None else _named(cascade.prerank),
             "ranked": cascade.ranker is not None,
         }
 
@@ -140,20 +145,41 @@ class Browser:
         return None if len(values) > LISTED else _in_order(values.to_list())
 
 
-def title_column(index: ItemIndex, read: Sequence[str] = ()) -> str | None:
+def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
     """The column of a catalogue that names items for people, by rule.
 
-    Of the text columns that are neither the id nor read by a model, the one with most different values, if at least
-    half of them differ; of equal ones the first.
+    It is a column of texts, not that of the ids, of which at least half differ. One whose name says so (`title`,
+    `movie_name`) comes first, then one that no field reads, then categories of role item whose cells are mostly of
+    several words; among equals the one with most different values, then the first.
+
+    >>> items = pl.DataFrame({"item": ["1", "2"], "director": ["A. B.", "C. D."], "title": ["One film", "Two films"]})
+    >>> title_column(ItemTable(id_column="item", items=items), [Categorical("title", role="item")])
+    'title'
     """
-    items = index.items
-    shares = {
-        name: items.get_column(name).drop_nulls().n_unique() / items.height
-        for name, kind in items.schema.items()
-        if kind == pl.String and name not in {index.id_column, *read}
-    }
-    best = max(shares, key=lambda name: shares[name], default=None)
-    return best if best is not None and shares[best] >= NAMED else None
+    fields = {field.column: field for field in read}
+    best, most = None, (False, False, 0.0)
+    for name, kind in index.items.schema.items():
+        cells = index.items.get_column(name).drop_nulls()
+        share = cells.n_unique() / index.items.height if kind == pl.String else 0.0
+        if name == index.id_column or share < NAMED:
+            continue
+        field, named = fields.get(name), _says_title(name)
+        if field is not None and not isinstance(field, Categorical):
+            continue
+        if field is not None and not named and not _of_words(cells):
+            continue
+        if (named, field is None, share) > most:
+            best, most = name, (named, field is None, share)
+    return best
+
+
+def _says_title(name: str) -> bool:
+    return bool(words_of(name)) and words_of(name)[-1] in TITLES
+
+
+def _of_words(cells: pl.Series) -> bool:
+    """Whether most cells have several words."""
+    return 2 * int(cells.str.contains(r"\S\s+\S").sum()) > len(cells)
 
 
 def _what(kind: pl.DataType) -> str:

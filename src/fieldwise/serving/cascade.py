@@ -5,34 +5,25 @@
 Letters: N items, R of them candidates; U users, L levels, H user heads, P size of a head.
 """
 
-import time
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from torch import Tensor
 
 from fieldwise.bundle import Bundle
-from fieldwise.data.encode_row import encode_row
-from fieldwise.data.encoded import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.layout import Batch
-from fieldwise.models.candidates import Split, score_candidates, stacked
 from fieldwise.models.inttower import IntTowerNetwork
-from fieldwise.models.scoring import SCORING_BATCH
-from fieldwise.models.shared_rows import Catalogue, SharedRows
 from fieldwise.ops.denormals import flushed_denormals
-from fieldwise.request import context_row, split_columns
-from fieldwise.schema import Bag, Sequence
 from fieldwise.serving.clusters import HeadClusters
-from fieldwise.serving.filters import ItemFilters
-from fieldwise.serving.index import ItemIndex, check_columns_apart
-from fieldwise.serving.queries import PREDICTION, PRERANK_SCORE, Found, Prepared, Query
+from fieldwise.serving.filters import ItemFilters, item_filters
+from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.queries import PREDICTION, PRERANK_SCORE, Clock, Found, Prepared, Query, prepared
+from fieldwise.serving.request_side import RequestSide
 
 __all__ = ["Cascade", "best_rows"]
 
@@ -103,8 +94,8 @@ class Cascade:
             bundle.network.eval()
         self.probe = probe
         self.clusters = None if probe is None else HeadClusters.of(index.stored)
-        self._towers = _Request.of(prerank, index, index.items.head(1))  # a row to make whole rows with: not read
-        self._ranking = None if ranker is None else _Request.of(ranker, index, index.items)
+        self._towers = RequestSide.of(prerank, index, index.items.head(1))  # a row to make whole rows with: not read
+        self._ranking = None if ranker is None else RequestSide.of(ranker, index)
 
     @cached_property
     def _alike(self) -> bool:
@@ -132,30 +123,11 @@ class Cascade:
         Errors:
             DataError: as in `recommend`.
         """
-        clock = _Clock()
+        clock = Clock()
         tower = self._towers.context(query.context)
         ranking = None if self._ranking is None else tower if self._alike else self._ranking.context(query.context)
         clock.lap("encode")
-        rows = None if query.candidates is None else np.sort(self.index.rows_of(list(query.candidates)).numpy())
-        candidates = len(self.index) if rows is None else len(rows)
-        if query.where:
-            passing = self.filters.rows({column: tuple(values) for column, values in query.where.items()})
-            rows = passing if rows is None else np.intersect1d(rows, passing, assume_unique=True)
-        places = self.index.places
-        unwanted = np.array(sorted({places[one] for one in query.exclude if one in places}), np.int64)
-        if rows is not None and len(unwanted):
-            unwanted = np.flatnonzero(np.isin(rows, unwanted, assume_unique=True))
-        clock.lap("filter")
-        return Prepared(
-            query=query,
-            tower=tower,
-            ranking=ranking,
-            rows=rows,
-            excluded=unwanted,
-            candidates=candidates,
-            passing=(len(self.index) if rows is None else len(rows)) - len(unwanted),
-            seconds=clock.seconds,
-        )
+        return prepared(query, self.index, self.filters, clock, tower=tower, ranking=ranking)
 
     def recommend_prepared(self, asked: SequenceOf[Prepared]) -> list[Found]:
         """The best items for several queries at once, which costs less than one after the other.
@@ -163,7 +135,7 @@ class Cascade:
         Queries of equal filters are pre-ranked by one pass over the items' heads, and all queries' candidates are
         ranked in common batches.
         """
-        clock = _Clock()
+        clock = Clock()
         with torch.no_grad(), flushed_denormals():
             kept = self._preranked(asked)
         clock.lap("prerank")
@@ -189,7 +161,7 @@ class Cascade:
 
     def _preranked(self, asked: SequenceOf[Prepared]) -> list[tuple[np.ndarray, np.ndarray, int]]:
         """For each query the rows of its best k' items, best first, their logits, and how many items were scored."""
-        heads = self._user_heads([one.tower for one in asked])
+        heads = self._user_heads([one.tower for one in asked if one.tower is not None])
         candidates = [self._candidates(one, user) for one, user in zip(asked, heads, strict=True)]
         groups: dict[int, list[int]] = {}
         for number, (rows, _) in enumerate(candidates):
@@ -269,94 +241,4 @@ class Cascade:
     def filters(self) -> ItemFilters:
         """Which items have which values."""
         bundles = (self.prerank, *([] if self.ranker is None else [self.ranker]))
-        bags = [f for bundle in bundles for f in bundle.schema.fields if isinstance(f, (Bag, Sequence))]
-        return ItemFilters(self.index.items, {f.column: f.separator for f in bags})
-
-
-@dataclass(frozen=True, eq=False)
-class _Request:
-    """A bundle's side of every request: which columns are whose, and the catalogue's item fields, encoded."""
-
-    bundle: Bundle
-    split: Split
-    items: EncodedTable
-    columns: tuple[str, ...]
-
-    @classmethod
-    def of(cls, bundle: Bundle, index: ItemIndex, items: pl.DataFrame) -> "_Request":
-        schema = bundle.schema
-        check_columns_apart(schema)
-        own = {f.column for f in schema.with_role("item")}
-        if not own or len(own) == len(schema.columns):
-            side = "user or context" if own else "item"
-            raise ConfigError(
-                f"a cascade's bundles read items and contexts, found a schema without fields of role {side}: give its "
-                "fields their roles"
-            )
-        missing = [column for column in sorted(own) if column not in index.items.columns]
-        if missing:
-            raise DataError(
-                f"the index's items must hold every column of the ranking bundle's item fields: {missing[0]!r} is "
-                f"missing among {', '.join(index.items.columns)}; build the index from a table that has it"
-            )
-        columns = tuple(column for column in schema.columns if column not in own)
-        split = split_columns(bundle.encoder, bundle.encoder.layout, columns, own)
-        return cls(bundle, split, bundle.encoder.transform_part(items, split.candidates.layout), columns)
-
-    def context(self, values: Mapping[str, Any]) -> Batch:
-        """The context's one row, encoded."""
-        missing = [column for column in self.columns if column not in values]
-        if missing:
-            raise DataError(
-                f"a context must hold every user and context column of the model, found no {missing[0]!r}: give it, or "
-                "null where it is not known"
-            )
-        encoder, part = self.bundle.encoder, self.split.context.layout
-        found = encode_row(encoder, part, values)
-        if found is None:
-            return encoder.transform_part(context_row(values, self.columns), part).batch(slice(0, 1))[0]
-        return found
-
-    def score(self, context: Batch, rows: Tensor) -> np.ndarray:
-        """Scores of some items [R] in one context by the main label, float64."""
-        return _main(score_candidates(self.bundle.network, self.split, context, self.items.batch(rows)[0]))
-
-    def rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> Any:
-        """The rows that some items [R] make, each with the context that owns it, as a batch for the network."""
-        return SharedRows(self.catalogue, stacked(contexts, self.split.context.num_bags), rows, owner)
-
-    def score_rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> np.ndarray:
-        """Scores of some items [R], each in the context that owns it, by the main label, float64."""
-        whole = stacked(contexts, self.split.context.num_bags)
-        parts = zip(torch.split(rows, SCORING_BATCH), torch.split(owner, SCORING_BATCH), strict=True)
-        with torch.no_grad(), flushed_denormals():
-            scores = [self.bundle.network(SharedRows(self.catalogue, whole, *part)) for part in parts]
-        return _main(torch.cat(scores))
-
-    @cached_property
-    def catalogue(self) -> Catalogue:
-        """The items' fields as the network reads them."""
-        items = self.items  # not self, which holds the catalogue: who is replaced goes at once, without a collector
-        return Catalogue(self.split, len(items), lambda rows: items.batch(rows)[0])
-
-    def prediction(self, score: np.ndarray) -> np.ndarray:
-        """Probabilities, or numbers within the label's range."""
-        return self.bundle.main_prediction(score)
-
-
-def _main(score: Tensor) -> np.ndarray:
-    found: np.ndarray = (score if score.dim() == 1 else score[:, 0]).double().numpy()
-    return found
-
-
-class _Clock:
-    """Seconds between laps."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = now - self.last
-        self.last = now
+        return item_filters(self.index.items, [bundle.schema for bundle in bundles])

@@ -15,8 +15,10 @@ from polars.exceptions import PolarsError
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_list, as_text
 from fieldwise.errors import DataError
+from fieldwise.schema import Bag, Schema
+from fieldwise.schema import Sequence as SequenceField
 
-__all__ = ["ItemFilters"]
+__all__ = ["ItemFilters", "item_filters"]
 
 KEPT = 4  # times N rows of former answers are kept
 KEPT_ANSWERS = 256
@@ -111,6 +113,12 @@ class ItemFilters:
             len(self._answers) > KEPT_ANSWERS or sum(map(len, self._answers.values())) > KEPT * self.items.height
         ):
             self._answers.popitem(last=False)
+
+
+def item_filters(items: pl.DataFrame, schemas: Sequence[Schema]) -> ItemFilters:
+    """Filters of a catalogue, whose columns of several values are cut as the schemas' fields say."""
+    lists = [f for schema in schemas for f in schema.fields if isinstance(f, (Bag, SequenceField))]
+    return ItemFilters(items, {f.column: f.separator for f in lists})
 
 
 class _Column:

@@ -1,6 +1,6 @@
 """What requests and answers look like: the published OpenAPI document is made of this."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -46,7 +46,11 @@ class PredictResponse(BaseModel):
 
 
 class RecommendRequest(_Body):
-    """For a known user, or for raw user and context fields; given fields count before the user's own."""
+    """For a known user, or for raw user and context fields; given fields count before the user's own.
+
+    `exclude_seen`: whether items that the user has used, by the server's log, must not come; the server's own choice
+    where left out, which is true where it has a log.
+    """
 
     user: Id | None = None
     context: dict[str, Cell] = {}
@@ -55,6 +59,7 @@ class RecommendRequest(_Body):
     candidates: list[Id] | None = None
     exclude: list[Id] = []
     where: dict[str, list[Id]] = {}
+    exclude_seen: bool | None = None
 
 
 class Item(BaseModel):
@@ -68,9 +73,16 @@ class Item(BaseModel):
 
 
 class RecommendResponse(BaseModel):
-    """The best items first, how many were left after each stage, and what each stage took."""
+    """The best items first, how many were left after each stage, and what each stage took.
+
+    `ranked` says how they were found: `all` (the bundle scored every item that passes the filters), `preranked` (it
+    scored those that IntTower chose) or `tower` (by IntTower's scores alone); `seen` how many items were left out since
+    the user has used them.
+    """
 
     items: list[Item]
+    ranked: Literal["all", "preranked", "tower"]
+    seen: int = 0
     counts: dict[str, int]
     milliseconds: dict[str, float]
     degraded: list[Missing] = []

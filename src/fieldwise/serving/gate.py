@@ -56,6 +56,12 @@ class Metrics:
         labels = ("method", "path", "status")
         self.requests = Counter("fieldwise_requests_total", "Requests answered.", labels, registry=self.registry)
         self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=self.registry)
+        self.recommended = Counter(
+            "fieldwise_recommendations_total", "Recommendations made.", ("ranked",), registry=self.registry
+        )
+        self.seen = Counter(
+            "fieldwise_seen_items_total", "Items left out since the user has used them.", registry=self.registry
+        )
         self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
 
         replaced = Gauge("fieldwise_replacements", "Bundles or indexes replaced since start.", registry=self.registry)
@@ -65,8 +71,10 @@ class Metrics:
         )
         refused.set_function(lambda: live.refused is not None)
 
-    def stages(self, milliseconds: dict[str, float]) -> None:
-        """Count what the stages of a recommendation took."""
+    def recommendation(self, ranked: str, seen: int, milliseconds: dict[str, float]) -> None:
+        """Count an answer: how it was ranked, what was left out as used, what its stages took."""
+        self.recommended.labels(ranked).inc()
+        self.seen.inc(seen)
         for stage, value in milliseconds.items():
             self.stage.labels(stage).observe(value / 1000)
 

@@ -32,6 +32,7 @@ from fieldwise.serving.forms import (
 )
 from fieldwise.serving.gate import Gate, Metrics, ServerSettings
 from fieldwise.serving.http_errors import add_errors
+from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.known_users import KnownUsers
 from fieldwise.serving.page import add_page
 from fieldwise.serving.replacement import Live
@@ -105,7 +106,7 @@ def create_app(
         return live.service.recommend_all(requests)
 
     predictions = batched(predict_all, cost=len)
-    recommendations = batched(recommend_all, cost=lambda asked: asked.prerank)
+    recommendations = batched(recommend_all, cost=lambda asked: live.service.cost(asked))
     working = 0
 
     async def in_time(answer: Awaitable[T]) -> T:
@@ -162,14 +163,16 @@ def create_app(
         context, degraded = await known(body.user, body.context, live.service.context_fields)
         asked = Asked(
             context=context,
+            user=_name(body.user),
             k=body.k if "k" in body.model_fields_set else None,
             prerank=body.prerank,
             candidates=None if body.candidates is None else _names(body.candidates, "candidates"),
             exclude=_names(body.exclude, "exclude"),
             where={column: _names(values, f"where.{column}") for column, values in body.where.items()},
+            exclude_seen=body.exclude_seen,
         )
         found = await in_time(recommendations.ask(asked))
-        metrics.stages(found["milliseconds"])
+        metrics.recommendation(found["ranked"], found["seen"], found["milliseconds"])
         return _json(found | {"degraded": degraded})
 
     @app.post("/v1/explain")
@@ -206,13 +209,15 @@ def create_app(
     async def ready() -> dict[str, Any]:
         now = live.service
         index = now.cascade.index if now.cascade else None
+        tower = now.cascade.prerank if now.cascade else None
         return {
             "status": "ready",
             "model": now.bundle.digest,
             "calibrated": bool(now.bundle.calibration),
-            "prerank": now.cascade.prerank.digest if now.cascade else None,
+            "prerank": tower.digest if tower else None,
             "items": len(index) if index else 0,
-            "index": index.generation if index else None,
+            "ranked": now.ranked,
+            "index": index.generation if isinstance(index, ItemIndex) else None,
             "replaced": live.replaced,
             "refused": live.refused,
             "stores": await features.states(),

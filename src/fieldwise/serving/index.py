@@ -13,22 +13,18 @@ crash, or a kill, at any moment leaves the old index or the new one.
 import io
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 import torch
 from polars.exceptions import PolarsError
-from torch import Tensor
 
 import fieldwise
 from fieldwise.bundle import Bundle
-from fieldwise.config import nearest
-from fieldwise.data.columns import as_text
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
@@ -51,6 +47,7 @@ from fieldwise.serving.index_files import (
     remove_strangers,
     writing,
 )
+from fieldwise.serving.items import ItemTable, checked_ids
 
 __all__ = ["Changes", "ItemIndex", "build_index", "check_columns_apart", "item_column", "old_index", "open_index"]
 
@@ -65,47 +62,22 @@ class Changes:
     kept: int
 
 
-@dataclass(frozen=True, eq=False)
-class ItemIndex:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ItemIndex(ItemTable):
     """A catalogue's item heads, in the order of its rows.
 
     Args:
-        model: the digest of the bundle that made the heads (`Bundle.digest`).
         id_column: which column of `items` names an item.
         items: the catalogue's rows.
+        model: the digest of the bundle that made the heads (`Bundle.digest`).
         stored: their heads.
         generation: the checksum of its manifest: another one after every update.
     """
 
     model: str
-    id_column: str
-    items: pl.DataFrame
     stored: StoredItems
     generation: str = ""
-
-    def __len__(self) -> int:
-        return len(self.stored)
-
-    @cached_property
-    def ids(self) -> list[str]:
-        """The items' ids as text."""
-        return as_text(self.items.get_column(self.id_column)).to_list()
-
-    @cached_property
-    def places(self) -> Mapping[str, int]:
-        """Where each id stands."""
-        return {name: row for row, name in enumerate(self.ids)}
-
-    def rows_of(self, ids: Collection[str]) -> Tensor:
-        """The rows of items by id, int64.
-
-        Errors:
-            DataError: an id that the index does not hold.
-        """
-        try:
-            return torch.tensor([self.places[str(one)] for one in ids], dtype=torch.int64)
-        except KeyError as e:
-            raise DataError(f"an item must be one of the index's {len(self):,}, found {e.args[0]!r}") from None
+    what: ClassVar[str] = "index"
 
     def check_model(self, bundle: Bundle) -> None:
         """Refuse a bundle that did not make these heads.
@@ -167,7 +139,7 @@ def build_index(
     """
     network, items = _network(bundle), as_table(items)
     column = item_column(bundle.schema, id_column)
-    texts = _checked_ids(items, column)
+    texts = checked_ids(items, column)
     table = _encoded(bundle, items)
     check_folder(folder)
     with writing(folder) as writer:
@@ -261,7 +233,13 @@ def _opened(folder: Path, manifest: Mapping[str, Any], verify: bool) -> ItemInde
         tensors["scale"] = torch.from_numpy(np.load(paths["scale"], mmap_mode="c", allow_pickle=False))
     items = pl.read_ipc(io.BytesIO(paths["items"].read_bytes()))
     stored = StoredItems.from_tensors(tensors)
-    index = ItemIndex(str(manifest["model"]), str(manifest["id_column"]), items, stored, str(manifest["sha256"]))
+    index = ItemIndex(
+        id_column=str(manifest["id_column"]),
+        items=items,
+        model=str(manifest["model"]),
+        stored=stored,
+        generation=str(manifest["sha256"]),
+    )
     if not len(index) == items.height == manifest["items"] or stored.storage != manifest["storage"]:
         raise ValueError("its files do not belong together")
     return index
@@ -288,22 +266,6 @@ def check_columns_apart(schema: Schema) -> None:
                 f"a column is the items' or the context's, found {field.column!r} read by {items[field.column]!r} "
                 f"(role item) and {field.name!r} (role {field.role}): give one of them a column of its own"
             )
-
-
-def _checked_ids(items: pl.DataFrame, column: str) -> list[str]:
-    if column not in items.columns:
-        raise DataError(f"the items must have the column {column!r} of ids: {nearest(column, items.columns)}")
-    if not items.height:
-        raise DataError("an index needs items, found none")
-    texts = as_text(items.get_column(column))
-    if texts.null_count():
-        row = int(texts.is_null().arg_max() or 0)
-        raise DataError(f"every item needs an id: column {column!r} is empty in row {row} (counting from 0)")
-    twice = texts.is_duplicated()
-    if twice.any():
-        row = int(twice.arg_max() or 0)
-        raise DataError(f"an id names one item: {texts[row]!r} in column {column!r} stands more than once")
-    return [str(text) for text in texts.to_list()]
 
 
 def _encoded(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:

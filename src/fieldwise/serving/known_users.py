@@ -10,7 +10,7 @@ from fieldwise.serving.rows import RequestError
 from fieldwise.serving.stores import Missing, StoreError, Stores, TableStore
 from fieldwise.serving.stores.complete import WHY
 
-__all__ = ["KnownUsers"]
+__all__ = ["KnownUsers", "filled"]
 
 
 class KnownUsers:
@@ -71,11 +71,11 @@ class KnownUsers:
         """
         held = {*self._lookup.columns, self.column}
         values, missing = await self._stores.context(user, {}, [field for field in fields if field.column in held])
-        values = {column: _filled(value) for column, value in values.items()}
+        values = {column: filled(value) for column, value in values.items()}
         return values, None if self._ids is None else self._places[user], missing
 
 
-def _filled(value: Any) -> Any:
+def filled(value: Any) -> Any:
     """What models read of a table's cell: an empty text is no value, and in a list none."""
     if isinstance(value, list):
         return [text for one in value if (text := one.strip())]

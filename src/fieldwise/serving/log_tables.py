@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.ordering import order_values
+from fieldwise.data.ordering import latest_rows
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 
@@ -17,8 +17,9 @@ def tables_of_log(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The items and the users of a log, each with its latest values: by the schemas' time, else the last row's.
 
-    Items have the columns of the item fields, and those that no schema names and that have one value an item, such as
-    titles. Users have the columns of the user fields. Rows without an id name nobody. Both are in the order of ids.
+    Items have the columns of the item fields, and those that no schema names and that have one value an item (or
+    none in some rows), such as titles. Users have the columns of the user fields. Rows without an id name nobody. Both
+    are in the order of ids.
 
     Args:
         log: rows of users and items.
@@ -43,16 +44,25 @@ def tables_of_log(
     named = {label.column for schema in schemas for label in schema.labels}
     named |= {column for schema in schemas for column in (schema.time, schema.group, *schema.keys) if column}
     timed = next((schema for schema in schemas if schema.time in log.columns), None)
-    if timed is not None and timed.time is not None:
-        log = log[order_values(log, timed.time, "time", timed.time_format).argsort(kind="stable")]
+    time = (None, None) if timed is None else (timed.time, timed.time_format)
     extra = [column for column in log.columns if column not in {item, user, *role, *named}]
-    counts = log.group_by(item).agg(pl.col(extra).n_unique()).select(pl.col(extra).max()) if extra else None
-    constant = [] if counts is None or not counts.height else [c for c in extra if (counts[c][0] or 0) <= 1]
-    own = {item, *constant, *(column for column, one in role.items() if one == "item")}
+    constant = _constant(log, item, extra)
+    own = {item, *(column for column, one in role.items() if one == "item")}
     theirs = {user, *(column for column, one in role.items() if one == "user")} - {item}
-    return _latest(log, item, own), _latest(log, user, theirs)
+    items = _latest(latest_rows(log, item, *time), item, own).join(constant, on=item, how="left", maintain_order="left")
+    items = items.select(column for column in log.columns if column in items.columns)
+    return items.select([item, *(c for c in items.columns if c != item)]), _latest(
+        latest_rows(log, user, *time), user, theirs
+    )
 
 
-def _latest(log: pl.DataFrame, name: str, columns: set[str]) -> pl.DataFrame:
-    some = log.select([name, *(column for column in log.columns if column in columns - {name})])
-    return some.drop_nulls(name).unique(name, keep="last").sort(name)
+def _constant(log: pl.DataFrame, item: str, columns: list[str]) -> pl.DataFrame:
+    """Of each item its one value in those columns that never have two; empty cells are none."""
+    rows = log.select(item, *columns).drop_nulls(item)
+    values = rows.group_by(item).agg(pl.col(columns).drop_nulls().n_unique()) if columns else rows.select(item)
+    kept = [column for column in columns if values.height and (values[column].max() or 0) <= 1]  # type: ignore[operator]
+    return rows.group_by(item).agg(pl.col(kept).drop_nulls().first()) if kept else rows.select(item).unique()
+
+
+def _latest(rows: pl.DataFrame, name: str, columns: set[str]) -> pl.DataFrame:
+    return rows.select([name, *(column for column in rows.columns if column in columns - {name})])

@@ -11,8 +11,8 @@ from typing import Annotated
 from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from fieldwise.serving.known_users import KnownUsers
-from fieldwise.serving.rows import RequestError
+from fieldwise.serving.known_users import KnownUsers, filled
+from fieldwise.serving.rows import RequestError, values_of
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Missing
 
@@ -49,9 +49,13 @@ class AboutModel(BaseModel):
 
 
 class AboutLabel(BaseModel):
-    """What is predicted: a probability (`binary`), or a number, in a range where it has one (`regression`)."""
+    """What is predicted: a probability (`binary`), or a number, in a range where it has one (`regression`).
+
+    `meaning` says what a prediction is in words, by the label's rule.
+    """
 
     name: str
+    meaning: str
     task: str
     range: tuple[float, float] | None
 
@@ -83,15 +87,19 @@ class AboutColumn(BaseModel):
 class AboutItems(BaseModel):
     """The catalogue: how many items, the columns of their ids and of their names for people, and who pre-ranks them.
 
-    Where no bundle ranks (`ranked`), the order is that of pre-ranking.
+    Without pre-ranking (`prerank`), the bundle ranks every item; where no bundle ranks (`ranked`), the order is that of
+    pre-ranking. `seen`: whether the server knows what users have used; `exclude_seen`: whether it leaves that out
+    unless asked otherwise.
     """
 
     count: int
     column: str
     title: str | None
     columns: list[AboutColumn]
-    prerank: AboutModel
+    prerank: AboutModel | None
     ranked: bool
+    seen: bool
+    exclude_seen: bool
 
 
 class AboutUsers(BaseModel):
@@ -128,10 +136,16 @@ class UsersResponse(BaseModel):
 
 
 class UserResponse(BaseModel):
-    """A user's values by column, as a context has them, and the place among all users where they are counted."""
+    """A user's values by column, as a context has them, and the place among all users where they are counted.
+
+    `context` are the context fields of the user's latest row, and `seen` counts the items that the user has used, where
+    the server has a log.
+    """
 
     id: str
     fields: dict[str, Cell]
+    context: dict[str, Cell] = {}
+    seen: int | None = None
     position: int | None
     degraded: list[Missing] = []
 
@@ -185,7 +199,11 @@ def add_page(
     def about() -> AboutResponse:
         """What this server scores with: bundles, labels, fields with usual values, items, users."""
         known = None if users is None else AboutUsers(column=users.column, count=users.count)
-        return AboutResponse(**service().browser(title).about, users=known, limits=AboutLimits(**limits))
+        now = service()
+        found = now.browser(title).about
+        if found["items"] is not None:
+            found = found | {"items": found["items"] | {"seen": now.log is not None, "exclude_seen": now.exclude_seen}}
+        return AboutResponse(**found, users=known, limits=AboutLimits(**limits))
 
     @app.get("/v1/users")
     async def find_users(search: Search = "", offset: Offset = 0, limit: Limit = 10) -> UsersResponse:
@@ -198,8 +216,16 @@ def add_page(
         """A user's own values of the models' fields."""
         if users is None:
             raise RequestError("this server has no users: give their fields as context", "user", 404)
-        values, position, degraded = await users.of(id, service().browser(title).user_fields)
-        return UserResponse(id=id, fields=values, position=position, degraded=degraded)
+        now = service()
+        fields = now.browser(title).user_fields
+        values, position, degraded = await users.of(id, fields)
+        answer = UserResponse(id=id, fields=values, position=position, degraded=degraded)
+        if now.log is not None:
+            latest, columns = now.log.context(id), values.keys()
+            named = [field for field in fields if field.column in latest and field.column not in columns]
+            answer.context = {name: filled(one) for name, one in values_of(latest, named, "context").items()}
+            answer.seen = len(now.log.used(id))
+        return answer
 
     @app.get("/v1/items")
     def items(

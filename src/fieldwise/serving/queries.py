@@ -1,5 +1,6 @@
-"""What is asked of a cascade, and what it finds."""
+"""What is asked of who recommends, and what is found."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,10 +11,11 @@ import polars as pl
 
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch
-from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.filters import ItemFilters
+from fieldwise.serving.items import ItemTable
 from fieldwise.serving.rows import text_of
 
-__all__ = ["PREDICTION", "PRERANK_SCORE", "Found", "Prepared", "Query"]
+__all__ = ["PREDICTION", "PRERANK_SCORE", "Clock", "Found", "Prepared", "Query", "prepared"]
 
 PREDICTION = "prediction"
 PRERANK_SCORE = "prerank_score"
@@ -74,18 +76,19 @@ class Found:
         rows: their rows in it.
         scores: `prerank_score` (a logit) and, where there is a ranking bundle, `prediction` (a probability, or a
             number), which the order goes by; else it goes by the former.
-        preranked: the rows that IntTower chose, best first.
-        counts: items left after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`, `ranked`.
-        seconds: what each stage took: `encode`, `filter`, `prerank`, `rank`; of queries answered together, the
-            last two are those of all of them.
+        counts: items left after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`, `ranked`;
+            the third and fourth of a cascade alone.
+        seconds: what each stage took: `encode`, `filter`, `prerank` (of a cascade), `rank`; of queries answered
+            together, the last two are those of all of them.
+        preranked: of a cascade, the rows that IntTower chose, best first.
     """
 
-    index: ItemIndex
+    index: ItemTable
     rows: np.ndarray
     scores: Mapping[str, np.ndarray]
-    preranked: np.ndarray
     counts: Mapping[str, int]
     seconds: Mapping[str, float]
+    preranked: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @cached_property
     def items(self) -> pl.DataFrame:
@@ -99,7 +102,7 @@ class Prepared:
 
     Args:
         query: as it was asked.
-        tower: the context for IntTower.
+        tower: the context for IntTower, where there is one.
         ranking: the context for the ranking bundle, where there is one.
         rows: the candidates that pass all filters but `exclude`, rising; None for all items. Queries of equal filters
             share one array.
@@ -110,10 +113,54 @@ class Prepared:
     """
 
     query: Query
-    tower: Batch
+    tower: Batch | None
     ranking: Batch | None
     rows: np.ndarray | None
     excluded: np.ndarray
     candidates: int
     passing: int
     seconds: Mapping[str, float]
+
+
+def prepared(
+    query: Query, index: ItemTable, filters: ItemFilters, clock: "Clock", *, tower: Batch | None, ranking: Batch | None
+) -> Prepared:
+    """A query whose contexts are encoded, with its candidates.
+
+    Errors:
+        DataError: an unknown candidate; a filter on a column that items do not have.
+    """
+    rows = None if query.candidates is None else np.sort(index.rows_of(list(query.candidates)).numpy())
+    candidates = len(index) if rows is None else len(rows)
+    if query.where:
+        passing = filters.rows({column: tuple(values) for column, values in query.where.items()})
+        rows = passing if rows is None else np.intersect1d(rows, passing, assume_unique=True)
+    places = index.places
+    unwanted = np.array(sorted({places[one] for one in query.exclude if one in places}), np.int64)
+    if rows is not None and len(unwanted):
+        unwanted = np.flatnonzero(np.isin(rows, unwanted, assume_unique=True))
+    clock.lap("filter")
+    return Prepared(
+        query=query,
+        tower=tower,
+        ranking=ranking,
+        rows=rows,
+        excluded=unwanted,
+        candidates=candidates,
+        passing=(len(index) if rows is None else len(rows)) - len(unwanted),
+        seconds=clock.seconds,
+    )
+
+
+class Clock:
+    """Seconds between laps."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """Seconds since the lap before, by a name."""
+        now = time.perf_counter()
+        self.seconds[name] = now - self.last
+        self.last = now

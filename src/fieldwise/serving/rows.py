@@ -17,9 +17,10 @@ from fieldwise.schema import Sequence as SequenceField
 
 MOST_VALUES = 1000  # of a bag; of a sequence the newest
 MOST_CHARACTERS = 10_000  # of a text
+NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
 LARGEST_WHOLE = 2**53  # floats tell whole numbers apart below it
 
-__all__ = ["RequestError", "frame_of", "text_of", "values_of"]
+__all__ = ["NO_ITEMS", "RequestError", "frame_of", "text_of", "values_of"]
 
 
 class RequestError(DataError):

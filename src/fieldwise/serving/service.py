@@ -19,10 +19,13 @@ from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
 from fieldwise.serving.browse import Browser
 from fieldwise.serving.cascade import Cascade
+from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.queries import Found, Prepared, Query
-from fieldwise.serving.rows import RequestError, frame_of, values_of
+from fieldwise.serving.rows import NO_ITEMS, RequestError, frame_of, text_of, values_of
 from fieldwise.serving.shown import shown_table
 from fieldwise.serving.stores.table import IndexItems
+from fieldwise.serving.user_log import UserLog
+from fieldwise.serving.whole import WholeRanking
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -36,16 +39,20 @@ class Asked:
 
     Args:
         context: raw values of user and context fields, by column.
+        user: who asks; where left out, the context's value of the log's user column.
         k: how many items; where left out, 10 or all that there are.
         prerank, candidates, exclude, where: as in `Query`.
+        exclude_seen: whether items that the user has used by the log must not come; the service's own where left out.
     """
 
     context: Mapping[str, Any]
+    user: str | None = None
     k: int | None = None
     prerank: int = 200
     candidates: Sequence[str] | None = None
     exclude: Sequence[str] = ()
     where: Mapping[str, Sequence[str]]
+    exclude_seen: bool | None = None
 
 
 class Service:
@@ -53,19 +60,30 @@ class Service:
 
     Args:
         ranker: scores and explains rows, and ranks.
-        cascade: recommends; its ranking bundle is `ranker`.
+        cascade: recommends, in two stages or by ranking every item; its ranking bundle is `ranker`.
+        log: what users have used, and their latest contexts.
+        exclude_seen: whether what a user has used by the log is left out of recommendations, unless a request says
+            otherwise.
 
     Errors:
         ConfigError: neither a ranker nor a cascade.
     """
 
-    def __init__(self, ranker: Bundle | None = None, cascade: Cascade | None = None) -> None:
+    def __init__(
+        self,
+        ranker: Bundle | None = None,
+        cascade: Cascade | WholeRanking | None = None,
+        *,
+        log: UserLog | None = None,
+        exclude_seen: bool = True,
+    ) -> None:
         scores = ranker or (cascade.ranker if cascade else None) or (cascade.prerank if cascade else None)
         if scores is None:
             raise ConfigError(
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
             )
         self.bundle, self.cascade = scores, cascade
+        self.log, self.exclude_seen = log, exclude_seen and log is not None
         self._browsers: dict[str | None, Browser] = {}
 
     @property
@@ -74,8 +92,25 @@ class Service:
         model = f"model {self.bundle.digest[:12]}{' (calibrated)' if self.bundle.calibration else ''}"
         if self.cascade is None:
             return model
+        if isinstance(self.cascade, WholeRanking):
+            return f"{model}, which ranks all {len(self.cascade.index):,} items"
         tower, index = self.cascade.prerank.digest[:12], self.cascade.index
         return f"{model}, pre-ranked by {tower}, index {index.generation[:12]} of {len(index):,} items"
+
+    @property
+    def ranked(self) -> str | None:
+        """How recommendations are made: `all` items ranked by the bundle, `preranked` ones, by the `tower` alone."""
+        if self.cascade is None:
+            return None
+        if isinstance(self.cascade, WholeRanking):
+            return "all"
+        return "tower" if self.cascade.ranker is None else "preranked"
+
+    def cost(self, asked: Asked) -> int:
+        """How many items a request's recommendations make the bundle score, at most."""
+        if not isinstance(self.cascade, WholeRanking):
+            return asked.prerank
+        return len(self.cascade.index if asked.candidates is None else asked.candidates)
 
     def warm_up(self, before: "Service | None" = None) -> None:
         """Answer once, so that what is made at a first request is there.
@@ -96,10 +131,10 @@ class Service:
             self._shown  # noqa: B018
             with suppress(DataError):  # who asks for an item by its id is told
                 self.item_rows.plain  # noqa: B018
-            rows = [bundle.samples.head(1).to_dicts() for bundle in (self.cascade.prerank, self.bundle)]
+            rows = [bundle.samples.head(1).to_dicts() for bundle in self._bundles]
             if all(rows):
                 size = len(self.cascade.index)
-                self.cascade.recommend(Query(context=rows[0][0] | rows[1][0], k=min(10, size), prerank=200))
+                self.cascade.recommend(Query(context=rows[0][0] | rows[-1][0], k=min(10, size), prerank=200))
             if before is not None and before.cascade is not None:
                 known = self.cascade.index.items.columns
                 self.cascade.filters.prepare([c for c in before.cascade.filters.prepared if c in known])
@@ -143,23 +178,24 @@ class Service:
     def recommend_all(self, requests: Sequence[Asked]) -> list[dict[str, Any] | DataError]:
         """`recommend` of several requests at once; the error of one stands in its place."""
         prepared = [_tried(self._prepared, asked) for asked in requests]
-        whole = [one for one in prepared if isinstance(one, Prepared)]
+        whole = [one[0] for one in prepared if not isinstance(one, DataError)]
         found = iter(self._cascade().recommend_prepared(whole) if whole else ())
-        return [one if isinstance(one, DataError) else self._recommended(next(found)) for one in prepared]
+        return [one if isinstance(one, DataError) else self._recommended(next(found), one[1]) for one in prepared]
 
-    def _prepared(self, asked: Asked) -> Prepared:
+    def _prepared(self, asked: Asked) -> tuple[Prepared, int]:
+        """A request as a query, and how many items it leaves out since the user has used them."""
         cascade = self._cascade()
         size = len(cascade.index)
         k = min(10, size) if asked.k is None else asked.k
         if k > size:
-            raise RequestError(f"k must be at most the {size:,} items of the index, found {k}", "k")
-        candidates = asked.candidates
+            raise RequestError(f"k must be at most the {size:,} items of the {cascade.index.what}, found {k}", "k")
+        candidates, used = asked.candidates, self._used(asked)
         query = Query(
             context=values_of(asked.context, self.context_fields, "context"),
             k=k,
             prerank=max(k, asked.prerank),
             candidates=None if candidates is None else self._known(candidates, "candidates"),
-            exclude=asked.exclude,
+            exclude=[*asked.exclude, *used],
             where=asked.where,
         )
         for column in asked.where:
@@ -170,11 +206,28 @@ class Service:
                 cascade.filters.texts(column)
             except DataError as e:
                 raise RequestError(str(e), f"where.{column}") from None
-        return cascade.prepare(query)
+        return cascade.prepare(query), sum(one in cascade.index.places for one in used)
 
-    def _recommended(self, found: Found) -> dict[str, Any]:
+    def _used(self, asked: Asked) -> list[str]:
+        """The items that must not come since the user has used them."""
+        wanted = self.exclude_seen if asked.exclude_seen is None else asked.exclude_seen
+        if not wanted:
+            return []
+        if self.log is None:
+            raise RequestError("this server has no log of what users have used: start it with --log", "exclude_seen")
+        user = asked.context.get(self.log.column) if asked.user is None else asked.user
+        if user is None and asked.exclude_seen:
+            raise RequestError("to leave out what a user has used, name the user", "user")
+        try:
+            return [] if user is None else self.log.used(text_of(user))
+        except (TypeError, ValueError) as e:
+            raise RequestError(f"a user must be {e}", f"context.{self.log.column}") from None
+
+    def _recommended(self, found: Found, seen: int) -> dict[str, Any]:
         return {
             "items": self._items(found.rows, found.scores),
+            "ranked": self.ranked,
+            "seen": seen,
             "counts": dict(found.counts),
             "milliseconds": {stage: 1000 * seconds for stage, seconds in found.seconds.items()},
         }
@@ -218,8 +271,15 @@ class Service:
             RequestError: no index, or an unknown item.
         """
         index = self._cascade().index
+        if not isinstance(index, ItemIndex):
+            raise RequestError(
+                "similar items are those with the nearest heads of an IntTower, and this server ranks by another "
+                "bundle alone: start it with --prerank",
+                "server",
+                404,
+            )
         if item not in index.places:
-            raise RequestError(f"an item must be one of the index's {len(index):,}, found {item[:60]!r}", "id", 404)
+            raise RequestError(index.unknown(item), "id", 404)
         own = index.places[item]
         heads = _floats(self._directions[own : own + 1])[0]
         scores = self._directions.scores(heads).numpy() / len(heads)
@@ -255,24 +315,30 @@ class Service:
         columns = [field.column for field in self.bundle.schema.with_role("item")]
         return IndexItems(self._cascade().index, columns)
 
-    def _cascade(self) -> Cascade:
+    def _cascade(self) -> Cascade | WholeRanking:
         if self.cascade is None:
-            raise RequestError("this server has no item index: start it with one", "server", 404)
+            raise RequestError(NO_ITEMS, "server", 404)
         return self.cascade
+
+    @property
+    def _bundles(self) -> list[Bundle]:
+        """Those that recommend."""
+        prerank = self._cascade().prerank
+        return [self.bundle] if prerank is None else [prerank, self.bundle]
 
     @cached_property
     def _directions(self) -> StoredItems:
         """Heads of length 1, in the index's storage."""
-        stored = self._cascade().index.stored
+        index = self._cascade().index
+        assert isinstance(index, ItemIndex), "checked before"
+        stored = index.stored
         return StoredItems.of(torch.nn.functional.normalize(_floats(stored), dim=2), stored.storage)
 
     def _known(self, ids: Sequence[str], name: str) -> Sequence[str]:
-        places = self._cascade().index.places
+        index = self._cascade().index
         for number, one in enumerate(ids):
-            if one not in places:
-                raise RequestError(
-                    f"an item must be one of the index's {len(places):,}, found {one[:60]!r}", f"{name}[{number}]"
-                )
+            if one not in index.places:
+                raise RequestError(index.unknown(one), f"{name}[{number}]")
         return ids
 
     @cached_property
@@ -282,7 +348,7 @@ class Service:
         Errors:
             RequestError: no index.
         """
-        bundles = self.bundle, self._cascade().prerank
+        bundles = reversed(self._bundles)
         return list({f.column: f for bundle in bundles for f in _outside_items(bundle)}.values())
 
     @cached_property

@@ -40,10 +40,13 @@ function context(changed) {
 }
 
 const seen = () => (state.unseen ? [...new Set(history().flatMap((field) => valueOf(field.column) ?? []))] : []);
+const unseenAtFirst = () => !about.items?.seen || about.items.exclude_seen;
+/** Whether the server leaves out what a user has used, where it knows. */
+const excluding = () => (about.items.seen && state.user !== null ? { exclude_seen: state.unseen } : {});
 const who = () => (state.user === null ? {} : { user: state.user });
 
 function request(changed, k) {
-  return { ...who(), context: context(changed), k, prerank: Math.max(PRERANK, state.k), where: state.where, exclude: seen() };
+  return { ...who(), context: context(changed), k, prerank: Math.max(PRERANK, state.k), where: state.where, exclude: seen(), ...excluding() };
 }
 
 // The state in the address
@@ -53,7 +56,7 @@ function write(push = false) {
   if (state.user !== null) query.set("user", state.user);
   if (Object.keys(state.changed).length) query.set("context", JSON.stringify(state.changed));
   if (Object.keys(state.where).length) query.set("where", JSON.stringify(state.where));
-  if (!state.unseen) query.set("seen", "1");
+  if (state.unseen !== unseenAtFirst()) query.set("seen", state.unseen ? "0" : "1");
   if (state.k !== 10) query.set("k", state.k);
   if (state.open !== null) query.set("why", state.open);
   const text = query.toString();
@@ -67,7 +70,7 @@ function read() {
   state.user = about.users === null ? null : query.get("user");
   state.changed = columnsOf(query.get("context"), new Set(about.fields.map((field) => field.column)));
   state.where = columnsOf(query.get("where"), new Set((about.items?.columns ?? []).map((column) => column.name)));
-  state.unseen = query.get("seen") !== "1";
+  state.unseen = query.has("seen") ? query.get("seen") !== "1" : unseenAtFirst();
   const k = Number(query.get("k") ?? 10);
   state.k = Number.isInteger(k) && k >= 1 ? Math.min(k, mostItems()) : Math.min(10, mostItems());
   state.open = query.get("why");
@@ -134,22 +137,26 @@ async function recommend(signal) {
   const milliseconds = Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0);
   const { candidates, filtered, preranked } = answer.counts;
   const left = filtered < candidates ? `${counted(filtered)} of ${few(candidates, "item", "items")}` : few(candidates, "item", "items");
-  byId("cost").textContent = `${left} → ${counted(preranked)} → ${answer.items.length} in ${milliseconds.toFixed(0)} ms`;
+  const stages = [left, ...(preranked === undefined ? [] : [counted(preranked)]), answer.items.length];
+  byId("cost").textContent = `${stages.join(" → ")} in ${milliseconds.toFixed(0)} ms`;
   empty(answer);
-  announce(answer.items, ranks);
+  announce(answer, ranks);
 }
 
 function empty(answer) {
   if (answer.items.length) return byId("single").replaceChildren();
-  byId("single").replaceChildren(make("p", { class: "empty", text: "No item passes these filters. Take one out to see recommendations." }));
+  byId("single").replaceChildren(make("p", { class: "empty", text: answer.seen ? "Every item that passes these filters is one that the user has used." : "No item passes these filters. Take one out to see recommendations." }));
 }
 
-function announce(items, ranks) {
+const used = (count) => (count ? ` Left out: ${few(count, "item", "items")} that the user has used.` : "");
+
+function announce(answer, ranks) {
+  const { items } = answer;
   const name = state.user === null ? "" : ` for ${state.user}`;
   if (!items.length) return say(`No recommendations${name}`);
   const moved = ranks === null ? 0 : items.filter((item, place) => ranks.get(item.id)?.rank !== place + 1).length;
   const first = `First: ${itemTitle(items[0], about.items)}, ${style.text(scoreOf(items[0]))}.`;
-  byId("meaning").textContent = ranks === null ? intro : `Marks and figures beside the scores compare with ${compared()}.`;
+  byId("meaning").textContent = ranks === null ? intro + used(answer.seen) : `Marks and figures beside the scores compare with ${compared()}.`;
   say(`${few(items.length, "recommendation", "recommendations")}${name}. ${first}${ranks === null ? "" : ` ${moved} moved.`}`);
 }
 
@@ -203,8 +210,8 @@ async function openWhy(id, panel) {
     const { explanations } = await post("v1/explain", body);
     if (panel.dataset.asked !== key) return;
     const found = make("div", { class: "similar" });
-    const near = make("button", { type: "button", text: "Similar items", "aria-expanded": "false", onclick: () => similar(id, found, near) });
-    panel.replaceChildren(...whyView(explanations[0], style, shownValue), near, found);
+    const near = about.items.prerank && make("button", { type: "button", text: "Similar items", "aria-expanded": "false", onclick: () => similar(id, found, near) });
+    panel.replaceChildren(...whyView(explanations[0], style, shownValue), ...(near ? [near, found] : []));
   } catch (fault) {
     delete panel.dataset.asked;
     panel.replaceChildren(make("p", { class: "error", role: "alert", text: fault.message }));
@@ -352,14 +359,14 @@ function buildFilters() {
   controls.set("k", k);
   place.append(k.element);
   filters.set("", { set: () => k.set(state.k, state.k) });
-  if (history().length) {
+  if (about.items.seen || history().length) {
     const unseen = make("input", { id: "unseen", type: "checkbox" });
     unseen.addEventListener("change", () => {
       state.unseen = unseen.checked;
       write();
       update();
     });
-    place.append(make("div", { class: "field tick" }, unseen, make("label", { for: "unseen", text: `Leave out items of ${history()[0].name}` })));
+    place.append(make("div", { class: "field tick" }, unseen, make("label", { for: "unseen", text: about.items.seen ? "Leave out what the user has used" : `Leave out items of ${history()[0].name}` })));
     filters.set(" ", { set: () => (unseen.checked = state.unseen) });
   }
   for (const { name, values } of about.items.columns) {
@@ -382,9 +389,9 @@ function buildFilters() {
 
 /** Take a user's own values as the ones to change from. */
 async function take(user, wanted) {
-  const found = user === null ? { fields: {}, position: null } : await get(`v1/users/${encodeURIComponent(user)}`);
+  const found = user === null ? { fields: {}, context: {}, position: null } : await get(`v1/users/${encodeURIComponent(user)}`);
   if (!wanted()) return;
-  base = Object.fromEntries(about.fields.map(({ column, usual }) => [column, column in found.fields ? found.fields[column] : usual]));
+  base = Object.fromEntries(about.fields.map(({ column, usual }) => [column, column in found.fields ? found.fields[column] : column in found.context ? found.context[column] : usual]));
   own = new Set(about.fields.map((field) => field.column).filter((column) => column in found.fields));
   position = found.position;
   for (const { column, role } of about.fields) {
@@ -448,8 +455,9 @@ function buildUsers() {
 
 // The start
 
+/** What a label's prediction is, in words; of several labels, or another name than its column's, by name. */
 function meaning(label) {
-  return label.task === "binary" ? `probability of “${label.name}”` : `predicted “${label.name}”`;
+  return about.labels.length > 1 ? `“${label.name}”: ${label.meaning}` : label.meaning;
 }
 
 function introduce() {
@@ -458,7 +466,7 @@ function introduce() {
   byId("models").textContent =
     items === null
       ? `Scored by ${model.name}`
-      : `${few(items.count, "item", "items")}, ${ranker ? `pre-ranked by ${items.prerank.name}, ranked by ${ranker}` : `ranked by ${items.prerank.name}`}`;
+      : `${few(items.count, "item", "items")}, ${items.prerank === null ? `all ranked by ${ranker}` : ranker ? `pre-ranked by ${items.prerank.name}, ranked by ${ranker}` : `ranked by ${items.prerank.name}`}`;
   byId("models").title = `bundle ${model.digest.slice(0, 12)}`;
   byId("heading").textContent = items === null ? "Score a row" : "Recommendations";
   document.title = `${byId("heading").textContent} · fieldwise`;

@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.errors import DataError
-from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.items import ItemTable
 from fieldwise.serving.stores.base import Row
 from fieldwise.serving.stores.plain import check_ids, plain_table
 
@@ -85,7 +85,7 @@ class IndexItems:
 
     kind = "index"
 
-    def __init__(self, index: ItemIndex, columns: Iterable[str]) -> None:
+    def __init__(self, index: ItemTable, columns: Iterable[str]) -> None:
         self._index, self.column = index, index.id_column
         self._columns = [c for c in dict.fromkeys(columns) if c != self.column and c in index.items.columns]
 

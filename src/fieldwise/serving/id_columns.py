@@ -1,0 +1,68 @@
+"""Which columns name users and items: as given, or as schemas tell."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from fieldwise.data.infer_names import words_of
+from fieldwise.errors import ConfigError
+from fieldwise.schema import Categorical, Schema
+
+__all__ = ["id_column"]
+
+USUAL = {"user": "user_id", "item": "item_id"}  # for want of anything else
+IDS = frozenset(("id", "ids", "key", "no", "nr", "number", "uuid"))
+USERS = frozenset(("user", "member", "customer", "client", "visitor", "viewer", "reader", "buyer", "person", "account"))
+
+
+def id_column(
+    role: Literal["user", "item"], schemas: Sequence[Schema], columns: Sequence[str] | None, given: str | None
+) -> str:
+    """The column that names a user, or an item.
+
+    A given one counts before all. Users are named by the schemas' group, unless an item's field reads it, then by the
+    first category of role user whose name says that it is an id, then by `user_id`, then by the first category of
+    role user. Items are named by the first category of role item, then by `item_id`.
+
+    Args:
+        role: who is named.
+        schemas: of the bundles, the most telling first.
+        columns: of the table that has the column; None where it is not known.
+        given: by the user of the program.
+
+    Errors:
+        ConfigError: the table has none of these columns, or none of the one given.
+
+    >>> from fieldwise import Label
+    >>> fields = Categorical("gender", role="user"), Categorical("viewer", role="user")
+    >>> schema = Schema(fields=fields, label=Label("click"))
+    >>> id_column("user", [schema], None, None), id_column("user", [schema], ["gender", "user_id"], None)
+    ('viewer', 'user_id')
+    """
+    option = f"--{role}-id"
+    if given is not None:
+        if columns is not None and given not in columns:
+            raise ConfigError(f"{option} must be a column of the table, found {given!r} among {', '.join(columns)}")
+        return given
+    possible = _possible(role, schemas)
+    found = [one for one in possible if columns is None or one in columns]
+    if not found:
+        raise ConfigError(
+            f"the table must have a column that names {role}s: by the schema {' or '.join(map(repr, possible))}, found "
+            f"{', '.join(columns or ())}; give {option}"
+        )
+    return found[0]
+
+
+def _possible(role: Literal["user", "item"], schemas: Sequence[Schema]) -> list[str]:
+    categories = [f.column for schema in schemas for f in schema.with_role(role) if isinstance(f, Categorical)]
+    if role == "item":
+        return list(dict.fromkeys([*categories, USUAL[role]]))
+    of_items = {f.column for schema in schemas for f in schema.with_role("item")}
+    groups = [schema.group for schema in schemas if schema.group is not None and schema.group not in of_items]
+    named = [column for column in categories if _says_id(column)]
+    return list(dict.fromkeys([*groups, *named, USUAL[role], *categories]))
+
+
+def _says_id(name: str) -> bool:
+    words = words_of(name)
+    return bool(words) and (words[-1] in IDS or words[-1].removesuffix("s") in USERS or words[-1].endswith("id"))

@@ -1,0 +1,115 @@
+"""A bundle's side of every request: which columns are the items', and the catalogue's, encoded once."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from fieldwise.bundle import Bundle
+from fieldwise.data.encode_row import encode_row
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.layout import Batch
+from fieldwise.models.candidates import Split, score_candidates, stacked
+from fieldwise.models.scoring import SCORING_BATCH
+from fieldwise.models.shared_rows import Catalogue, SharedRows
+from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.request import context_row, split_columns
+from fieldwise.serving.index import check_columns_apart
+from fieldwise.serving.items import ItemTable
+
+__all__ = ["RequestSide"]
+
+
+@dataclass(frozen=True, eq=False)
+class RequestSide:
+    """A bundle's side of every request: which columns are whose, and the catalogue's item fields, encoded."""
+
+    bundle: Bundle
+    split: Split
+    items: EncodedTable
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, bundle: Bundle, index: ItemTable, items: pl.DataFrame | None = None) -> "RequestSide":
+        """A bundle's side for a catalogue.
+
+        Args:
+            bundle: what scores.
+            index: the catalogue.
+            items: rows to encode; all of the catalogue's where left out.
+
+        Errors:
+            ConfigError: a schema without fields of items or of contexts, or a column that both read.
+            DataError: the items lack a column.
+        """
+        schema = bundle.schema
+        check_columns_apart(schema)
+        own = {f.column for f in schema.with_role("item")}
+        if not own or len(own) == len(schema.columns):
+            side = "user or context" if own else "item"
+            raise ConfigError(
+                f"a bundle that recommends reads items and contexts, found a schema without fields of role {side}: "
+                "give its fields their roles"
+            )
+        missing = [column for column in sorted(own) if column not in index.items.columns]
+        if missing:
+            raise DataError(
+                f"the {index.what}'s items must hold every column of the ranking bundle's item fields: {missing[0]!r} "
+                f"is missing among {', '.join(index.items.columns)}; take them from a table that has it"
+            )
+        items = index.items if items is None else items
+        columns = tuple(column for column in schema.columns if column not in own)
+        split = split_columns(bundle.encoder, bundle.encoder.layout, columns, own)
+        return cls(bundle, split, bundle.encoder.transform_part(items, split.candidates.layout), columns)
+
+    def context(self, values: Mapping[str, Any]) -> Batch:
+        """The context's one row, encoded."""
+        missing = [column for column in self.columns if column not in values]
+        if missing:
+            raise DataError(
+                f"a context must hold every user and context column of the model, found no {missing[0]!r}: give it, or "
+                "null where it is not known"
+            )
+        encoder, part = self.bundle.encoder, self.split.context.layout
+        found = encode_row(encoder, part, values)
+        if found is None:
+            return encoder.transform_part(context_row(values, self.columns), part).batch(slice(0, 1))[0]
+        return found
+
+    def score(self, context: Batch, rows: Tensor) -> np.ndarray:
+        """Scores of some items [R] in one context by the main label, float64."""
+        return _main(score_candidates(self.bundle.network, self.split, context, self.items.batch(rows)[0]))
+
+    def rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> Any:
+        """The rows that some items [R] make, each with the context that owns it, as a batch for the network."""
+        return SharedRows(self.catalogue, stacked(contexts, self.split.context.num_bags), rows, owner)
+
+    def score_rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> np.ndarray:
+        """Scores of some items [R], each in the context that owns it, by the main label, float64."""
+        whole = stacked(contexts, self.split.context.num_bags)
+        parts = zip(torch.split(rows, SCORING_BATCH), torch.split(owner, SCORING_BATCH), strict=True)
+        with torch.no_grad(), flushed_denormals():
+            scores = [self.bundle.network(SharedRows(self.catalogue, whole, *part)) for part in parts]
+        return _main(torch.cat(scores))
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The items' fields as the network reads them."""
+        items = self.items  # not self, which holds the catalogue: who is replaced goes at once, without a collector
+        return Catalogue(self.split, len(items), lambda rows: items.batch(rows)[0])
+
+    def prediction(self, score: np.ndarray) -> np.ndarray:
+        """Probabilities, or numbers within the label's range."""
+        return self.bundle.main_prediction(score)
+
+
+def _main(score: Tensor) -> np.ndarray:
+    found: np.ndarray = (score if score.dim() == 1 else score[:, 0]).double().numpy()
+    return found

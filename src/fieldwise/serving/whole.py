@@ -1,0 +1,106 @@
+"""One stage for catalogues that are small enough: a bundle scores every item that passes the filters.
+
+candidates (all items, or a list) -> filters -> ranking bundle -> best k
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+import torch
+
+from fieldwise.bundle import Bundle
+from fieldwise.data.ordering import best_places
+from fieldwise.errors import ConfigError
+from fieldwise.serving.filters import ItemFilters, item_filters
+from fieldwise.serving.items import ItemTable, checked_ids
+from fieldwise.serving.queries import PREDICTION, Clock, Found, Prepared, Query, prepared
+from fieldwise.serving.request_side import RequestSide
+
+__all__ = ["WholeRanking"]
+
+
+class WholeRanking:
+    """Recommends by scoring every item of a catalogue with one bundle; items of equal scores come in its order.
+
+    What depends on the catalogue alone is made once: encoded item fields, ids, columns. Scoring takes time by the
+    number of items: for large catalogues there are `Cascade` and its index.
+
+    Args:
+        ranker: any bundle of one label, or of several, whose main one counts, with fields of items and of contexts.
+        items: one row an item, with the columns of the item fields; other columns (a title) are shown.
+        id_column: which column names an item.
+
+    Errors:
+        ConfigError: a schema without fields of items or of contexts, or a column that both read.
+        DataError: no items, an id absent or twice, a missing column, a column `prediction`.
+
+    >>> from fieldwise import Categorical, FM, Label, Recommender, Schema, TrainingSettings, simulate
+    >>> log = simulate(500, users=20, items=10)
+    >>> fields = Categorical("user_id", role="user"), Categorical("item_id", role="item")
+    >>> settings = TrainingSettings(epochs=1)
+    >>> fitted = Recommender(Schema(fields=fields, label=Label("liked")), FM(), training=settings).fit(log)
+    >>> whole = WholeRanking(fitted.bundle_, log.select("item_id", "title").unique("item_id"), "item_id")
+    >>> whole.recommend(Query(context={"user_id": "u0001"}, k=3)).items.columns
+    ['item_id', 'title', 'prediction']
+    """
+
+    prerank = None  # as of a cascade: no bundle chooses before this one
+
+    def __init__(self, ranker: Bundle, items: pl.DataFrame, id_column: str) -> None:
+        checked_ids(items, id_column)
+        if PREDICTION in items.columns:
+            raise ConfigError(
+                f"found items come with a column {PREDICTION!r} of their own: rename that of the catalogue's items"
+            )
+        self.ranker, self.index = ranker, ItemTable(id_column=id_column, items=items)
+        ranker.network.eval()
+        self._ranking = RequestSide.of(ranker, self.index)
+
+    def recommend(self, query: Query) -> Found:
+        """The best items for a query; its `prerank` is not read.
+
+        Errors:
+            DataError: the context lacks a column or holds what it must not; an unknown candidate; a filter on a column
+                that items do not have.
+        """
+        return self.recommend_prepared([self.prepare(query)])[0]
+
+    def prepare(self, query: Query) -> Prepared:
+        """Check a query, encode its context and find its candidates.
+
+        Errors:
+            DataError: as in `recommend`.
+        """
+        clock = Clock()
+        context = self._ranking.context(query.context)
+        clock.lap("encode")
+        return prepared(query, self.index, self.filters, clock, tower=None, ranking=context)
+
+    def recommend_prepared(self, asked: Sequence[Prepared]) -> list[Found]:
+        """The best items for several queries, one after the other."""
+        return [self._ranked(one) for one in asked]
+
+    def _ranked(self, one: Prepared) -> Found:
+        clock = Clock()
+        assert one.ranking is not None, "prepared by this"
+        rows = np.arange(len(self.index)) if one.rows is None else one.rows
+        rows = np.delete(rows, one.excluded)
+        owner = torch.zeros(len(rows), dtype=torch.int64)
+        score = self._ranking.score_rows([one.ranking], torch.from_numpy(rows), owner) if len(rows) else np.empty(0)
+        prediction = self._ranking.prediction(score)
+        best = best_places(prediction, score, one.query.k)
+        clock.lap("rank")
+        return Found(
+            index=self.index,
+            rows=rows[best],
+            scores={PREDICTION: prediction[best]},
+            counts={"candidates": one.candidates, "filtered": one.passing, "ranked": len(best)},
+            seconds={**one.seconds, **clock.seconds},
+        )
+
+    @cached_property
+    def filters(self) -> ItemFilters:
+        """Which items have which values."""
+        return item_filters(self.index.items, [self.ranker.schema])
