@@ -56,7 +56,10 @@ def test_the_audit_is_said_and_heeded(made):
     assert loud[0].endswith("--keep minutes_watched")
     for column in ("country", "row_id"):
         assert any(f"column '{column}'" in line for line in said)
-    assert any(line.startswith("rows are divided by time (column 'timestamp')") for line in said)
+    assert any(
+        line.startswith("rows are divided into 1,600 train, 200 valid, 200 test rows: the latest rows by 'timestamp'")
+        for line in said
+    )
 
 
 def test_the_figures_are_those_of_the_bundle_on_the_latest_rows(made, log):
@@ -233,11 +236,14 @@ def test_without_a_time_rows_are_drawn_and_that_is_said(log):
     said: list[str] = []
     plain = Schema(fields=FIELDS, label=Label("liked"))
     assert run(log, said, schema=plain).recipe.split.stratify
-    assert any(line.startswith("rows are divided at random, since there is no column of times") for line in said)
+    assert any(line.endswith("rows are drawn at random: no column orders the rows") for line in said)
     said.clear()
     one_day = log.with_columns(timestamp=pl.lit(7))
     run(one_day, said, schema=SCHEMA)
-    assert any("divided at random, since a time split needs at least 3 different times" in line for line in said)
+    assert any(
+        "drawn at random: by 'timestamp' it cannot be: a time split needs at least 3 different times" in line
+        for line in said
+    )
 
 
 def test_in_python_nothing_is_written_without_a_folder(log, tmp_path, monkeypatch, capsys, few_models):
@@ -264,7 +270,7 @@ def test_settings_out_of_range(settings, sentence):
 
 def test_too_few_rows_of_a_class_are_one_sentence(log):
     rare = log.with_columns(liked=pl.Series([1, 1] + [0] * (log.height - 2)))
-    with pytest.raises(DataError, match="each need both classes, but column 'liked' has 2 positive and 1,998 negative"):
+    with pytest.raises(DataError, match="needs rows to learn from, to choose the epoch by and to judge by"):
         run(rare)
 
 

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fieldwise.automatic.audit import Finding, audit, without
 from fieldwise.config import to_plain
 from fieldwise.data.infer import Inference, infer_schema
-from fieldwise.data.labels import LabelledRows, read_label
+from fieldwise.data.infer_split import suggest_split
+from fieldwise.data.labels import read_label
 from fieldwise.data.prepare import Prepared, check_columns
-from fieldwise.data.split_settings import RandomSplit, SplitSettings, TimeSplit
-from fieldwise.data.splits import Split, split_table
+from fieldwise.data.split_settings import SplitSettings
+from fieldwise.data.splits import split_table
 from fieldwise.data.tables import as_table
-from fieldwise.errors import DataError
 from fieldwise.pipeline import load_frame, prepare_recipe
 from fieldwise.recipe import DataSettings, Recipe
 from fieldwise.schema import Schema
@@ -116,8 +115,11 @@ def pose(
         note(f"of several labels the main one alone is learned: {schema.label.name!r}, not {names}")
         schema = dataclasses.replace(schema, more_labels=())
     check_columns(frame.columns, schema)
+    split, why = suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
-    split, parts = _divide(rows, schema, seed, note)
+    parts = split_table(rows.frame, split, seed=seed, y=rows.y, time=schema.time)
+    sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
+    note(f"rows are divided into {sizes} rows: {why}")
     findings = audit(rows.frame[parts.train], rows.y[parts.train], schema, keep=keep, seed=seed)
     schema = without(schema, findings)
     notes = _say(findings, inferred, schema, frame.columns, note)
@@ -138,38 +140,6 @@ def pose(
         settings=settings,
         inferred=inferred,
     )
-
-
-def _divide(rows: LabelledRows, schema: Schema, seed: int, note: Callable[[str], None]) -> tuple[SplitSettings, Split]:
-    """By time where there is one that divides the rows; else at random, each class with its share."""
-    binary = schema.label.task == "binary"
-    counts = [int((rows.y > 0.5).sum()), int((rows.y <= 0.5).sum())]
-    if binary and min(counts) < 3:
-        found = f"column {schema.label.column!r} has {counts[0]:,} positive and {counts[1]:,} negative rows"
-        raise DataError(
-            f"training, validation and test rows each need both classes, but {found}: give more rows, or check the rule"
-        )
-    why = "there is no column of times"
-    if schema.time is not None:
-        split = TimeSplit()
-        try:
-            parts = split_table(rows.frame, split, time=schema.time)
-        except DataError as e:
-            why = str(e)
-        else:
-            one = next((n for n in parts.sizes if binary and len(np.unique(rows.y[getattr(parts, n)])) < 2), None)
-            if one is None:
-                note(f"rows are divided by time (column {schema.time!r}), the latest are the test: {_sizes(parts)}")
-                return split, parts
-            why = f"by time (column {schema.time!r}) the {one} rows would be of one class"
-    drawn = RandomSplit(stratify=binary)
-    parts = split_table(rows.frame, drawn, seed=seed, y=rows.y)
-    note(f"rows are divided at random, since {why}: {_sizes(parts)}")
-    return drawn, parts
-
-
-def _sizes(parts: Split) -> str:
-    return ", ".join(f"{rows:,} {name}" for name, rows in parts.sizes.items()) + " rows"
 
 
 def _say(
