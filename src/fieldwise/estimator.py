@@ -1,5 +1,7 @@
 """scikit-learn's face: fit, predict, score and save on a DataFrame."""
 
+import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,20 +20,23 @@ from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import check_columns, encode_parts, group_codes
 from fieldwise.data.splits import hold_out
 from fieldwise.data.tables import TableLike
+from fieldwise.errors import DataError
 from fieldwise.estimator_params import (
     changed_params,
     check_params,
+    label_column,
     labelled,
     nested_params,
     params_from_plain,
     params_to_plain,
 )
+from fieldwise.estimator_tables import array_columns, estimator_table, infer_from, is_array
 from fieldwise.evaluation import sigmoid
 from fieldwise.explain.explanation import Explanation, Method, explain
 from fieldwise.models import AFM, ModelSettings
 from fieldwise.models.build import build_network
 from fieldwise.recommend import Catalogue, recommend
-from fieldwise.schema import Schema
+from fieldwise.schema import Label, Schema
 from fieldwise.trained_rows import TRAINED_ROWS, trained_rows
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import progress_for
@@ -47,11 +52,11 @@ _TRAINING = TrainingSettings()
 
 def _is_binary(estimator: "Recommender") -> bool:
     """Whether the main label is: it makes the estimator a classifier or a regressor."""
-    return estimator.schema.label.task == "binary"
+    return estimator._labels is None or estimator._labels[0].task == "binary"
 
 
 def _all_binary(estimator: "Recommender") -> bool:
-    return all(label.task == "binary" for label in estimator.schema.labels)
+    return all(label.task == "binary" for label in estimator._labels or ())
 
 
 class Recommender(BaseEstimator):  # type: ignore[misc]
@@ -61,6 +66,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     several outputs; the main label makes it a classifier or a regressor, and `score` and `recommend` go by it.
 
     Tables are polars, pandas or pyarrow frames, or paths of files; columns that the schema does not name are ignored.
+    An array [N, K] is a table with the columns x0, x1 and so on.
+
     `clone`, `get_params`, `set_params`, pipelines, cross-validation and searches work, down to single settings:
     `model__embedding_dim`, `training__epochs`.
 
@@ -68,7 +75,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     is no test part: keep the test rows out of `fit`, and give them to `evaluate` or `score`.
 
     Args:
-        schema: what the columns mean.
+        schema: what the columns mean. Where left out, `fit` infers it from the table by names and contents
+            (`fieldwise.infer_schema`; of an array of numbers every column is a numeric field), for a binary label;
+            `schema_` is what it found, to be looked at.
         model: settings of a model, any of `fieldwise.models.MODELS`.
         training: settings of the training run.
         valid_share: share of the rows that `fit` holds out, within (0, 1); unused where `fit` gets `valid`.
@@ -77,16 +86,18 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         negatives: for implicit logs, negatives to be drawn for training and validation rows, as its `parts` say.
         warm_start: folder of a bundle that the network starts from, as far as parts fit by name
             (`fieldwise.warm_start`); `bundle_.about["warm_start"]` says what was taken. The bundle must not have been
-            trained on rows that this one is to be judged by. (Other estimators of scikit-learn give this name to
-            going on from their own last fit.)
+            trained on rows that this one is to be judged by. Fresh weights, where left out or False. (Other estimators
+            of scikit-learn give this name to going on from their own last fit.)
         seed: of validation rows, negatives, initial weights, row order and dropout.
         verbose: show progress on standard error.
 
     Attributes:
+        schema_: the schema that `fit` went by.
+        inference_: why the inferred schema is as it is; only where `schema` was left out.
         bundle_: after `fit`, the fitted network with all that scoring and saving needs.
         result_: what training did: epochs, the best evaluation, the history; absent from a recipe's loaded bundle.
         classes_: 0 and 1, after the label's rule; a list of them with several labels (binary labels only).
-        feature_names_in_: the columns that the fields read.
+        feature_names_in_: the columns that the fields read; not there for an array's.
         n_features_in_: how many they are.
 
     >>> from fieldwise.data.simulated import simulate
@@ -100,14 +111,14 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        schema: Schema,
+        schema: Schema | None = None,
         model: ModelSettings = _MODEL,
         *,
         training: TrainingSettings = _TRAINING,
         valid_share: float = 0.1,
         valid_by: Literal["random", "time"] = "random",
         negatives: NegativeSampling | None = None,
-        warm_start: str | Path | None = None,
+        warm_start: str | Path | Literal[False] | None = None,
         seed: int = 0,
         verbose: bool = False,
     ) -> None:
@@ -161,21 +172,20 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             TrainingError: the loss is not finite.
         """
         check_params(self.get_params(deep=False))
-        rows = labelled(X, y, self.schema, sample_weight)
-        check_columns(rows.frame.columns, self.schema)
-        given = None if valid is None else {"train": rows, "valid": labelled(valid, None, self.schema)}
-        encoded = encode_parts(given or self._hold_out(rows), self.schema, seed=self.seed, negatives=self.negatives)
-        network = build_network(self.model, encoded.encoder.layout, self.seed, labels=len(self.schema.labels))
+        schema = self._inferred(X, y) if self.schema is None else self.schema
+        rows = labelled(X, y, schema, sample_weight)
+        check_columns(rows.frame.columns, schema)
+        given = None if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
+        encoded = encode_parts(given or self._hold_out(rows, schema), schema, seed=self.seed, negatives=self.negatives)
+        network = build_network(self.model, encoded.encoder.layout, self.seed, labels=len(schema.labels))
         started = None
-        if self.warm_start is not None:
-            started = warm_start(
-                network, encoded.encoder, Bundle.load(Path(self.warm_start)), labels=self.schema.labels
-            )
+        if self.warm_start:
+            started = warm_start(network, encoded.encoder, Bundle.load(Path(self.warm_start)), labels=schema.labels)
         result = train_network(
             network,
             encoded.parts["train"],
             encoded.parts["valid"],
-            labels=self.schema.labels,
+            labels=schema.labels,
             settings=self.training,
             seed=self.seed,
             progress=progress_for(type(self.model).__name__, quiet=not self.verbose),
@@ -184,12 +194,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             "estimator": params_to_plain(self.get_params(deep=False)),
             "result": result_to_plain(result),
             "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
-            TRAINED_ROWS: trained_rows(self.schema, *(encoded.parts[part].frame for part in ("train", "valid"))),
+            TRAINED_ROWS: trained_rows(schema, *(encoded.parts[part].frame for part in ("train", "valid"))),
         }
         if started is not None:
             about["warm_start"] = to_plain(started)
-        samples = sample_rows(self.schema, encoded.parts["valid"].frame)
-        self._set_fitted(Bundle(self.schema, encoded.encoder, self.model, network, samples, about))
+        samples = sample_rows(schema, encoded.parts["valid"].frame)
+        self._set_fitted(Bundle(schema, encoded.encoder, self.model, network, samples, about))
         self.result_ = result
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
@@ -200,24 +210,24 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
         With several labels [N, T], each by its own task, and float64 where one of them is a regression.
         """
-        predicted = self._fitted().predict(X)
+        predicted = self._fitted().predict(self._table(X))
         if _all_binary(self):
             return (predicted >= 0.5).astype(np.int64)
-        binary = [label.task == "binary" for label in self.schema.labels]
+        binary = [label.task == "binary" for label in self.bundle_.schema.labels]
         return np.where(binary, predicted >= 0.5, predicted)
 
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: TableLike) -> np.ndarray | list[np.ndarray]:
         """Probabilities of classes 0 and 1 [N, 2]; with several labels a list of them. Binary labels only."""
         bundle = self._fitted()
-        logit = bundle.calibrated(bundle.score(X))
+        logit = bundle.calibrated(bundle.score(self._table(X)))
         both = [np.stack([sigmoid(-z), sigmoid(z)], axis=1) for z in (logit.T if logit.ndim == 2 else [logit])]
-        return both if self.schema.more_labels else both[0]
+        return both if bundle.schema.more_labels else both[0]
 
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
     def decision_function(self, X: TableLike) -> np.ndarray:
         """Logits of class 1 [N], or [N, T] with several labels; binary labels only."""
-        return self._fitted().score(X)
+        return self._fitted().score(self._table(X))
 
     def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
         """Logits, or numbers, of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
@@ -239,7 +249,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             sample_weight: how much each row counts, at least 0, [N]; all alike where left out.
         """
         bundle = self._fitted()
-        rows = labelled(X, y, bundle.schema, sample_weight)
+        rows = labelled(self._table(X), y, bundle.schema, sample_weight)
         return Objective.of(*bundle.schema.labels).metrics(
             rows.y.astype(np.float64),
             bundle.calibrated(bundle.score(rows.frame)),
@@ -257,7 +267,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if _is_binary(self):
             return self.evaluate(X, y, sample_weight)["auc"]
         bundle = self._fitted()
-        rows = labelled(X, y, bundle.schema, sample_weight)
+        rows = labelled(self._table(X), y, bundle.schema, sample_weight)
         predicted = bundle.predict(rows.frame)
         main = predicted if predicted.ndim == 1 else predicted[:, 0]
         return float(r2_score(rows.main, main, sample_weight=rows.weight))
@@ -280,7 +290,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             label: of several labels; the main one where left out.
             seed: of the background rows drawn.
         """
-        return explain(self._fitted(), X, background=background, method=method, label=label, seed=seed)
+        return explain(self._fitted(), self._table(X), background=background, method=method, label=label, seed=seed)
 
     def recommend(
         self,
@@ -327,9 +337,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
         tags.target_tags.required = False  # the label may be a column of X
-        tags.target_tags.multi_output = bool(self.schema.more_labels)
+        tags.target_tags.multi_output = self.schema is not None and bool(self.schema.more_labels)
         tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
-        tags.no_validation = True
         return tags
 
     def _fitted(self) -> Bundle:
@@ -337,16 +346,53 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return self.bundle_
 
     def _set_fitted(self, bundle: Bundle) -> None:
-        self.bundle_ = bundle
-        self.feature_names_in_ = np.array(bundle.schema.columns, dtype=object)
-        self.n_features_in_ = len(bundle.schema.columns)
+        self.bundle_, self.schema_ = bundle, bundle.schema
+        columns = list(bundle.schema.columns)
+        self.n_features_in_ = len(columns)
+        if columns != array_columns(len(columns)):
+            self.feature_names_in_ = np.array(columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         if _all_binary(self):
             classes = [np.array([0, 1]) for _ in bundle.schema.labels]
             self.classes_ = classes if bundle.schema.more_labels else classes[0]
 
-    def _hold_out(self, rows: LabelledRows) -> dict[str, LabelledRows]:
-        y = rows.main if _is_binary(self) else None
-        time = self.schema.time if self.valid_by == "time" else None
-        form = None if time is None else self.schema.time_format
+    @property
+    def _labels(self) -> tuple[Label, ...] | None:
+        """The labels; None as long as the schema is yet to be inferred, for a binary label."""
+        schema = getattr(self, "schema_", None) if self.schema is None else self.schema
+        return None if schema is None else schema.labels
+
+    def _inferred(self, X: Any, y: Any) -> Schema:
+        frame = estimator_table(X)
+        name = getattr(y, "name", None)
+        name = name if isinstance(name, str) and name and name not in frame.columns else "y"
+        column = None if y is None else label_column(y, name, frame.height)
+        found = infer_from(X, frame, column)
+        for doubt in found.doubts.values():
+            warnings.warn(f"the schema was inferred, and {doubt}", stacklevel=3)
+        if self.verbose:
+            print(found.to_toml(), file=sys.stderr)
+        check_params({**self.get_params(deep=False), "schema": found.schema})
+        self.inference_ = found
+        return found.schema
+
+    def _table(self, X: Any) -> Any:
+        """A table as it is, an array as a table of as many columns as the model was fitted on."""
+        if not is_array(X):
+            return X
+        frame, columns = estimator_table(X), set(self._fitted().schema.columns)
+        others = columns.symmetric_difference(frame.columns)
+        if others and (columns == set(array_columns(len(columns))) or others & columns):
+            raise DataError(
+                f"X has {frame.width} features, but Recommender is expecting {self.n_features_in_} features as input: "
+                f"{', '.join(self.bundle_.schema.columns)}"
+            )
+        return frame
+
+    def _hold_out(self, rows: LabelledRows, schema: Schema) -> dict[str, LabelledRows]:
+        y = rows.main if schema.label.task == "binary" else None
+        time = schema.time if self.valid_by == "time" else None
+        form = None if time is None else schema.time_format
         stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time, time_format=form)
         return {"train": rows.take(stay), "valid": rows.take(held)}

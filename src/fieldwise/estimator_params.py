@@ -18,13 +18,22 @@ from fieldwise.data.labels import LabelledRows, read_labels
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.tables import as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.estimator_tables import estimator_table
 from fieldwise.evaluation.checks import weight_column
 from fieldwise.models.build import model_name
 from fieldwise.recipe import check_seed
 from fieldwise.schema import Schema
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["changed_params", "check_params", "labelled", "nested_params", "params_from_plain", "params_to_plain"]
+__all__ = [
+    "changed_params",
+    "check_params",
+    "label_column",
+    "labelled",
+    "nested_params",
+    "params_from_plain",
+    "params_to_plain",
+]
 
 NESTED = ("model", "training", "negatives")
 
@@ -80,8 +89,8 @@ def check_params(params: Mapping[str, Any]) -> None:
         ConfigError: a parameter of the wrong kind or out of range.
     """
     schema, share, by, seed = params["schema"], params["valid_share"], params["valid_by"], params["seed"]
-    if not isinstance(schema, Schema):
-        raise ConfigError(f"schema must be a fieldwise Schema, found {schema!r}")
+    if not isinstance(schema, Schema | None):
+        raise ConfigError(f"schema must be a fieldwise Schema, or None to infer one, found {schema!r}")
     if not isinstance(params["training"], TrainingSettings):
         raise ConfigError(f"training must be TrainingSettings, found {params['training']!r}")
     if isinstance(params["model"], str | type):
@@ -91,9 +100,9 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {share!r}")
     if by not in ("random", "time"):
         raise ConfigError(f"valid_by must be 'random' or 'time', found {by!r}")
-    if by == "time" and schema.time is None:
+    if by == "time" and schema is not None and schema.time is None:
         raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
-    if not isinstance(params["warm_start"], str | Path | None):
+    if params["warm_start"] is not False and not isinstance(params["warm_start"], str | Path | None):
         raise ConfigError(f"warm_start must be the folder of a bundle, found {params['warm_start']!r}")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"seed must be a whole number, found {seed!r}")
@@ -115,7 +124,7 @@ class _Saved:
 def params_to_plain(params: Mapping[str, Any]) -> dict[str, Any]:
     """Plain values for JSON of the parameters that a bundle does not keep elsewhere."""
     saved = {f.name: params[f.name] for f in dataclasses.fields(_Saved)}
-    saved["warm_start"] = None if saved["warm_start"] is None else str(saved["warm_start"])
+    saved["warm_start"] = str(saved["warm_start"]) if saved["warm_start"] else None
     plain: dict[str, Any] = to_plain(_Saved(**saved))
     return plain
 
@@ -143,12 +152,12 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
         DataError: not one label for each of the table's rows, labels of several kinds, outside the label's rule, or
             a table that does not fit the schema; rows count from 0 in X.
     """
-    frame = as_table(X)
+    frame = estimator_table(X)
     check_table(frame, schema)
     if y is not None and schema.more_labels:
         frame = frame.with_columns(_columns(y, schema, frame.height))
     elif y is not None:
-        frame = frame.with_columns(_column(y, schema.label.column, frame.height))
+        frame = frame.with_columns(label_column(y, schema.label.column, frame.height))
     return read_labels(frame, schema.labels, weight=None if weight is None else weights_of(weight, frame.height))
 
 
@@ -179,7 +188,8 @@ def _columns(y: Any, schema: Schema, rows: int) -> list[pl.Series]:
     return [table.get_column(name) for name in names]
 
 
-def _column(y: Any, name: str, rows: int) -> pl.Series:
+def label_column(y: Any, name: str, rows: int) -> pl.Series:
+    """One label's values beside a table of so many rows."""
     try:
         values = np.asarray(y)
         if values.shape != (rows,):

@@ -93,7 +93,7 @@ def test_all_metrics_at_once_leave_out_rows_of_no_weight() -> None:
         ([-1.0] + [1.0] * (ROWS - 1), "weights must not be negative, found -1 in row 0"),
         ([1.0, np.nan] + [1.0] * (ROWS - 2), "weights must be finite, found nan in row 1"),
         ([1.0], r"one number for each of 400 rows, found shape \(1,\)"),
-        ([0] * ROWS, "the weights of all 400 rows are 0"),
+        ([0] * ROWS, "the weights of all 400 rows are zero"),
         (["a"] * ROWS, "weights must be numbers"),
         (Y, "rows of both classes"),
     ],

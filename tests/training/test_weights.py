@@ -137,7 +137,7 @@ def test_weights_stay_beside_their_rows_where_the_labels_rule_drops_some() -> No
         (np.r_[WEIGHT[1:], np.nan], "sample_weight: weights must be finite, found nan in row 1499"),
         (WEIGHT[1:], "one number for each of 1500 rows"),
         (WEIGHT[:, None], "one number for each of 1500 rows"),
-        (np.zeros(LOG.height), "the weights of all 1500 rows are 0"),
+        (np.zeros(LOG.height), "the weights of all 1500 rows are zero"),
         (["much"] * LOG.height, "weights must be numbers"),
         ((LOG["liked"] == 1).to_numpy(), "the train rows must hold both classes"),
         (np.r_[1.0, np.zeros(1499)], "weigh more than 0|both classes"),

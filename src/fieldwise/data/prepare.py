@@ -289,8 +289,8 @@ def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSamplin
     for name, weight in weights.items():
         if not weight.any():
             raise DataError(
-                f"some {name} row must weigh more than 0, but the weights of all {len(weight)} are 0: give more of "
-                "them weight, or split otherwise"
+                f"some {name} row must weigh more than 0, but the weights of all {len(weight)} are zero: give rows of "
+                "every class weight, or split otherwise"
             )
 
 

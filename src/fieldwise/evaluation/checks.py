@@ -98,7 +98,7 @@ def weight_column(weight: ArrayLike, rows: int) -> NDArray[np.float64]:
         row = int((numbers < 0).argmax())
         raise DataError(f"weights must not be negative, found {numbers[row]:g} in row {row} (counting from 0)")
     if not numbers.any():
-        raise DataError(f"some row must weigh more than 0, but the weights of all {rows} rows are 0")
+        raise DataError(f"some row must weigh more than 0, but the weights of all {rows} rows are zero")
     return numbers
 
 

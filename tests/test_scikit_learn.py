@@ -1,0 +1,207 @@
+"""scikit-learn's own checks, and its tools around a recommender: with a schema, and with one that is inferred."""
+
+import dataclasses
+import warnings
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import make_classification
+from sklearn.inspection import PartialDependenceDisplay, partial_dependence, permutation_importance
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from fieldwise import (
+    FM,
+    LR,
+    Categorical,
+    DataError,
+    Label,
+    Numeric,
+    Recommender,
+    Schema,
+    SchemaError,
+    TrainingSettings,
+    simulate,
+)
+
+QUICK = TrainingSettings(epochs=3, batch_size=64, learning_rate=0.02)
+LOG = simulate(1200, users=30, items=40).to_pandas()
+SCHEMA = Schema(
+    fields=(Categorical("user_id", role="user"), Categorical("device"), Numeric("length", role="item")),
+    label=Label("liked"),
+)
+X, Y = make_classification(600, 6, n_informative=4, random_state=0)
+
+EXPECTED_FAILED_CHECKS = {
+    "check_sample_weight_equivalence_on_dense_data": "rows are held out by a random draw, taken in batches: a weight "
+    "of 2 is the same as two rows in the loss, but not in which rows are drawn (tests/training/test_weights.py)",
+    "check_classifier_data_not_an_array": "compares an array, all of whose columns are numbers, with a frame of the "
+    "same cells, whose columns are inferred: whole numbers of few values are categories there",
+    "check_classifiers_classes": "predictions are 0 and 1 by the label's rule, whatever words stand in the column: a "
+    "rule may make a yes of several of them",
+    "check_supervised_y_2d": "a column for y is refused with a sentence, not ravelled with a warning",
+    "check_parameters_default_constructible": "the defaults of model and training are settings, which no check knows; "
+    "they are frozen, so that sharing them is safe",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks() -> None:
+    training = TrainingSettings(learning_rate=0.05, batch_size=32, epochs=15, patience=15)
+    recommender = Recommender(model=FM(embedding_dim=4), training=training, valid_share=0.4)
+    found = check_estimator(recommender, on_fail=None, on_skip=None)
+    failed = {one["check_name"]: str(one["exception"]) for one in found if one["status"] == "failed"}
+    assert failed.keys() == EXPECTED_FAILED_CHECKS.keys(), failed
+    assert sum(one["status"] == "passed" for one in found) > 45
+
+
+@pytest.mark.parametrize("given", [SCHEMA, None], ids=["with a schema", "without"])
+def test_the_tools_for_choosing(given: Schema | None) -> None:
+    frame, y = LOG[["user_id", "device", "length"]], LOG["liked"]
+    recommender = Recommender(given, LR(), training=QUICK)
+    assert is_classifier(recommender)
+    own = cross_val_score(recommender, frame, y, cv=2, error_score="raise")
+    theirs = cross_val_score(clone(recommender), frame, y, cv=2, scoring="roc_auc", error_score="raise")
+    np.testing.assert_allclose(own, theirs, rtol=1e-12)
+    search = GridSearchCV(recommender, {"training__epochs": [1, 3]}, cv=2, error_score="raise")
+    search.fit(frame, y, sample_weight=np.linspace(1, 2, len(y)))
+    assert search.best_estimator_.training.epochs == search.best_params_["training__epochs"]
+    assert search.predict_proba(frame).shape == (len(y), 2)
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+@pytest.mark.parametrize("kind", ["pandas", "array"])
+def test_probabilities_are_calibrated(method: str, kind: str) -> None:
+    rows, y, schema = (LOG, LOG["liked"], SCHEMA) if kind == "pandas" else (X, Y, None)
+    calibrated = CalibratedClassifierCV(Recommender(schema, LR(), training=QUICK), method=method, cv=2).fit(rows, y)
+    p = calibrated.predict_proba(rows)[:, 1]
+    assert abs(p.mean() - y.mean()) < 0.05
+    assert roc_auc_score(y, p) > 0.6
+    assert calibrated.classes_.tolist() == [0, 1]
+
+
+def test_partial_dependence() -> None:
+    fitted = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
+    rows = LOG[["user_id", "device", "length"]].head(50)
+    found = partial_dependence(fitted, rows, ["device"], categorical_features=["device"], kind="average")
+    devices = found["grid_values"][0]
+    by_hand = [fitted.predict_proba(rows.assign(device=device))[:, 1].mean() for device in devices]
+    np.testing.assert_allclose(found["average"][0], by_hand, rtol=1e-6)
+    numbers = Recommender(model=FM(embedding_dim=4), training=QUICK).fit(X, Y)
+    average = partial_dependence(numbers, X[:50], [1], grid_resolution=5)
+    moved = X[:50].copy()
+    moved[:, 1] = average["grid_values"][0][2]
+    assert average["average"][0][2] == pytest.approx(numbers.predict_proba(moved)[:, 1].mean(), rel=1e-6)
+    with mpl.rc_context({"backend": "agg"}):
+        shown = PartialDependenceDisplay.from_estimator(numbers, X[:50], [0, (0, 1)], grid_resolution=4)
+    assert len(shown.axes_.ravel()) == 2
+
+
+def test_pipelines_and_importances() -> None:
+    pipeline = make_pipeline(StandardScaler(), Recommender(model=LR(), training=QUICK)).fit(X, Y)
+    assert pipeline.score(X, Y) == roc_auc_score(Y, pipeline.decision_function(X))
+    named = make_pipeline(StandardScaler().set_output(transform="polars"), Recommender(model=LR(), training=QUICK))
+    frame = pd.DataFrame(X, columns=[f"height{k}" for k in range(6)])
+    assert named.fit(frame, Y).predict(frame).shape == (600,)
+    found = permutation_importance(pipeline, X, Y, n_repeats=2, random_state=0)
+    assert found.importances_mean.max() > 0.01
+
+
+# Without a schema
+
+
+def test_a_schema_is_inferred_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    frame = LOG.drop(columns="true_probability")
+    fitted = Recommender(model=LR(), training=QUICK, verbose=True).fit(frame)
+    assert fitted.schema is None
+    assert fitted.schema_.label == Label("liked")
+    assert {"user_id", "item_id", "device"} <= {f.name for f in fitted.schema_.fields}
+    assert (fitted.schema_.time, fitted.schema_.group) == ("timestamp", "user_id")
+    assert fitted.inference_.notes["user_id"] in capsys.readouterr().err
+    beside = Recommender(model=LR(), training=QUICK).fit(frame.drop(columns="liked"), frame["liked"])
+    np.testing.assert_array_equal(beside.decision_function(frame), fitted.decision_function(frame))
+    fitted.save(tmp_path / "b")
+    again = Recommender.load(tmp_path / "b")
+    assert again.schema == fitted.schema_
+    np.testing.assert_array_equal(again.predict_proba(frame), fitted.predict_proba(frame))
+    assert clone(fitted).schema is None
+    with pytest.warns(UserWarning, match="the schema was inferred, and nothing but frequency says which of"):
+        Recommender(model=LR(), training=QUICK).fit(frame, np.where(frame["liked"] == 1, "heads", "tails"))
+
+
+def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
+    fitted = Recommender(model=LR(), training=QUICK).fit(X, Y)
+    assert [f.name for f in fitted.schema_.fields] == ["x0", "x1", "x2", "x3", "x4", "x5"]
+    assert {type(f) for f in fitted.schema_.fields} == {Numeric}
+    assert not hasattr(fitted, "feature_names_in_")
+    table = pl.DataFrame(X, schema=[f"x{k}" for k in range(6)])
+    np.testing.assert_array_equal(fitted.decision_function(table), fitted.decision_function(X))
+    np.testing.assert_array_equal(fitted.decision_function(X.tolist()), fitted.decision_function(X))
+    fitted.save(tmp_path / "b")
+    np.testing.assert_array_equal(Recommender.load(tmp_path / "b").predict(X), fitted.predict(X))
+    refitted = fitted.fit(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]}), Y)
+    assert refitted.feature_names_in_.tolist() == ["a", "b"]
+    some = Schema(fields=(Numeric("x1"), Numeric("x4")), label=Label("y"))
+    chosen = Recommender(some, LR(), training=QUICK).fit(X, Y)
+    assert chosen.predict(X).shape == (600,)
+    assert chosen.n_features_in_ == 2
+    words = np.array([["red", "small"], ["blue", "large"], ["blue", "small"], ["red", "large"]] * 50, dtype=object)
+    of_words = Recommender(model=LR(), training=QUICK).fit(words, Y[:200])
+    assert [f.kind for f in of_words.schema_.fields] == ["categorical", "categorical"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "y", "kind", "message"),
+    [
+        (X, None, DataError, "an array holds no label: Recommender requires y to be passed"),
+        (X, X[:, 0], DataError, "Only binary classification is supported without a schema, found continuous labels"),
+        (X, np.arange(600) % 3, DataError, "found multiclass labels of 3 values in 'y'"),
+        (LOG[["device", "user_id"]], LOG["length"] / 7, DataError, "labels of .* values in 'length'"),
+        (LOG[["device", "user_id"]], None, SchemaError, "no column looks like a label"),
+        (X[0], Y, DataError, "Expected 2D array"),
+        ([[1, 2], [3]], [0, 1], DataError, "rows of one length"),
+        (X, np.ones(600), (DataError, SchemaError), "two values|binary"),
+    ],
+)
+def test_what_cannot_be_inferred_is_a_sentence(rows: Any, y: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        Recommender(model=LR(), training=QUICK).fit(rows, y)
+
+
+def test_arrays_of_another_width_are_refused() -> None:
+    fitted = Recommender(model=LR(), training=QUICK).fit(X, Y)
+    for wrong in (X[:, :2], np.c_[X, X]):
+        with pytest.raises(
+            DataError, match=f"X has {wrong.shape[1]} features, but Recommender is expecting 6 features"
+        ):
+            fitted.predict(wrong)
+    named = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG)
+    with pytest.raises(DataError, match="expecting 3 features as input: user_id, device, length"):
+        named.predict(LOG[["user_id", "device", "length"]].to_numpy())
+
+
+def test_a_time_column_may_be_inferred_for_the_choice_of_validation_rows() -> None:
+    frame = LOG.drop(columns="true_probability")
+    by_time = Recommender(model=LR(), training=QUICK, valid_by="time").fit(frame)
+    assert by_time.schema_.time == "timestamp"
+    with pytest.raises(ValueError, match="needs the schema's time column"):
+        Recommender(model=LR(), training=QUICK, valid_by="time").fit(X, Y)
+
+
+def test_a_later_schema_counts() -> None:
+    fitted = Recommender(model=LR(), training=QUICK).fit(X, Y)
+    rated = dataclasses.replace(SCHEMA, label=Label("length", task="regression"), fields=SCHEMA.fields[:2])
+    fitted.set_params(schema=rated)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fitted.fit(LOG).predict(LOG).dtype == np.float64
+    assert not is_classifier(fitted)
