@@ -8,12 +8,15 @@ import polars as pl
 from fieldwise.data.infer_fields import guess_field
 from fieldwise.data.infer_label import guess_label, label_name
 from fieldwise.data.infer_names import TIMES, is_label_name, name_matches, role_of, words_of
+from fieldwise.data.infer_roles import display_of, id_column, settled_role
+from fieldwise.data.infer_time import GuessedTime, guess_time
 from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import SchemaError
-from fieldwise.schema import Categorical, Field, Schema
+from fieldwise.schema import Categorical, Field, Role, Schema
 
 __all__ = ["Inference", "infer_schema"]
 
+_SIDES: tuple[Role, ...] = ("user", "item")
 _NEVER = {
     "true_probability": "the simulated log's answer, which no model may see",
     "split": "names the part of the split, which says nothing of the future",
@@ -40,8 +43,9 @@ class Inference:
         import tomli_w  # here, so that `doctor` can still say that it is absent
 
         taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
-        lines = ["# Guessed from the table: correct what is wrong. Columns that are no field:"]
-        lines += [f"#   {_plain(name)}: {_line(note)}" for name, note in self.notes.items() if name not in taken]
+        others = [f"#   {_plain(name)}: {_line(note)}" for name, note in self.notes.items() if name not in taken]
+        lines = ["# Guessed from the table: correct what is wrong." + (" Columns that are no field:" if others else "")]
+        lines += others + [f"# CHECK: {_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
         plain = self.schema.to_dict()
         fields, label = plain.pop("fields"), plain.pop("label")
         # Table by table: together, short ones would be written inline, with no place for a comment.
@@ -79,49 +83,94 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
     frame = as_table(frame)
     if frame.height == 0:
         raise SchemaError("a schema is inferred from rows: the table has none; write the schema by hand")
-    never = {**_NEVER, **_libfm_values(frame)}
     name = label_name(frame, label)
     target = guess_label(frame.get_column(name), [positive] if isinstance(positive, str) else positive)
-    time = next((c for c in frame.columns if c != name and name_matches(c, TIMES)), None)
-    notes: dict[str, str] = {}
-    fields: list[Field] = []
-    for column in frame.iter_columns():
-        if column.name == name:
-            notes[name] = target.note
-        elif column.name in never:
-            notes[column.name] = f"left out: {never[column.name]}"
-        elif is_label_name(column.name):
-            notes[column.name] = (
-                "left out: another label, by its name, and known no sooner than the label; it may be one of "
-                "more_labels, or a field where it is known before"
-            )
-        elif column.name == time:
-            notes[column.name] = (
-                "time: orders the rows, by its name; no field, as times of the future are never seen before"
-            )
-        elif not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(column.name)):
-            notes[column.name] = "left out: another time, by its name; times of the future are never seen before"
+    notes = {name: target.note, **_left_out(frame, name)}
+    fields = _fields(frame, notes)
+    ids: dict[Role, str] = {}
+    for role in _SIDES:
+        key = id_column(frame, fields.values(), role)
+        if key is not None:
+            ids[role] = key
+    reasons = {column: _reason(column, f.role) for column, f in fields.items()}
+    for column, f in fields.items():
+        fields[column], settled = settled_role(frame, f, ids)
+        reasons[column] = settled or reasons[column]
+    settled_ones = {c for c, why in reasons.items() if why.startswith("the ") and not name_matches(c, TIMES)}
+    time = guess_time(frame, {name, *ids.values(), *settled_ones, *_never(frame)})
+    _mark_times(frame, time, notes, fields)
+    for column, f in list(fields.items()):
+        display = display_of(frame, f, ids) or _twin(frame, f, list(fields.values()))
+        if display:
+            del fields[column]
+            notes[column] = f"left out: {display}"
         else:
-            role, reason = role_of(column.name)
-            found, note = guess_field(column, role)
-            if found is not None and found.role != role:
-                role, reason = found.role, "a history is the user's"
-            twin = _twin(frame, found, fields)
-            if found is None or twin is not None:
-                notes[column.name] = (
-                    f"left out: {note}" if twin is None else f"left out: it goes one to one with {twin!r}"
-                )
-            else:
-                fields.append(found)
-                notes[column.name] = f"{found.kind}: {note}; role {role}: {reason}"
+            notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
     if not fields:
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
         )
-    ids = [_id_column(fields, role) for role in ("user", "item")]
-    keys = tuple(i for i in ids if i is not None)
-    schema = Schema(fields=tuple(fields), label=target.label, time=time, group=ids[0], keys=keys)
-    return Inference(schema=schema, notes=notes, doubts={name: target.doubt} if target.doubt else {})
+    schema = Schema(
+        fields=tuple(fields.values()),
+        label=target.label,
+        time=time.column,
+        time_format=time.format,
+        group=ids.get("user"),
+        keys=tuple(ids.values()),
+    )
+    doubts = {name: target.doubt, str(time.column): time.doubt}
+    return Inference(
+        schema=schema,
+        notes={column: notes[column] for column in frame.columns},
+        doubts={column: doubt for column, doubt in doubts.items() if doubt},
+    )
+
+
+def _never(frame: pl.DataFrame) -> dict[str, str]:
+    return {name: why for name, why in {**_NEVER, **_libfm_values(frame)}.items() if name in frame.columns}
+
+
+def _left_out(frame: pl.DataFrame, label: str) -> dict[str, str]:
+    """Columns that are no field whatever they hold, and why."""
+    notes = {name: f"left out: {why}" for name, why in _never(frame).items() if name != label}
+    for column in frame.columns:
+        if column != label and column not in notes and is_label_name(column):
+            notes[column] = (
+                "left out: another label, by its name, and known no sooner than the label; it may be one of "
+                "more_labels, or a field where it is known before"
+            )
+    return notes
+
+
+def _fields(frame: pl.DataFrame, notes: dict[str, str]) -> dict[str, Field]:
+    """What columns without a note make, by column; every column gets its note."""
+    fields: dict[str, Field] = {}
+    for column in frame.iter_columns():
+        if column.name not in notes:
+            found, note = guess_field(column, role_of(column.name)[0])
+            notes[column.name] = note if found is not None else f"left out: {note}"
+            if found is not None:
+                fields[column.name] = found
+    return fields
+
+
+def _reason(column: str, role: Role) -> str:
+    named, reason = role_of(column)
+    return reason if named == role else "a history is the user's"
+
+
+def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str], fields: dict[str, Field]) -> None:
+    """Columns of moments are no fields: the one that orders rows, and others."""
+    for column in frame.columns:
+        another = not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(column)) and column in fields
+        if column == time.column:
+            notes[column] = time.note
+        elif column in time.others or another:
+            why = time.others.get(column, "another time, by its name")
+            notes[column] = f"left out: {why}; times of the future are never seen before"
+        else:
+            continue
+        fields.pop(column, None)
 
 
 def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
@@ -141,28 +190,18 @@ def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
     return {"values": "every libFM value is 1, so that the ids say it all"}
 
 
-def _twin(frame: pl.DataFrame, field: Field | None, earlier: list[Field]) -> str | None:
-    """The earlier field of many values that this one merely renames, such as a title beside its id."""
-    if not isinstance(field, Categorical):
-        return None
-    distinct = frame.get_column(field.column).n_unique()
-    for other in earlier:
-        many = distinct > 50 and isinstance(other, Categorical)
-        if many and frame.get_column(other.column).n_unique() == distinct == _pairs(frame, other, field):
-            return other.column
-    return None
+def _twin(frame: pl.DataFrame, field: Field, others: list[Field]) -> str:
+    """Why a field merely renames an earlier one of many values, or nothing."""
+    distinct = frame.get_column(field.column).n_unique() if isinstance(field, Categorical) else 0
+    for other in others[: others.index(field)] if distinct > 50 else []:
+        same = isinstance(other, Categorical) and frame.get_column(other.column).n_unique() == distinct
+        if same and _pairs(frame, other, field) == distinct:
+            return f"it goes one to one with {other.column!r}"
+    return ""
 
 
 def _pairs(frame: pl.DataFrame, one: Field, other: Field) -> int:
     return frame.select(one.column, other.column).n_unique() if one.column != other.column else 0
-
-
-def _id_column(fields: list[Field], role: str) -> str | None:
-    """The role's column that looks most like an id: an id's name first, else the bare word."""
-    mine = [f.column for f in fields if f.role == role and isinstance(f, Categorical)]
-    named = [c for c in mine if c.lower().endswith("id")]
-    bare = [c for c in mine if role_of(c)[1].startswith("its whole name")]
-    return next(iter(named + bare), None)
 
 
 def _plain(name: str) -> str:

@@ -4,6 +4,7 @@ import polars as pl
 
 from fieldwise.data.columns import as_list, as_text
 from fieldwise.data.infer_names import HISTORIES, words_of
+from fieldwise.data.infer_time import looks_like_dates
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
 
 __all__ = ["guess_field"]
@@ -78,6 +79,8 @@ def _from_text(present: pl.Series, role: Role, distinct: int) -> tuple[Field | N
             return Bag(name, role=role, separator=separator), found
     if distinct > _NEAR_UNIQUE * len(words) and distinct > _UNIQUE_FLOOR:
         return None, _unique(distinct, len(words))
+    if distinct > _LOW_CARDINALITY and looks_like_dates(words):
+        return None, "its text is dates, which would have to be turned into a field first (an age, a weekday)"
     number = words.str.strip_chars().cast(pl.Float64, strict=False)
     padded = words.str.contains(r"^0\d").any()  # a number is not written 007, a code is
     if distinct > _LOW_CARDINALITY and not number.null_count() and not padded and not _is_name(name):

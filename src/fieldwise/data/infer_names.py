@@ -4,25 +4,53 @@ import re
 
 from fieldwise.schema import Role
 
-__all__ = ["HISTORIES", "LABELS", "LIKELY_LABELS", "TIMES", "is_label_name", "name_matches", "role_of", "words_of"]
+__all__ = [
+    "HISTORIES",
+    "LABELS",
+    "LIKELY_LABELS",
+    "MOMENTARY",
+    "TIMES",
+    "id_rank",
+    "is_label_name",
+    "name_matches",
+    "role_of",
+    "words_of",
+]
 
 LABELS = ("label", "click", "clicked", "like", "liked", "rating", "stars", "target", "y")
 LIKELY_LABELS = (  # labels where nothing else is; beside a label they may be fields
     *("bought", "buy", "purchase", "purchased", "ordered", "conversion", "converted", "churn", "churned"),
     *("class", "outcome", "overall", "score", "response", "income", "survived"),
 )
-TIMES = ("timestamp", "time", "datetime", "date", "ts", "unix_time", "event_time", "created_at")
+TIMES = (
+    *("timestamp", "time", "datetime", "date", "ts", "unix_time", "event_time", "event_date", "created_at"),
+    *("created", "clicked_at", "viewed_at", "order_date", "purchase_date", "review_time", "unix_review_time"),
+)
 HISTORIES = ("history", "hist", "sequence", "seq", "recent", "past", "last", "previous")
 
-_USER_WORDS = """
-user users member customer client visitor buyer viewer reader person account age gender sex occupation job education
-income marital relationship race zip zipcode postcode city state country region history hist workclass
+_USERS = """
+user users uid member customer client visitor buyer viewer reader reviewer subscriber player listener guest username
+person account
 """
-_ITEM_WORDS = """
-item items movie film product ad ads advert campaign banner creative book song track artist album app article video news
-title genre genres category categories brand price author publisher isbn director actors release length duration
+_OF_USERS = """
+age gender sex occupation job education income marital relationship race zip zipcode postcode city state country region
+history hist workclass
 """
-_USER, _ITEM = frozenset(_USER_WORDS.split()), frozenset(_ITEM_WORDS.split())
+_ITEMS = """
+item items iid sku asin isbn ean upc article hotel restaurant venue business place poi recipe show anime game listing
+property offer offering podcast movie film product ad ads advert banner creative book song track artist album app video
+news
+"""
+_OF_ITEMS = """
+campaign title genre genres category categories brand price author publisher director actors release length
+duration
+"""
+_ENTITIES = frozenset((_USERS + _ITEMS).split())
+_USER, _ITEM = frozenset((_USERS + _OF_USERS).split()), frozenset((_ITEMS + _OF_ITEMS).split())
+# What is of the moment, even where everyone in the table has but one.
+MOMENTARY = frozenset(
+    ("hour", "weekday", "day", "month", "week", "minute", "season", "daytime", "weekend", "holiday", "position", "rank")
+)
 _IDS = frozenset(("id", "ids", "key", "no", "nr", "number", "code"))
 
 
@@ -66,3 +94,13 @@ def role_of(name: str) -> tuple[Role, str]:
                 whole = all(w in (word, *_IDS) for w in words)
                 return role, f"its {'whole ' if whole else ''}name says {hit!r}"  # type: ignore[return-value]
     return "context", "its name tells neither user nor item"
+
+
+def id_rank(name: str) -> int:
+    """How much a column's name looks like the id of users or items: 2 `movie_id`, 1 `movie`, 0 `genre_id`, `age`."""
+    words = words_of(name)
+    if role_of(name)[0] == "context" or not any(w in _ENTITIES or w.removesuffix("id") in _ENTITIES for w in words):
+        return 0
+    if name.lower().endswith("id") or words[-1] in ("key", "no", "nr", "number", "code"):
+        return 2
+    return 1 if role_of(name)[1].startswith("its whole name") else 0
