@@ -35,6 +35,7 @@ from fieldwise.schema import Schema
 LOG = {"rows": 4000, "users": 320, "items": 320}
 SMALL_LOG = [word for name, count in LOG.items() for word in ("--set", f"data.{name}={count}")]
 SMALLER = {
+    "auto": ["--minutes", "0.25"],
     "data simulate": [word for name, count in LOG.items() for word in (f"--{name}", str(count))],
     "train": ["--set", "training.epochs=1"],
     "compare": ["--seeds", "1", "--set", "training.epochs=1"],

@@ -26,9 +26,10 @@ def test_a_table_leads_to_a_folder_and_the_next_commands(fieldwise, log):
     assert "test rows; * the bundle's model" in out
     for name in ("schema.toml", "recipe.toml", "leaderboard.json", "leaderboard.md", "bundle/bundle.json"):
         assert (Path("runs/auto-clicks") / name).is_file()
-    commands = [line.strip().partition("    #")[0] for line in out.splitlines() if line.startswith("  fieldwise ")]
-    assert [command.split()[1] for command in commands] == ["predict", "serve", "explain", "train"]
-    predict, _, explain, train = (command.split()[1:] for command in commands)
+    commands = [line.rpartition("fieldwise ")[2].split() for line in err.splitlines() if line.startswith("next, ")]
+    assert [command[0] for command in commands] == ["predict", "serve", "explain", "train"]
+    predict, serve, explain, train = commands
+    assert serve == ["serve", "runs/auto-clicks/bundle", "--log", "clicks.csv"]
     assert fieldwise(*predict)[0] == 0
     assert Path("runs/auto-clicks/predictions.csv").is_file()
     assert fieldwise(*explain)[0] == 0

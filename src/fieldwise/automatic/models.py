@@ -206,7 +206,8 @@ def _search(tried: Tried) -> None:
     for title, values in found.items():
         if values:
             tried.candidates.append(dataclasses.replace(best[title], title=f"{title}, searched", changes=values))
-    tried.note(f"search: {tried.trials} trials of {' and '.join(best)}")
+    words = f"{tried.trials} trials of {' and '.join(best)}" if tried.trials else "no time was left for it"
+    tried.note(f"search: {words}")
 
 
 def _trial(tried: Tried, climb: Climb, values: dict[str, Any], other: Candidate) -> Candidate | None:

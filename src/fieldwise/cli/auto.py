@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.table import Table
 
 from fieldwise.automatic import AutoResult, AutoSettings, run_auto
 from fieldwise.automatic.result import legend
+from fieldwise.cli.next import suggest, text_options
 from fieldwise.cli.options import set_threads
 from fieldwise.cli.show import console, say
 from fieldwise.recipe import DataSettings
@@ -43,7 +43,8 @@ def run_auto_command(
         json.dump(result.to_plain(), sys.stdout, indent=1, default=str)
         print()
     else:
-        _show(result, data)
+        _show(result)
+    _suggest(result, data, quiet)
     if result.interrupted:
         raise KeyboardInterrupt
 
@@ -53,7 +54,7 @@ def _stem(path: Path) -> str:
     return path.name.partition(".")[0] or "table"
 
 
-def _show(result: AutoResult, data: DataSettings) -> None:
+def _show(result: AutoResult) -> None:
     out = console()
     heads, rows = result.rows(short=True)
     table = Table(*heads, box=None)
@@ -72,18 +73,16 @@ def _show(result: AutoResult, data: DataSettings) -> None:
     assert result.folder is not None, "the command always writes"
     names = "schema.toml, recipe.toml, leaderboard.json and .md, bundle" + (", report.html" if result.report else "")
     out.print(f"\n{result.seconds:.0f} s. In {result.folder}: {names}")
-    out.print("\nnext:")
-    for command, what in _next(result, data):
-        out.print(f"  {shlex.join(command)}    # {what}")
 
 
-def _next(result: AutoResult, data: DataSettings) -> list[tuple[list[str], str]]:
-    """Commands worth typing, each with what it does."""
-    folder, bundle = result.folder or Path(), str((result.folder or Path()) / "bundle")
-    scores = str(folder / "predictions.csv")
-    return [
-        (["fieldwise", "predict", bundle, "--data", str(data.path), "--out", scores], "score rows; give new ones"),
-        (["fieldwise", "serve", bundle], "a page, and predictions over HTTP"),
-        (["fieldwise", "explain", bundle, "--data", str(data.path)], "what the scores depend on"),
-        (["fieldwise", "train", str(folder / "recipe.toml")], "train the same again"),
-    ]
+def _suggest(result: AutoResult, data: DataSettings, quiet: bool) -> None:
+    """Name the commands worth typing next."""
+    folder, table = result.folder or Path(), Path(str(data.path))
+    bundle, how = folder / "bundle", text_options(data.separator, data.encoding)
+    scores = folder / "predictions.csv"
+    suggest("predict; --data may be new rows", "predict", bundle, "--data", table, *how, "--out", scores, quiet=quiet)
+    roles = {field.role for field in result.schema.fields}
+    log = ["--log", table] if {"user", "item"} <= roles and not how else []
+    suggest("a page to look at, and a server", "serve", bundle, *log, quiet=quiet)
+    suggest("what the scores depend on", "explain", bundle, "--data", table, *how, quiet=quiet)
+    suggest("train the same again, or change it", "train", folder / "recipe.toml", quiet=quiet)
