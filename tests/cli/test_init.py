@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from fieldwise.bundle import Bundle
+from fieldwise.cli.next import command
 from fieldwise.data.infer_split import suggest_split
 from fieldwise.data.split_settings import RandomSplit, TimeSplit
 from fieldwise.errors import DataError
@@ -27,7 +28,7 @@ def clicks(log, tmp_path):
 def test_from_a_csv_to_a_bundle(fieldwise, clicks, tmp_path):
     code, out, err = fieldwise("init", "clicks.csv")
     assert (code, out) == (0, "schema.toml\nclicks.toml\n")
-    assert err.endswith("next: read schema.toml and correct what is wrong, then fieldwise train clicks.toml\n")
+    assert err.endswith(f"next: read schema.toml and correct what is wrong, then {command('train', 'clicks.toml')}\n")
     recipe = load_recipe(tmp_path / "clicks.toml")
     assert recipe.schema == Schema.from_toml(tmp_path / "schema.toml")
     assert (recipe.split, recipe.model) == (TimeSplit(), AutoIntPlus())
@@ -57,7 +58,7 @@ def test_a_schema_that_is_there_is_used_as_it_is(fieldwise, clicks, tmp_path):
     schema = Schema(fields=(Categorical("user"),), label=Label("click"))
     (tmp_path / "mine.toml").write_text(schema.to_toml())
     code, out, err = fieldwise("init", "clicks.csv", "--schema", "mine.toml")
-    assert (code, out, err) == (0, "clicks.toml\n", "next: fieldwise train clicks.toml\n")
+    assert (code, out, err) == (0, "clicks.toml\n", f"next: {command('train', 'clicks.toml')}\n")
     assert load_recipe(tmp_path / "clicks.toml").schema == schema
     assert load_recipe(tmp_path / "clicks.toml").split == RandomSplit(stratify=True)
     code, _, err = fieldwise("init", "clicks.csv", "--schema", "mine.toml", "--label", "click", "--force")

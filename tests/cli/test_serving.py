@@ -8,6 +8,7 @@ from cli.conftest import RECIPE, make_log
 from cli.test_bad_input import refused
 
 from fieldwise.cli import run
+from fieldwise.cli.next import command
 
 TOWER = 'name = "inttower"\nhidden = [6]\nuser_heads = 2\nitem_heads = 2\nhead_dim = 4\ncir_weight = 0.0\n'
 
@@ -34,7 +35,8 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     build = "index", trained, "--items", "items.csv", "--out", "ix"
     code, out, err = fieldwise(*build, "--storage", "int8")
     assert code == 0
-    assert err == "items are named by the column 'item' (--id names another)\n"
+    assert err.startswith("items are named by the column 'item' (--id names another)\nnext, ")
+    assert err.endswith(f"{command('serve', '--prerank', trained, '--index', 'ix')}\n")
     assert "7 items in ix, int8" in out
     assert "7 new, 0 changed, 0 removed, 0 kept as they were" in out
     found = json.loads(fieldwise(*build, "--json")[1])

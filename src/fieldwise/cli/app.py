@@ -547,10 +547,12 @@ def describe(
 @app.command()
 def recipes() -> None:
     """List the recipes in the package."""
+    from fieldwise.cli.next import suggest
     from fieldwise.recipe import recipe_names
 
     for name in recipe_names():
         print(name)
+    suggest("what one of them means", "describe", "simulated/afm")
 
 
 @app.command()

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle import Bundle
-from fieldwise.cli.next import command
+from fieldwise.cli.next import command, suggest, suggest_report, text_options
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import calibration_words, say, show_metrics
 from fieldwise.data.labels import read_labels
@@ -65,6 +65,13 @@ def run_evaluate(
         show_metrics({where: metrics})
     if seen is not None and seen.found:
         say(_trained_words(rows.frame.height, seen, bundle, folder))
+    if as_json:
+        return
+    if data is None:
+        suggest_report(bundle, folder, data_dir)
+    else:
+        reading = text_options(separator, encoding)
+        suggest("what these rows' scores are made of", "explain", folder, "--data", data, *reading)
 
 
 def _trained_words(rows: int, seen: Overlap, bundle: Bundle, folder: Path) -> str:
@@ -96,6 +103,9 @@ def run_predict(
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
         say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
+    if done.rows:
+        reading = text_options(separator, encoding)
+        suggest("why its first row has this prediction", "explain", folder, "--data", data, "--row", 0, *reading)
 
 
 def run_export(folder: Path, out: Path, target: str) -> None:

@@ -11,6 +11,7 @@ import polars as pl
 from rich.table import Table
 
 from fieldwise.bundle import Bundle
+from fieldwise.cli.next import suggest, suggest_report, text_options
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out
 from fieldwise.cli.show import console, say
@@ -99,6 +100,11 @@ def run_calibrate(
     ]
     if worse:
         say(f"the logloss of {', '.join(worse)} is higher with it on rows that it was not fitted on")
+    if data is None:
+        suggest_report(bundle, target, data_dir)
+    else:
+        reading = text_options(separator, encoding)
+        suggest("calibrated probabilities", "predict", target, "--data", data, "--out", "predictions.csv", *reading)
 
 
 def _parts(

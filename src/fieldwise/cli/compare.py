@@ -3,11 +3,13 @@
 import json
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import say
 from fieldwise.evaluation.bootstrap import Estimate
@@ -75,6 +77,14 @@ def run_compare(
                 print(sentence)
     if plot is not None:
         plot_boards(boards, plot)  # last: what was measured is not lost with a picture
+    if not (as_json or quiet):
+        given = [part for setting in settings for part in ("--set", setting)]
+        given += [*([] if protocol is None else ["--protocol", protocol]), *data_options(data_dir)]
+        best = boards[0].lines[0].recipe
+        if find_spec("optuna") is not None:
+            suggest("better settings of the best, by its validation rows", "tune", best, *given)
+        else:
+            suggest("a bundle of the best", "train", best, *given)
 
 
 def _show(boards: Sequence[Board], seeds: int, settings: Sequence[str]) -> None:

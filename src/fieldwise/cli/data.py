@@ -1,6 +1,5 @@
 """`fieldwise data`: list and fetch public sets, simulate a log, infer a schema."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +19,7 @@ def list_sets(data_dir: DataDir = None) -> None:
     """List the public data sets: rows, terms, and whether they are at hand."""
     from rich.table import Table
 
+    from fieldwise.cli.next import data_options, suggest
     from fieldwise.cli.options import resolve_data_dir
     from fieldwise.cli.show import console
     from fieldwise.data.public import PUBLIC_SETS
@@ -33,6 +33,9 @@ def list_sets(data_dir: DataDir = None) -> None:
     out = console()
     out.print(table)
     out.print(f"data folder: {folder}" + ("" if folder.is_dir() else " (does not exist yet)"))
+    absent = [name for name, public in PUBLIC_SETS.items() if public.files and not public.present(folder)]
+    if absent:
+        suggest("have one of them", "data", "fetch", absent[0], *data_options(data_dir))
 
 
 @app.command()
@@ -44,12 +47,14 @@ def fetch(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+    from fieldwise.cli.next import data_options, suggest
     from fieldwise.cli.options import resolve_data_dir
     from fieldwise.cli.show import say
     from fieldwise.config import nearest
     from fieldwise.data.fetch import fetch as fetch_set
     from fieldwise.data.public import PUBLIC_SETS
     from fieldwise.errors import ConfigError
+    from fieldwise.recipe import recipe_names
 
     if name not in PUBLIC_SETS:
         raise ConfigError(f"no data set is named {name!r}: {nearest(name, PUBLIC_SETS)}")
@@ -69,6 +74,10 @@ def fetch(
         )
     for file in files:
         print(file)
+    recipes = [recipe for recipe in recipe_names() if recipe.startswith(f"{name}/")]
+    if recipes:
+        first = next((recipe for recipe in recipes if recipe.endswith("/fm")), recipes[0])
+        suggest("train a model on it", "train", first, *data_options(data_dir))
 
 
 @app.command()
@@ -80,6 +89,7 @@ def simulate(
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything.")] = 0,
 ) -> None:
     """Write the simulated log of a film service, with the true probability of every row."""
+    from fieldwise.cli.next import suggest
     from fieldwise.cli.show import say
     from fieldwise.data.simulated import simulate as simulate_log
     from fieldwise.data.tables import write_table
@@ -89,6 +99,7 @@ def simulate(
     frame = simulate_log(rows, users=users, items=items, seed=seed)
     write_table(frame, out)
     say(f"{frame.height:,} rows written to {out} ({', '.join(frame.columns)})")
+    suggest("a schema and a recipe for it", "init", out, "--label", "liked")
 
 
 @app.command()
@@ -100,6 +111,7 @@ def infer(
     encoding: Encoding = "utf-8",
 ) -> None:
     """Print the schema that a table seems to have, as TOML with a comment a column, to be corrected by hand."""
+    from fieldwise.cli.next import suggest, text_options
     from fieldwise.cli.show import say
     from fieldwise.data.infer import infer_schema
     from fieldwise.data.tables import as_table
@@ -109,4 +121,7 @@ def infer(
     print(guess.to_toml())
     for doubt in guess.doubts.values():
         say(f"CHECK: {doubt}")
-    say(f"next: fieldwise init {shlex.quote(str(table))}, which writes this as schema.toml, with a recipe beside it")
+    given = [] if label is None else ["--label", label]
+    given += [part for value in positive or () for part in ("--positive", value)]
+    reading = text_options(separator, encoding)
+    suggest("this as schema.toml with a recipe beside it", "init", table, *given, *reading)

@@ -1,7 +1,6 @@
 """`fieldwise demo`: six models side by side on one log, a leaderboard, and ten recommendations by name."""
 
 import dataclasses
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from fieldwise.cli.next import command
 from fieldwise.cli.options import existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say
@@ -123,11 +123,11 @@ def _how_to_serve(screen: Console, runs: Sequence[Run], catalogue: Catalogue, fr
     paths = {"--items": out / "items.parquet", "--users": out / "users.parquet"}
     for table, path in zip(tables_of_log(frame, schemas, catalogue.item, catalogue.user), paths.values(), strict=True):
         write_table(table, path)
-    command = ["fieldwise", "serve", str(_folder(out, ranker.recipe)), "--prerank", str(_folder(out, tower.recipe))]
-    command += [part for option, path in paths.items() for part in (option, str(path))]
+    words: list[object] = ["serve", _folder(out, ranker.recipe), "--prerank", _folder(out, tower.recipe)]
+    words += [part for option, path in paths.items() for part in (option, path)]
     if catalogue.user != "user_id":
-        command += ["--user-id", catalogue.user]
-    screen.print(f"a page to choose users, see recommendations and why: {shlex.join(command)}")
+        words += ["--user-id", catalogue.user]
+    screen.print(f"a page to choose users, see recommendations and why: {command(*words)}")
 
 
 def _prepared_for(recipe: Recipe, first: Recipe, prepared: Prepared, frame: pl.DataFrame) -> Prepared:

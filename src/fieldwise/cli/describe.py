@@ -10,6 +10,7 @@ import torch
 from rich.table import Table
 from torch import nn
 
+from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir
 from fieldwise.cli.show import console, say
 from fieldwise.data.encoded import EncodedTable
@@ -59,6 +60,9 @@ def run_describe(
     memory = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts["memory_mib"].items())
     out.print(f"{facts['parameter_count']:,} parameters; {rows}")
     out.print(f"memory estimate in MiB: {memory}")
+    given = [part for setting in settings for part in ("--set", setting)]
+    given += [*([] if protocol is None else ["--protocol", protocol]), *data_options(data_dir)]
+    suggest("train it", "train", name, *given)
 
 
 def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:

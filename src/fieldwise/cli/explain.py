@@ -12,6 +12,7 @@ import polars as pl
 from rich.table import Table
 
 from fieldwise.bundle import Bundle
+from fieldwise.cli.next import suggest, suggest_report, text_options
 from fieldwise.cli.options import set_threads
 from fieldwise.cli.show import console, drawn_rows
 from fieldwise.config import to_plain
@@ -75,6 +76,8 @@ def run_explain(
     if row is not None:
         plain = {**about, "row": row, **found.row(0)}
         _show(plain, as_json, lambda: _print_row(plain, found, top))
+        if not as_json:
+            suggest_report(bundle, folder, None)
         return
     plain = {**about, **summary(found, seed=seed)}
     planted = _planted(bundle, plain["pairs"])
@@ -84,6 +87,9 @@ def run_explain(
     if curves:
         plain["faithfulness"] = [to_plain(_plain_curves(c)) for c in curves]
     _show(plain, as_json, lambda: _print_set(plain, curves, top))
+    if not as_json:
+        reading = text_options(separator, encoding)
+        suggest("one row's own score", "explain", folder, "--data", data, "--row", 0, *reading)
 
 
 def _chosen(frame: pl.DataFrame, data: Path, row: int | None, rows: int, seed: int) -> pl.DataFrame:

@@ -1,12 +1,12 @@
 """`fieldwise init`: a schema and a recipe for a table of one's own, side by side, ready to train."""
 
 import os
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
+from fieldwise.cli.next import command
 from fieldwise.cli.show import say
 from fieldwise.config import to_plain
 from fieldwise.data.infer import infer_schema
@@ -76,7 +76,7 @@ def run_init(table: Path, options: InitOptions) -> None:
     for doubt in doubts:
         say(f"CHECK: {doubt}")
     read = "" if text is None else f"read {schema_file} and correct what is wrong, then "
-    say(f"next: {read}fieldwise train {shlex.quote(str(recipe_file))}")
+    say(f"next: {read}{command('train', recipe_file)}")
 
 
 def _places(table: Path, options: InitOptions) -> tuple[Path, Path]:

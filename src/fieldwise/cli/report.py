@@ -1,8 +1,11 @@
 """`fieldwise report`."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+from fieldwise.bundle import MANIFEST
+from fieldwise.cli.next import suggest
 from fieldwise.cli.options import cache_for, resolve_data_dir, set_threads
 from fieldwise.cli.show import say
 from fieldwise.errors import ConfigError, DataError
@@ -39,3 +42,6 @@ def run_report(
         raise e if kept is None else DataError(f"{e}. The report is in {kept / out.name}, move it from there") from e
     if not quiet:
         say(f"the report is in {out} ({len(page) / 1024:,.0f} KiB)")
+        bundles = [run for run in runs if (run / MANIFEST).is_file()]
+        if bundles and find_spec("uvicorn") is not None:
+            suggest("a page to change rows and watch the scores", "serve", bundles[0])

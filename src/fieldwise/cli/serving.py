@@ -3,6 +3,7 @@
 import json as json_module
 import sys
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast, get_args
 
@@ -11,6 +12,7 @@ from polars.exceptions import PolarsError
 from rich.table import Table
 
 from fieldwise.bundle import Bundle
+from fieldwise.cli.next import suggest
 from fieldwise.cli.options import set_threads
 from fieldwise.cli.show import console, drawn_rows, say
 from fieldwise.config import nearest
@@ -80,6 +82,8 @@ def run_index(
         f"{changes.new:,} new, {changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} kept as they "
         "were"
     )
+    if find_spec("uvicorn") is not None:
+        suggest("a page that recommends these items", "serve", "--prerank", folder, "--index", out)
 
 
 def _merged(
@@ -153,8 +157,11 @@ def run_evaluate_cascade(
     if as_json:
         json_module.dump(asdict(report), sys.stdout, indent=1)
         print()
-    else:
-        _print(report, probe)
+        return
+    _print(report, probe)
+    if find_spec("uvicorn") is not None:
+        given = ["--prerank", prerank, "--index", index, *([] if probe is None else ["--probe", probe])]
+        suggest("a page that recommends by both", "serve", ranker, *given)
 
 
 def _print(report: CascadeReport, probe: int | None) -> None:

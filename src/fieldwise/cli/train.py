@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from fieldwise.cli.next import data_options, suggest, suggest_report
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say, show_metrics
@@ -69,6 +70,8 @@ def run_train(
     _show(run, folder, as_json)
     if unsaved is not None:
         raise unsaved
+    if not (as_json or quiet) and not suggest_report(run.bundle, folder, data_dir):
+        suggest("its test rows again", "evaluate", folder, *data_options(data_dir))
     if run.result.stopped == "interrupted":
         raise KeyboardInterrupt
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
+from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import console, say
 from fieldwise.config import to_plain
@@ -53,6 +54,8 @@ def run_tune(
         print()
         return
     _show(found, recipe)
+    if not quiet:
+        suggest("a bundle of the best settings", "train", found.recipe_file, *data_options(data_dir))
 
 
 def _plain(found: Tuned) -> dict[str, object]:

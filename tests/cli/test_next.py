@@ -1,0 +1,103 @@
+"""Commands end with the next one worth typing, which runs as it stands."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from fieldwise.cli import next as next_module
+from fieldwise.cli.app import app
+from fieldwise.cli.next import command, command_name
+
+
+def suggested(err: str) -> list[str]:
+    """The words of the last line's command, without what starts fieldwise."""
+    line = err.splitlines()[-1]
+    assert line.startswith("next, "), err
+    words = shlex.split(line.partition(": ")[2])
+    name = command_name()
+    assert words[: len(name)] == name
+    return words[len(name) :]
+
+
+def check_parses(words: list[str]) -> None:
+    """The parser takes the words; nothing runs."""
+    parser = typer.main.get_command(app)
+    name, *rest = words
+    while hasattr(parser, "commands"):
+        parser = parser.commands[name]
+        if hasattr(parser, "commands"):
+            name, *rest = rest
+    parser.make_context(name, rest, resilient_parsing=False)
+
+
+def test_what_predicts_is_explained_and_what_is_explained_reported(fieldwise, bundle, log):
+    log.write_csv("a log.csv", separator=";")
+    reading = ("--data", "a log.csv", "--separator", ";")
+    _, _, err = fieldwise("predict", bundle, *reading, "--out", "p.csv")
+    assert suggested(err) == ["explain", str(bundle), "--data", "a log.csv", "--row", "0", "--separator", ";"]
+    code, _, err = fieldwise(*suggested(err))
+    assert code == 0
+    assert suggested(err) == ["report", str(bundle)]
+    check_parses(suggested(err))
+    _, out, err = fieldwise("evaluate", bundle, *reading)
+    assert "next" not in out
+    assert suggested(err)[0] == "explain"
+    assert fieldwise(*suggested(err))[0] == 0
+    assert "next" not in fieldwise("evaluate", bundle, *reading, "--json")[2]
+
+
+def test_training_leads_to_a_report_and_a_description_to_training(fieldwise, recipe, monkeypatch):
+    _, _, err = fieldwise("describe", recipe, "--set", "training.epochs=1")
+    train = suggested(err)
+    assert train == ["train", str(recipe), "--set", "training.epochs=1"]
+    code, _, err = fieldwise(*train, "--out", "a bundle")
+    assert code == 0
+    assert suggested(err) == ["report", "a bundle"]
+    assert "next" not in fieldwise(*train, "--out", "a bundle", "--quiet")[2]
+    assert "next" not in fieldwise(*train, "--out", "a bundle", "--json")[2]
+    monkeypatch.setattr(next_module, "find_spec", lambda _: None)  # without the extra that writes reports
+    _, _, err = fieldwise(*train, "--out", "a bundle")
+    assert suggested(err) == ["evaluate", "a bundle"]
+    assert fieldwise(*suggested(err))[0] == 0
+
+
+def test_a_comparison_leads_to_a_search(fieldwise, recipe):
+    ask = ("compare", recipe, "--seeds", 1, "--set", "training.epochs=1", "--quiet")
+    assert "next" not in fieldwise(*ask)[2]
+    _, _, err = fieldwise(*ask[:-1])
+    assert suggested(err) == ["tune", str(recipe), "--set", "training.epochs=1"]
+    check_parses(suggested(err))
+
+
+def test_commands_about_data_lead_to_commands_on_them(fieldwise):
+    _, _, err = fieldwise("recipes")
+    check_parses(suggested(err))
+    _, _, err = fieldwise("data", "list")
+    assert suggested(err)[:2] == ["data", "fetch"]
+    check_parses(suggested(err))
+    _, _, err = fieldwise("data", "simulate", "--out", "log.csv", "--rows", 200)
+    assert fieldwise(*suggested(err))[0] == 0
+
+
+def test_the_command_is_what_starts_this_installation(tmp_path, monkeypatch):
+    own = next(iter(next_module._script_folders()))
+    monkeypatch.setattr("shutil.which", lambda name: str(own / "fieldwise") if name == "fieldwise" else None)
+    assert command_name() == ["fieldwise"]
+    monkeypatch.setattr("shutil.which", lambda name: f"/elsewhere/{name}")  # another one's
+    assert command_name()[1:] == ["-m", "fieldwise"]
+    assert Path(command_name()[0]).resolve() == Path(sys.executable).resolve()
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.chdir(Path(sys.executable).parent.parent)
+    assert command_name() == [os.path.join("bin", Path(sys.executable).name), "-m", "fieldwise"]
+    monkeypatch.setattr("shutil.which", lambda name: sys.executable if name == Path(sys.executable).name else None)
+    assert command_name() == [Path(sys.executable).name, "-m", "fieldwise"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="words are quoted otherwise there")
+def test_paths_are_quoted(monkeypatch):
+    monkeypatch.setattr(next_module, "command_name", lambda: ["fieldwise"])
+    assert command("report", Path("my runs") / "it's") == """fieldwise report 'my runs/it'"'"'s'"""
