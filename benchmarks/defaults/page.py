@@ -36,7 +36,7 @@ Tuned settings reach more on several of these tables: [results](results.md). Fig
 """
 
 AGAIN = """
-<!-- not run: hours -->
+<!-- not run: develops -->
 ```sh
 python -m benchmarks.defaults run --tag before --defaults fixed --data-dir data
 python -m benchmarks.defaults run --tag now --data-dir data
