@@ -84,7 +84,7 @@ def _count(verdicts: Sequence[Mapping[str, Any]], target: str) -> str:
 def _board(tables: Mapping[str, Any]) -> Iterator[str]:
     yield "## AUC / logloss"
     yield ""
-    yield "Bold: a logloss that is not below the constant's. Means over seeds."
+    yield "Bold: a logloss that is not below the constant's. Means over seeds; an empty cell was not measured."
     yield ""
     yield "| table |  | " + " | ".join(COLUMNS.values()) + " |"
     yield "|---|---|" + "---|" * len(COLUMNS)

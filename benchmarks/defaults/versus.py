@@ -123,10 +123,8 @@ def _tuned(rows: Rows, model: str, options: argparse.Namespace) -> tuple[np.ndar
 
 
 def _words(found: Found) -> str:
-    test = found.about["test"]
-    return (
-        f"{found.about['model']} AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, {found.about['seconds']:.0f} s"
-    )
+    model, test = found.about.get("result", {}).get("chosen", found.about["model"]), found.about["test"]
+    return f"{model} AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, {found.about['seconds']:.0f} s"
 
 
 def _note(sentence: str) -> None:
