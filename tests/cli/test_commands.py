@@ -25,6 +25,7 @@ from fieldwise.recipe import load_recipe, recipe_names
 from fieldwise.training.settings import TrainingSettings
 
 COMMON = {"--help"}
+RANKING = {"--ranking", "--k", "--candidates", "--users", "--user", "--item", "--keep-seen"}
 OPTIONS = {
     (): {"--version"},
     ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
@@ -46,6 +47,7 @@ OPTIONS = {
     },
     ("train",): {"--set", "--protocol", "--seed", "--out", "--data-dir", "--json", "--quiet", "--threads", "--cache"},
     ("compare",): {
+        *RANKING,
         "--seeds",
         "--set",
         "--protocol",
@@ -73,7 +75,7 @@ OPTIONS = {
         "--threads",
         "--cache",
     },
-    ("evaluate",): {"--data", "--separator", "--encoding", "--data-dir", "--json", "--threads", "--cache"},
+    ("evaluate",): {*RANKING, "--data", "--separator", "--encoding", "--data-dir", "--json", "--threads", "--cache"},
     ("predict",): {"--data", "--out", "--column", "--logit", "--separator", "--encoding", "--threads"},
     ("calibrate",): {
         "--method",

@@ -90,3 +90,49 @@ def test_the_same_recipe_twice(fieldwise, recipe):
     code, _, err = fieldwise("compare", recipe, recipe)
     assert code == 2
     assert "twice" in err
+
+
+def test_rankings_stand_below_the_figures(fieldwise, recipe, lr):
+    ask = ("compare", recipe, lr, "--seeds", 1, "--quiet", "--ranking", "--keep-seen", "--k", 3)
+    code, out, err = fieldwise(*ask)
+    assert (code, err) == (0, "")
+    assert "ranking by user and item: 9 users, all 7 items; mean of 1 seed [95 % interval] for other users" in out
+    for word in ("HR@3", "NDCG@3", "recall@3", "NDCG@3 less mine's", "popularity"):
+        assert word in out
+    (board,) = json.loads(fieldwise(*ask, "--json")[1])["boards"]
+    (ranking,) = board["rankings"]
+    assert {line["recipe"] for line in ranking["lines"]} == {str(recipe), str(lr), "popularity"}
+    assert (ranking["k"], ranking["users"], ranking["items"]) == (3, 9, 7)
+    drawn = fieldwise(*ask, "--candidates", 2, "--users", 5)[1]
+    assert "5 of 9 users (seed 0), 2 items drawn of 7 (seed 0) beside what they liked" in drawn
+    assert "Figures among items drawn are higher" in drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--k", 5), "--k says how items are ranked: add --ranking, or leave it out"),
+        (("--keep-seen",), "--keep-seen says how items are ranked"),
+        (("--ranking", "--candidates", "some"), "--candidates must be all, or how many items are drawn, found 'some'"),
+        (("--ranking", "--candidates", "0"), "candidates must be at least 1, found 0"),
+        (("--ranking", "--item", "itme"), "--item must be a column of the rows, found 'itme': did you mean 'item'?"),
+    ],
+)
+def test_options_of_rankings(fieldwise, recipe, options, sentence):
+    code, _, err = fieldwise("compare", recipe, "--seeds", 1, "--quiet", "--no-cache", *options)
+    assert code == 2
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_bundle_is_ranked_with_as_its_recipe_is(fieldwise, recipe, bundle):
+    ask = ("--ranking", "--keep-seen", "--k", 3)
+    (board,) = json.loads(fieldwise("compare", recipe, "--seeds", 1, "-q", "--json", *ask)[1])["boards"]
+    line = next(one for one in board["rankings"][0]["lines"] if one["recipe"] != "popularity")
+    found = json.loads(fieldwise("evaluate", bundle, "--json", *ask)[1])["ranking"]
+    own = next(one for one in found["lines"] if one["recipe"] == "b")
+    assert own["metrics"] == line["metrics"]
+    assert "popularity" in fieldwise("evaluate", bundle, *ask)[1]
+    code, _, err = fieldwise("evaluate", bundle, "--data", "log.csv", "--ranking")
+    assert code == 2
+    assert "--ranking leaves out what users liked in training rows, which --data has not" in err

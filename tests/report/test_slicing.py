@@ -9,8 +9,9 @@ import pytest
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.errors import ConfigError
+from fieldwise.id_columns import id_columns
 from fieldwise.report.runs import Scored
-from fieldwise.report.slicing import check_slices, cold_columns, cold_section, slice_names, slices_of, slices_section
+from fieldwise.report.slicing import check_slices, cold_section, slice_names, slices_of, slices_section
 
 SCHEMA = Schema(
     fields=(
@@ -114,7 +115,7 @@ def test_a_table_of_a_slice_shows_what_is_too_small():
 def test_who_is_new_is_counted_by_training_rows():
     train, test = frame(300, seed=1), frame(200, seed=2)
     train = train.filter(~pl.col("uid").is_in(["u0", "u1"]))
-    columns = cold_columns(test, SCHEMA, None, None)
+    columns = id_columns(test.columns, SCHEMA)
     assert columns == {"user": "uid", "item": "item"}
     users, items, both, _ = cold_section(train, test, columns, scored(test), True).blocks
     times = dict(train["uid"].value_counts().iter_rows())
@@ -132,10 +133,10 @@ def test_who_is_new_is_counted_by_training_rows():
 
 def test_columns_of_users_and_items():
     bare = Schema(fields=(Numeric("price"),), label=Label("click"))
-    assert cold_columns(frame(), bare, None, None) == {"user": None, "item": None}
-    assert cold_columns(frame(), bare, "uid", "item") == {"user": "uid", "item": "item"}
+    assert id_columns(frame().columns, bare) == {"user": None, "item": None}
+    assert id_columns(frame().columns, bare, user="uid", item="item") == {"user": "uid", "item": "item"}
     with pytest.raises(ConfigError, match="--user must be a column of the rows, found 'user_id'"):
-        cold_columns(frame(), bare, "user_id", None)
+        id_columns(frame().columns, bare, user="user_id")
     blocks = cold_section(frame(), frame(), {"user": None, "item": None}, scored(frame()), True).blocks
     assert "give --user COLUMN" in blocks[0].text
     with pytest.raises(ConfigError, match="named by single values"):

@@ -10,13 +10,20 @@ from fieldwise.cli import data as data_commands
 from fieldwise.cli import store as store_commands
 from fieldwise.cli.options import (
     MAX_SEED,
+    Candidates,
     DataDir,
     Encoding,
+    ItemColumn,
+    KeepSeen,
     Positive,
     Quiet,
+    RankedUsers,
+    Ranking,
     Separator,
     Threads,
+    TopK,
     UseCache,
+    UserColumn,
     version_option,
 )
 
@@ -166,6 +173,13 @@ def compare(
     ] = Path("runs/compare"),
     plot: Annotated[Path | None, typer.Option(help="A picture to write: .png, .svg or .pdf.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Run everything anew.")] = False,
+    ranking: Ranking = False,
+    k: TopK = None,
+    candidates: Candidates = None,
+    users: RankedUsers = None,
+    user: UserColumn = None,
+    item: ItemColumn = None,
+    keep_seen: KeepSeen = False,
     data_dir: DataDir = None,
     json: AsJson = False,
     quiet: Quiet = False,
@@ -174,6 +188,7 @@ def compare(
 ) -> None:
     """Train recipes with several seeds and show a leaderboard with intervals and a paired test. Resumes by itself."""
     from fieldwise.cli.compare import run_compare
+    from fieldwise.cli.ranking import ranking_settings
 
     run_compare(
         recipes,
@@ -185,6 +200,7 @@ def compare(
         store,
         plot,
         again,
+        ranking_settings(ranking, k, candidates, users, user, item, keep_seen),
         data_dir,
         json,
         quiet,
@@ -225,6 +241,13 @@ def evaluate(
     ] = None,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    ranking: Ranking = False,
+    k: TopK = None,
+    candidates: Candidates = None,
+    users: RankedUsers = None,
+    user: UserColumn = None,
+    item: ItemColumn = None,
+    keep_seen: KeepSeen = False,
     data_dir: DataDir = None,
     json: AsJson = False,
     threads: Threads = None,
@@ -232,8 +255,10 @@ def evaluate(
 ) -> None:
     """Measure a saved bundle on its recipe's test rows, or on a table of one's own."""
     from fieldwise.cli.bundles import run_evaluate
+    from fieldwise.cli.ranking import ranking_settings
 
-    run_evaluate(bundle, data, separator, encoding, data_dir, json, threads, cache)
+    wanted = ranking_settings(ranking, k, candidates, users, user, item, keep_seen)
+    run_evaluate(bundle, data, separator, encoding, wanted, data_dir, json, threads, cache)
 
 
 @app.command()

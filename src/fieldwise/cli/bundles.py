@@ -10,12 +10,15 @@ import polars as pl
 from fieldwise.bundle import Bundle
 from fieldwise.cli.next import command, suggest, suggest_report, text_options
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
+from fieldwise.cli.ranking import show_rankings
 from fieldwise.cli.show import calibration_words, say, show_metrics
 from fieldwise.data.labels import read_labels
-from fieldwise.data.prepare import group_codes
+from fieldwise.data.prepare import Prepared, group_codes
 from fieldwise.data.row_sketch import Overlap
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError
+from fieldwise.experiments.ranking import RankingSettings, RankingTask, rank_items
+from fieldwise.experiments.ranking_board import RankingBoard, ranking_boards
 from fieldwise.files import check_file, check_folder
 from fieldwise.pipeline import prepare_recipe
 from fieldwise.run_rows import UNCHECKED, recipe_of, rows_of_run
@@ -31,6 +34,7 @@ def run_evaluate(
     data: Path | None,
     separator: str | None,
     encoding: str,
+    ranking: tuple[RankingSettings | None, int],
     data_dir: Path | None,
     as_json: bool,
     threads: int | None,
@@ -39,12 +43,15 @@ def run_evaluate(
     """Measure a bundle on a table with labels, or on the test rows of the recipe that made it."""
     if data is None and (separator is not None or encoding != "utf-8"):
         raise ConfigError("--separator and --encoding say how to read the file of --data, which is not given")
+    if data is not None and ranking[0] is not None:
+        raise ConfigError("--ranking leaves out what users liked in training rows, which --data has not: leave it out")
     set_threads(threads)
     bundle = Bundle.load(folder)
+    prepared = None
     if data is not None:
         frame, where = as_table(data, separator=separator, encoding=encoding), str(data)
     else:
-        frame, where = _test_rows(bundle, folder, data_dir, cache), "the recipe's test rows"
+        (frame, prepared), where = _test_rows(bundle, folder, data_dir, cache), "the recipe's test rows"
     labels = bundle.schema.labels
     rows = read_labels(frame, labels)
     if rows.dropped:
@@ -55,14 +62,20 @@ def run_evaluate(
     group = group_codes(rows.frame, bundle.schema)
     metrics = Objective.of(*labels).metrics(rows.y.astype(np.float64), score, group, one_class=True)
     seen = rows_trained(bundle, rows.frame) if data is not None else None
+    ranked = []
+    if prepared is not None and ranking[0] is not None:
+        ranked = _ranked(bundle, prepared, folder.name, ranking[0], ranking[1])
     if as_json:
         found: dict[str, object] = {"bundle": str(folder), "data": where, "metrics": metrics}
         if data is not None:
             found["share_trained"] = None if seen is None else seen.share
+        if ranked:
+            found["ranking"] = ranked[0].to_plain()
         json_module.dump(found, sys.stdout, indent=1)
         print()
     else:
         show_metrics({where: metrics})
+        show_rankings(ranked, "[95 % interval] for other users")
     if seen is not None and seen.found:
         say(_trained_words(rows.frame.height, seen, bundle, folder))
     if as_json:
@@ -119,11 +132,16 @@ def run_export(folder: Path, out: Path, target: str) -> None:
     )
 
 
-def _test_rows(bundle: Bundle, folder: Path, data_dir: Path | None, cache: bool) -> pl.DataFrame:
+def _ranked(bundle: Bundle, prepared: Prepared, name: str, settings: RankingSettings, k: int) -> list[RankingBoard]:
+    task = RankingTask.of(prepared, bundle.schema, settings)
+    return ranking_boards({name: [rank_items(bundle, task)]}, k=k)
+
+
+def _test_rows(bundle: Bundle, folder: Path, data_dir: Path | None, cache: bool) -> tuple[pl.DataFrame, Prepared]:
     instead = "give --data FILE"
     recipe = recipe_of(bundle, folder, instead)
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache))
     frame, checked = rows_of_run(bundle, recipe, prepared, "test", instead)
     if not checked:
         say(UNCHECKED.format("test"))
-    return frame
+    return frame, prepared

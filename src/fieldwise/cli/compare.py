@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,12 +11,15 @@ from rich.table import Table
 
 from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
+from fieldwise.cli.ranking import show_rankings
 from fieldwise.cli.show import say
 from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.remarks import remarks_on_means
 from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, Line, check_choices, leaderboards
 from fieldwise.experiments.plots import check_plot, plot_boards
-from fieldwise.experiments.records import Store
+from fieldwise.experiments.ranking import RankingSettings
+from fieldwise.experiments.ranking_board import RankingBoard, ranking_boards
+from fieldwise.experiments.records import Record, Store
 from fieldwise.experiments.runs import recorded_runs
 from fieldwise.recipe import load_recipe, recipe_names
 from fieldwise.training.progress import progress_for
@@ -36,6 +39,7 @@ def run_compare(
     store: Path,
     plot: Path | None,
     again: bool,
+    ranking: tuple[RankingSettings | None, int],
     data_dir: Path | None,
     as_json: bool,
     quiet: bool,
@@ -59,6 +63,7 @@ def run_compare(
             data_dir=folder,
             cache=cache_for(cache, quiet),
             again=again,
+            ranking=ranking[0],
             note=(lambda _: None) if quiet else say,
             progress=lambda title: progress_for(title, quiet=quiet),
         )
@@ -66,12 +71,14 @@ def run_compare(
         say(f"the runs that ended are kept in {store}: the same command goes on from there")
         raise
     boards = leaderboards(runs, base=base, metric=metric)
+    ranked = [_ranked(board, runs, ranking) for board in boards]
     if as_json:
-        plain = {"settings": list(settings), "boards": [board.to_plain() for board in boards]}
+        shown = [{**board.to_plain(), **_plain(of_board)} for board, of_board in zip(boards, ranked, strict=True)]
+        plain = {"settings": list(settings), "boards": shown}
         json.dump(plain, sys.stdout, indent=1)
         print()
     else:
-        _show(boards, seeds, settings)
+        _show(boards, ranked, seeds, settings)
         for name, records in runs.items():
             for sentence in remarks_on_means([record.about["test"] for record in records], f"{name}'s test rows"):
                 print(sentence)
@@ -87,12 +94,30 @@ def run_compare(
             suggest("a bundle of the best", "train", best, *given)
 
 
-def _show(boards: Sequence[Board], seeds: int, settings: Sequence[str]) -> None:
+def _ranked(
+    board: Board, runs: Mapping[str, Sequence[Record]], ranking: tuple[RankingSettings | None, int]
+) -> list[RankingBoard]:
+    """The rankings of a board's recipes, in their given order."""
+    if ranking[0] is None:
+        return []
+    own = {line.recipe for line in board.lines}
+    found = {name: [one for record in of if (one := record.ranked)] for name, of in runs.items() if name in own}
+    return ranking_boards(found, k=ranking[1], base=board.base)
+
+
+def _plain(ranked: Sequence[RankingBoard]) -> dict[str, object]:
+    return {"rankings": [one.to_plain() for one in ranked]} if ranked else {}
+
+
+def _show(
+    boards: Sequence[Board], ranked: Sequence[Sequence[RankingBoard]], seeds: int, settings: Sequence[str]
+) -> None:
     screen = Console(width=WIDTH, markup=False, highlight=False, soft_wrap=True)
-    for board in boards:
+    for board, of_board in zip(boards, ranked, strict=True):
         mean = f"mean of {seeds} seed{'s' * (seeds != 1)} [95 % interval]"
         screen.print(f"{board.title}: {board.rows:,} test rows, {mean}")
         screen.print(board_table(board))
+        show_rankings(of_board, f"{mean} for other users{' and seeds' * (seeds > 1)}", _shown_names(board))
     if settings:
         screen.print(f"All recipes with {', '.join(settings)}.")
     luck = "other test rows and seeds" if seeds > 1 else "other test rows; of one seed nothing is known of others"

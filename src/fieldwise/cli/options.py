@@ -14,13 +14,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_SEED",
+    "Candidates",
     "DataDir",
     "Encoding",
+    "ItemColumn",
+    "KeepSeen",
     "Positive",
     "Quiet",
+    "RankedUsers",
+    "Ranking",
     "Separator",
     "Threads",
+    "TopK",
     "UseCache",
+    "UserColumn",
     "cache_for",
     "existing_data_dir",
     "resolve_data_dir",
@@ -38,6 +45,34 @@ DataDir = Annotated[
         show_envvar=True,
         help="Folder with the public data sets; where left out, the cache that `data fetch` fills.",
     ),
+]
+Ranking = Annotated[
+    bool,
+    typer.Option(
+        "--ranking", help="Rank items for the users of the test rows, too: hit rate, NDCG and recall of the first K."
+    ),
+]
+TopK = Annotated[int | None, typer.Option("--k", min=1, help="With --ranking: how many items count; 10.")]
+Candidates = Annotated[
+    str | None,
+    typer.Option(
+        metavar="all|N", help="With --ranking: among all items, or N drawn for each user beside those that were liked."
+    ),
+]
+RankedUsers = Annotated[
+    int | None, typer.Option("--users", min=1, help="With --ranking: for so many users at most, drawn; 1000.")
+]
+UserColumn = Annotated[
+    str | None,
+    typer.Option("--user", metavar="COLUMN", help="With --ranking: of users; the schema's group if left out."),
+]
+ItemColumn = Annotated[
+    str | None,
+    typer.Option("--item", metavar="COLUMN", help="With --ranking: of items; the first item category's if left out."),
+]
+KeepSeen = Annotated[
+    bool,
+    typer.Option("--keep-seen", help="With --ranking: rank what a user liked in training and validation rows, too."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Separator = Annotated[

@@ -18,7 +18,7 @@ from fieldwise.evaluation.calibration import BINS, mass_bins
 from fieldwise.evaluation.checks import finite_column, labels_of, require_both_classes
 from fieldwise.evaluation.ranking import values_by_group
 
-__all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc"]
+__all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc", "resampled_means"]
 
 MetricName = Literal["auc", "average_precision", "logloss", "brier", "ece", "rmse", "mae"]
 RANKS = ("auc", "average_precision")
@@ -212,3 +212,26 @@ def resampled_gauc(
     rng = np.random.default_rng(seed)
     drawn = (rng.integers(0, len(values), len(values)) for _ in range(replicates))
     return np.array([(values[one] * rows[one]).sum() / rows[one].sum() for one in drawn])
+
+
+def resampled_means(values: ArrayLike, *, replicates: int = 1000, seed: int = 0) -> NDArray[np.float64]:
+    """Means of several columns of values, such as users' metrics, with their entries drawn anew with replacement.
+
+    Every replicate draws once for all columns, so that differences between them are paired.
+
+    Args:
+        values: [K, N].
+        replicates: R.
+        seed: of the draws; the same seed and N give the same entries.
+
+    Shape:
+        returns [R, K].
+
+    >>> resampled_means([[1.0, 1.0], [2.0, 2.0]], replicates=2).tolist()
+    [[1.0, 2.0], [1.0, 2.0]]
+    """
+    columns = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    count = columns.shape[1]
+    rng = np.random.default_rng(seed)
+    drawn = (np.bincount(rng.integers(0, count, count), minlength=count) for _ in range(replicates))
+    return np.array([columns @ times / count for times in drawn])

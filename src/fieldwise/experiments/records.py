@@ -2,15 +2,15 @@
 
 A run is a folder `KEY` of the store with `record.json` (what `Run.record` gives, the protocol, and where it was made)
 and `test.HASH.npz`, which the record names: the test rows' labels `y` [N] and scores `score` [N] of the main label,
-logits or predicted numbers within the label's range. The record is written last, by renaming: a run that has none is
-not there.
+logits or predicted numbers within the label's range. Where items were ranked, `ranking.HASH.npz` has the places of the
+test positives. The record is written last, by renaming: a run that has none is not there.
 """
 
 import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from fieldwise.bundle import bundle_digest
 from fieldwise.data.prepared_files import Inputs
 from fieldwise.errors import DataError
+from fieldwise.experiments.ranking import Ranked
 from fieldwise.files import check_folder, write_atomically
 from fieldwise.recipe import Recipe
 
@@ -51,13 +52,29 @@ class Record:
         """
         if self.rows is not None:
             return self.rows
+        y, score = self._arrays("test_rows", ("y", "score"))
+        return y, score
+
+    @cached_property
+    def ranked(self) -> Ranked | None:
+        """Where the run put the test positives among other items, or None where nothing was ranked.
+
+        Errors:
+            DataError: the file is damaged.
+        """
+        if "ranking" not in self.about:
+            return None
+        place, popular, user = self._arrays("ranking", ("place", "popular", "user"))
+        return Ranked(place=place, popular=popular, user=user, about=self.about["ranking"])
+
+    def _arrays(self, name: str, arrays: Sequence[str]) -> list[np.ndarray]:
         try:
-            rows = self.about["test_rows"]
-            content = (self.folder / Path(rows["file"]).name).read_bytes()
-            if hashlib.sha256(content).hexdigest() != rows["sha256"]:
-                raise ValueError(f"{rows['file']} does not have the checksum that the record names")
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                return arrays["y"], arrays["score"]
+            kept = self.about[name]
+            content = (self.folder / Path(kept["file"]).name).read_bytes()
+            if hashlib.sha256(content).hexdigest() != kept["sha256"]:
+                raise ValueError(f"{kept['file']} does not have the checksum that the record names")
+            with np.load(io.BytesIO(content), allow_pickle=False) as found:
+                return [found[array] for array in arrays]
         except (OSError, ValueError, LookupError, TypeError) as e:
             raise DataError(f"the run {self.folder} is damaged: {e}; remove the folder, and run again") from e
 
@@ -123,21 +140,23 @@ class Store:
         """
         return read_record(self.folder / key)
 
-    def put(self, key: str, about: Mapping[str, Any], y: np.ndarray, score: np.ndarray) -> Record:
+    def put(
+        self, key: str, about: Mapping[str, Any], y: np.ndarray, score: np.ndarray, ranked: Ranked | None = None
+    ) -> Record:
         """Keep a run, in place of one of this key that is there already.
 
         Errors:
             DataError: the disk is full or the folder cannot be written to.
         """
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, y=y, score=score)
-        digest = hashlib.sha256(buffer.getvalue()).hexdigest()
-        folder, name = self.folder / key, f"test.{digest[:12]}.npz"
-        kept = {"format": FORMAT, **about, "test_rows": {"file": name, "sha256": digest}}
-        write_atomically(folder / name, buffer.getvalue())
+        folder = self.folder / key
+        kept = {"format": FORMAT, **about, "test_rows": _write_arrays(folder, "test", y=y, score=score)}
+        if ranked is not None:
+            file = _write_arrays(folder, "ranking", place=ranked.place, popular=ranked.popular, user=ranked.user)
+            kept["ranking"] = {**ranked.about, **file}
         write_atomically(folder / ABOUT, (json.dumps(kept, indent=1) + "\n").encode())
-        for old in folder.glob("test.*.npz"):
-            if old.name != name:
+        named = {kept[part]["file"] for part in ("test_rows", "ranking") if part in kept}
+        for old in (*folder.glob("test.*.npz"), *folder.glob("ranking.*.npz")):
+            if old.name not in named:
                 old.unlink(missing_ok=True)
         return Record(folder, kept)
 
@@ -162,3 +181,13 @@ class Store:
                     "another disk"
                 ) from e
             yield True
+
+
+def _write_arrays(folder: Path, what: str, **arrays: np.ndarray) -> dict[str, str]:
+    """Write arrays to a file `WHAT.HASH.npz`; its name and checksum."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+    name = f"{what}.{digest[:12]}.npz"
+    write_atomically(folder / name, buffer.getvalue())
+    return {"file": name, "sha256": digest}

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fieldwise.config import to_plain
 from fieldwise.data.cache import Cache
 from fieldwise.data.prepare import Prepared
 from fieldwise.data.prepared_files import Inputs
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.experiments.environment import commit, environment
+from fieldwise.experiments.ranking import RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.experiments.records import Record, Store, run_key
 from fieldwise.files import keep_elsewhere
 from fieldwise.models.scoring import SCORING_BATCH, score_batches
@@ -39,6 +41,7 @@ def recorded_runs(
     data_dir: Path,
     cache: Cache | None = None,
     again: bool = False,
+    ranking: RankingSettings | None = None,
     note: Callable[[str], None] = lambda _: None,
     progress: Callable[[str], Progress] = lambda _: Silent(),
 ) -> dict[str, list[Record]]:
@@ -53,6 +56,8 @@ def recorded_runs(
         data_dir: the folder of public data sets.
         cache: of prepared data.
         again: run everything anew.
+        ranking: rank items for the users of the test rows, too; a run that was kept without that, or with other
+            settings of it, is run anew.
         note: hears, in a sentence, what is done.
         progress: what shows a run, by its title.
 
@@ -67,6 +72,11 @@ def recorded_runs(
     if twice:
         raise ConfigError(f"recipes to compare must differ in name, found {twice[0]!r} twice: give each once")
     store.check()
+    for recipe in recipes if ranking is not None else ():
+        try:
+            check_ranking(recipe.schema)
+        except ConfigError as e:
+            raise ConfigError(f"{recipe.name}: {e}") from None
     wanted = list(_wanted(recipes, seeds, data_dir))
     for caution in {recipe.mean_labels.caution() for recipe in recipes if recipe.mean_labels is not None}:
         if caution:
@@ -76,7 +86,9 @@ def recorded_runs(
 
     def kept(key: str) -> Record | None:
         record = store.get(key)
-        return None if record is None or (again and record.about["finished"] < began) else record
+        if record is None or (again and record.about["finished"] < began):
+            return None
+        return record if ranking is None or _has(record, ranking) else None
 
     open_runs = wanted
     while open_runs:
@@ -90,7 +102,7 @@ def recorded_runs(
                         continue
                     record = kept(one.key)  # another process may just have ended it
                     if record is None:
-                        record, how = _run(one, store, rows, note, progress), "done"
+                        record, how = _run(one, store, rows, ranking, note, progress), "done"
             recipe = one.recipe
             record = with_words(record, recipe)
             _ = record.test_rows  # read now: another process may put a newer run in its place
@@ -151,6 +163,7 @@ def _run(
     one: _Wanted,
     store: Store,
     rows: _LastPrepared,
+    ranking: RankingSettings | None,
     note: Callable[[str], None],
     progress: Callable[[str], Progress],
 ) -> Record:
@@ -158,6 +171,7 @@ def _run(
     title = f"{recipe.name} seed {recipe.seed}"
     try:
         prepared = rows.of(one)
+        task = None if ranking is None else RankingTask.of(prepared, recipe.schema, ranking)
         run = train_recipe(recipe, prepared, progress(title))
     except FieldwiseError as e:
         raise type(e)(f"{title}: {e}") from None
@@ -183,15 +197,21 @@ def _run(
         "history": result_to_plain(run.result)["history"],
         "settings": recipe.to_dict(),
     }
-    return _put(store, one.key, about, y.astype(np.float64), score.astype(np.float64))
+    ranked = None if task is None else rank_items(run.bundle, task)
+    y, score = y.astype(np.float64), score.astype(np.float64)
+    return _put(store, one.key, lambda place: place.put(one.key, about, y, score, ranked))
 
 
-def _put(store: Store, key: str, about: Mapping[str, object], y: np.ndarray, score: np.ndarray) -> Record:
+def _has(record: Record, ranking: RankingSettings) -> bool:
+    return "ranking" in record.about and record.about["ranking"].get("settings") == to_plain(ranking)
+
+
+def _put(store: Store, key: str, put: Callable[[Store], Record]) -> Record:
     """Keep a run, elsewhere where the store does not take it after all; the error says where."""
     try:
-        return store.put(key, about, y, score)
+        return put(store)
     except DataError as e:
-        kept = keep_elsewhere(lambda folder: Store(folder).put(key, about, y, score))
+        kept = keep_elsewhere(lambda folder: put(Store(folder)))
         if kept is None:
             raise
         raise DataError(f"{e}. The run is not lost: it is {kept / key}, move that folder into {store.folder}") from e

@@ -9,6 +9,7 @@ import numpy as np
 from fieldwise.data.cache import Cache
 from fieldwise.data.prepare import Prepared
 from fieldwise.errors import ConfigError
+from fieldwise.id_columns import id_columns
 from fieldwise.label import Label
 from fieldwise.pipeline import best_possible, data_settings
 from fieldwise.report.attention import explanation_section
@@ -19,7 +20,7 @@ from fieldwise.report.measures import curves_section, learning_section, metrics_
 from fieldwise.report.page import Chapter, render
 from fieldwise.report.rows import data_section, recipe_section
 from fieldwise.report.runs import Opened, ReportedRun, open_run, prepared_of, rows_of
-from fieldwise.report.slicing import check_slices, cold_columns, cold_section, slices_section
+from fieldwise.report.slicing import check_slices, cold_section, slices_section
 from fieldwise.training.fit import monitored
 from fieldwise.training.objective import Objective
 
@@ -91,7 +92,7 @@ def _names(opened: Sequence[Opened]) -> list[str]:
 def _chapters(runs: Sequence[ReportedRun], settings: ReportSettings) -> list[Chapter]:
     for run in runs:
         check_slices(settings.slices, run.frame, run.recipe.schema)
-        cold_columns(run.frame, run.recipe.schema, settings.user, settings.item)
+        id_columns(run.frame.columns, run.recipe.schema, user=settings.user, item=settings.item)
     chapters = [_chapter(run, settings) for run in runs]
     if len(runs) == 1:
         return chapters
@@ -144,7 +145,7 @@ def _label_sections(
         found.append(numbers_section(rows))
     schema, frame = run.recipe.schema, run.frame
     found.append(slices_section(settings.slices, frame, schema, rows, binary))
-    columns = cold_columns(frame, schema, settings.user, settings.item)
+    columns = id_columns(frame.columns, schema, user=settings.user, item=settings.item)
     found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
     if run.bundle is None:
         text = "A kept run of a comparison has no network to explain: train a bundle."

@@ -29,7 +29,7 @@ from fieldwise.report.runs import Scored
 from fieldwise.schema import Bag, Categorical, Numeric, Schema
 from fieldwise.schema import Sequence as History
 
-__all__ = ["check_slices", "cold_columns", "cold_section", "slice_names", "slices_of", "slices_section"]
+__all__ = ["check_slices", "cold_section", "slice_names", "slices_of", "slices_section"]
 
 FEW = 12  # different numbers that are values rather than amounts
 SEEN = ((0, 0), (1, 4), (5, 19), (20, 99), (100, None))
@@ -121,24 +121,6 @@ def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, ro
         blocks.append(_table(f"By {name}", name, slices, rows, binary, note))
     blocks.append(Note(text=_about(binary)))
     return Section(title="Slices", blocks=blocks)
-
-
-def cold_columns(frame: pl.DataFrame, schema: Schema, user: str | None, item: str | None) -> dict[str, str | None]:
-    """The columns that name users and items: as given, or the schema's group and its first categories by role.
-
-    Errors:
-        ConfigError: one was given that the rows do not have.
-    """
-    found = {}
-    for role, given in (("user", user), ("item", item)):
-        if given is not None and given not in frame.columns:
-            raise ConfigError(
-                f"--{role} must be a column of the rows, found {given!r}: {nearest(given, frame.columns)}"
-            )
-        categories = [f.column for f in schema.with_role(role) if isinstance(f, Categorical)]  # type: ignore[arg-type]
-        usual = [*([schema.group] if role == "user" and schema.group in frame.columns else []), *categories]
-        found[role] = given if given is not None else next((c for c in usual if c is not None), None)
-    return found
 
 
 def cold_section(

@@ -1,0 +1,285 @@
+"""Rankings of a catalogue against a plain loop over full rows, and what is left out, drawn and counted."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fieldwise import Bag, Categorical, Label, Numeric, Schema
+from fieldwise.bundle import Bundle
+from fieldwise.data.prepare import prepare
+from fieldwise.data.split_settings import ColumnSplit
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation.top_k import top_k_metrics
+from fieldwise.experiments import runs as module
+from fieldwise.experiments.ranking import RankingSettings, RankingTask, check_ranking, rank_items
+from fieldwise.experiments.ranking_board import POPULARITY, ranking_boards
+from fieldwise.experiments.records import Store
+from fieldwise.experiments.runs import recorded_runs
+from fieldwise.models import AFM
+from fieldwise.models.build import build_network
+from fieldwise.recipe import load_recipe
+
+SCHEMA = Schema(
+    fields=(
+        Categorical("user", role="user"),
+        Categorical("item", role="item"),
+        Bag("tags", role="item"),
+        Numeric("price", role="item"),
+        Categorical("day"),
+    ),
+    label=Label("liked"),
+    time="time",
+    group="user",
+)
+
+
+@pytest.fixture(scope="module")
+def log():
+    """Nine users, thirty items whose price rises with time, and one item that test rows alone have."""
+    rng = np.random.default_rng(0)
+    rows = 300
+    item = rng.integers(0, 30, rows)
+    part = np.array(["train", "valid", "test"])[(np.arange(rows) >= 200).astype(int) + (np.arange(rows) >= 240)]
+    item[-1] = 30
+    return pl.DataFrame(
+        {
+            "user": [f"u{k}" for k in rng.integers(0, 9, rows)],
+            "item": [f"i{k}" for k in item],
+            "tags": [f"t{k % 3}|t{k % 2}" for k in item],
+            "price": np.arange(rows) / 10,
+            "day": rng.integers(0, 5, rows),
+            "time": rng.permutation(rows),
+            "part": part,
+            "liked": np.where(np.arange(rows) == rows - 1, 1, rng.integers(0, 2, rows)),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def prepared(log):
+    return prepare(log, SCHEMA, split=ColumnSplit(column="part"), seed=0)
+
+
+@pytest.fixture(scope="module")
+def bundle(log, prepared):
+    import torch
+
+    settings = AFM(embedding_dim=4, attention_dim=3)
+    network = build_network(settings, prepared.encoder.layout, 0).eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for p in network.parameters():
+            p.normal_()
+    return Bundle(SCHEMA, prepared.encoder, settings, network, log.head(3))
+
+
+def by_hand(log, score, *, keep_seen=False, k=3):
+    """Hit rate, NDCG and recall of every user, by plain loops over full rows.
+
+    Args:
+        score: of rows of raw values.
+    """
+    test, liked = log.filter(part="test"), log.filter(liked=1)
+    latest = {row["item"]: row for row in log.sort("time").iter_rows(named=True)}
+    out = {}
+    for user in sorted(set(liked.filter(part="test")["user"])):
+        own = liked.filter(user=user)
+        seen = set() if keep_seen else set(own.filter(pl.col("part") != "test")["item"])
+        targets = set(own.filter(part="test")["item"]) - seen
+        if not targets:
+            continue
+        context = test.filter(user=user, liked=1).sort("time").row(0, named=True)
+        items = sorted(set(latest) - seen)
+        rows = [{**context, **{c: latest[item][c] for c in ("item", "tags", "price")}} for item in items]
+        scores = score(pl.DataFrame(rows, schema_overrides=log.schema))
+        order = [items[n] for n in np.argsort(-scores, kind="stable")][:k]
+        gains = [1 / np.log2(n + 2) for n, item in enumerate(order) if item in targets]
+        best = sum(1 / np.log2(n + 2) for n in range(min(k, len(targets))))
+        hits = len(set(order) & targets)
+        out[user] = float(hits > 0), sum(gains) / best, hits / len(targets)
+    return out
+
+
+@pytest.mark.parametrize("keep_seen", [False, True])
+def test_all_items_are_ranked_as_by_plain_loops(log, prepared, bundle, keep_seen):
+    task = RankingTask.of(prepared, SCHEMA, RankingSettings(keep_seen=keep_seen))
+    ranked = rank_items(bundle, task)
+    expected = by_hand(log, bundle.score, keep_seen=keep_seen)
+    assert task.users == len(expected) > 5
+    found = top_k_metrics(ranked.place, ranked.user, ranked.users, 3)
+    np.testing.assert_allclose(np.stack([found[m] for m in ("hr", "ndcg", "recall")], 1), list(expected.values()))
+    assert task.items.height == 31  # with the item that test rows alone have
+
+
+def test_popularity_counts_liked_training_rows(log, prepared):
+    task = RankingTask.of(prepared, SCHEMA, RankingSettings())
+    likes = dict(log.filter(part="train", liked=1).group_by("item").len().iter_rows())
+    assert task.likes.tolist() == [likes.get(item, 0) for item in task.items["item"]]
+    # The order that ties are drawn in, put below the counts.
+    tie = dict(zip(task.items["item"], task.tie, strict=True))
+    expected = by_hand(log, lambda rows: np.array([likes.get(i, 0) - tie[i] / 1000 for i in rows["item"]]))
+    found = top_k_metrics(task.by_popularity(), task.user, task.users, 3)
+    np.testing.assert_allclose(found["ndcg"], [one[1] for one in expected.values()])
+
+
+def test_a_case_by_hand():
+    """u likes b of a, b, c in the test; c was liked in training. By popularity a (2) leads b (1)."""
+    rows = [
+        ("train", "u", "c", 1), ("train", "v", "a", 1), ("train", "w", "a", 1), ("train", "v", "b", 1),
+        ("train", "u", "a", 0), ("valid", "v", "c", 1), ("valid", "v", "c", 0),
+        ("test", "u", "b", 1), ("test", "u", "c", 1), ("test", "v", "a", 1), ("test", "w", "a", 0),
+    ]  # fmt: skip
+    frame = pl.DataFrame(rows, schema=["part", "user", "item", "liked"], orient="row")
+    schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("liked"))
+    task = RankingTask.of(prepare(frame, schema, split=ColumnSplit(column="part"), seed=0), schema, RankingSettings())
+    # v liked a before, w liked nothing in the test: u is left, with b, for c was liked before.
+    assert (task.users, task.all_users, task.liked_before, task.items.height) == (1, 1, 2, 3)
+    assert task.by_popularity().tolist() == [2]
+    words = "ranking by user and item: 1 users, all 3 items, less what the user liked in training and validation rows"
+    assert task.sentence() == f"{words} (2 test positives among it)"
+
+
+def test_drawn_items_are_none_that_the_user_liked(log, prepared, bundle):
+    settings = RankingSettings(candidates=4, users=5, seed=3)
+    task, again = (RankingTask.of(prepared, SCHEMA, settings) for _ in range(2))
+    assert task.users == 5 < task.all_users
+    names = task.items["item"].to_list()
+    liked = log.filter(liked=1)
+    drawn = []
+    for number, user in enumerate(task.contexts["user"]):
+        rows, own = task.candidates(number), set(task.place[task.user == number])
+        drawn.append(sorted(set(rows) - own))
+        assert own < set(rows)
+        assert len(drawn[-1]) == 4
+        assert not {names[row] for row in drawn[-1]} & set(liked.filter(user=user)["item"])
+        assert rows.tolist() == again.candidates(number).tolist()
+    assert len({tuple(one) for one in drawn}) > 1
+    whole = rank_items(bundle, RankingTask.of(prepared, SCHEMA, dataclasses.replace(settings, candidates=100)))
+    every = rank_items(bundle, RankingTask.of(prepared, SCHEMA, dataclasses.replace(settings, candidates=None)))
+    assert whole.place.tolist() == every.place.tolist()  # more than there are: all of them
+    assert (rank_items(bundle, task).place <= every.place).all()
+
+
+def test_equal_scores_favour_nobody(prepared):
+    """Ties in the order of items would place the first always first."""
+    task = RankingTask.of(prepared, SCHEMA, RankingSettings())
+    places = []
+    for seed in range(60):
+        other = dataclasses.replace(task, settings=RankingSettings(seed=seed))
+        places.append(other.ranks(lambda _, rows: np.zeros(len(rows))).mean())
+    sizes = [len(task.candidates(number)) for number in range(task.users)]
+    assert np.mean(places) == pytest.approx((np.mean(sizes) + 1) / 2, rel=0.1)
+
+
+def test_rows_without_an_id_are_nobodys(log):
+    gone = log.with_columns(
+        item=pl.when(pl.col("item") == "i3").then(None).otherwise("item"),
+        user=pl.when(pl.col("user") == "u1").then(None).otherwise("user"),
+    )
+    task = RankingTask.of(prepare(gone, SCHEMA, split=ColumnSplit(column="part"), seed=0), SCHEMA, RankingSettings())
+    assert "i3" not in task.items["item"].to_list()
+    assert task.items.height == 30
+    assert task.contexts["user"].null_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"label": Label("price", task="regression")}, "ranking needs a label that says what was liked, but 'price'"),
+        ({"fields": SCHEMA.fields[1:4]}, "no field of the schema has the role user or context"),
+        ({"fields": (SCHEMA.fields[0], SCHEMA.fields[4])}, "no field of the schema has the role item"),
+    ],
+)
+def test_schemas_that_no_ranking_fits(changes, sentence):
+    fields = {"fields": (*SCHEMA.fields[:3], SCHEMA.fields[4])} | changes
+    with pytest.raises(ConfigError, match=sentence):
+        check_ranking(dataclasses.replace(SCHEMA, **fields))
+
+
+def test_columns_that_are_not_named(log):
+    fields = (SCHEMA.fields[2], SCHEMA.fields[4])
+    schema = Schema(fields=fields, label=Label("liked"))
+    prepared = prepare(log, schema, split=ColumnSplit(column="part"), seed=0)
+    with pytest.raises(ConfigError, match="needs a column of users, and the schema names none: give --user COLUMN"):
+        RankingTask.of(prepared, schema, RankingSettings())
+    assert RankingTask.of(prepared, schema, RankingSettings(user="user", item="item")).items.height == 31
+    with pytest.raises(ConfigError, match="by two columns, found 'user' for both"):
+        RankingTask.of(prepared, schema, RankingSettings(user="user", item="user"))
+    with pytest.raises(ConfigError, match="--item must be a column of the rows, found 'itme'"):
+        RankingTask.of(prepared, schema, RankingSettings(user="user", item="itme"))
+
+
+def test_nothing_left_to_find(log):
+    frame = log.with_columns(item=pl.lit("i0"), user=pl.lit("u0"), liked=pl.int_range(pl.len()) % 2)
+    prepared = prepare(frame, SCHEMA, split=ColumnSplit(column="part"), seed=0)
+    with pytest.raises(DataError, match="all 1 were liked before: --keep-seen ranks them too"):
+        RankingTask.of(prepared, SCHEMA, RankingSettings())
+
+
+def test_a_board_has_means_of_users_and_paired_differences(prepared, bundle):
+    task = RankingTask.of(prepared, SCHEMA, RankingSettings())
+    ranked = rank_items(bundle, task)
+    best = dataclasses.replace(ranked, place=np.concatenate([np.arange(n) + 1 for n in np.bincount(ranked.user)]))
+    (board,) = ranking_boards({"random": [ranked, ranked], "best": [best, best]}, k=5)
+    assert (board.base, board.users, board.lines[0].recipe) == ("random", task.users, "best")
+    lines = {line.recipe: line for line in board.lines}
+    assert set(lines) == {"random", "best", POPULARITY}
+    assert lines["best"].metrics["ndcg"].value == 1.0
+    mean = top_k_metrics(ranked.place, ranked.user, ranked.users, 5)["recall"].mean()
+    assert lines["random"].metrics["recall"].value == pytest.approx(mean)
+    assert lines["best"].against["ndcg"].value == pytest.approx(1 - lines["random"].metrics["ndcg"].value)
+    assert lines["random"].against is None
+    assert lines[POPULARITY].by_seed["hr"] == (
+        top_k_metrics(ranked.popular, ranked.user, ranked.users, 5)["hr"].mean(),
+    )
+    other = dataclasses.replace(ranked, about={**ranked.about, "digest": "other"})
+    assert len(ranking_boards({"a": [ranked], "b": [other]})) == 2
+
+
+def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
+    trained = []
+    real = module.train_recipe
+    monkeypatch.setattr(module, "train_recipe", lambda *a: trained.append(a[0].name) or real(*a))
+    recipe, store = load_recipe("fm.toml"), Store(Path("store"))
+    options = {"store": store, "data_dir": Path("none")}
+    plain = recorded_runs([recipe], [0], **options)["fm.toml"][0]
+    assert plain.ranked is None
+    with_rankings = recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True), **options)["fm.toml"][0]
+    again = recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True), **options)["fm.toml"][0]
+    assert trained == ["fm.toml"] * 2
+    assert again.ranked.place.tolist() == with_rankings.ranked.place.tolist()
+    assert again.about["test"] == plain.about["test"]
+    recorded_runs([recipe], [0], **options)  # a run with rankings serves who asks for none
+    assert trained == ["fm.toml"] * 2
+    recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True, candidates=2), **options)
+    assert trained == ["fm.toml"] * 3
+    assert len(list(again.folder.glob("ranking.*.npz"))) == 1
+    file = next(again.folder.glob("ranking.*.npz"))
+    file.write_bytes(b"no longer")
+    with pytest.raises(DataError, match="does not have the checksum"):
+        _ = store.get(again.folder.name).ranked
+
+
+def test_a_task_that_cannot_be_is_refused_before_any_training(folder, monkeypatch):
+    text = (
+        (folder / "fm.toml")
+        .read_text()
+        .replace('label = { column = "click" }', 'label = { column = "click", task = "regression" }')
+    )
+    (folder / "number.toml").write_text(text)
+    monkeypatch.setattr(module, "train_recipe", lambda *_: pytest.fail("trained"))
+    with pytest.raises(ConfigError, match=r"number\.toml: ranking needs a label that says what was liked"):
+        recorded_runs(
+            [load_recipe("number.toml")], [0], ranking=RankingSettings(), store=Store(Path("s")), data_dir=Path("none")
+        )
+    with pytest.raises(ConfigError, match=r"fm\.toml seed 0: --item must be a column of the rows, found 'film'"):
+        recorded_runs(
+            [load_recipe("fm.toml")],
+            [0],
+            ranking=RankingSettings(item="film"),
+            store=Store(Path("s")),
+            data_dir=Path("none"),
+        )
