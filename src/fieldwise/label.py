@@ -6,9 +6,10 @@ from typing import Literal, get_args
 
 from fieldwise.errors import SchemaError
 
-__all__ = ["Label", "Task"]
+__all__ = ["Label", "NumberFormat", "Task", "check_number_format"]
 
 Task = Literal["binary", "regression"]
+NumberFormat = Literal["1,234.5", "1.234,5", "1 234,5", "1'234.5"]
 Scalar = bool | int | float | str
 
 
@@ -26,6 +27,7 @@ class Label:
         drop_values: rows with these values are left out, and counted.
         range: regression: the targets' least and greatest value; predictions are clipped to it.
         weight: of this label's loss in the sum over the labels.
+        number_format: how numbers are written in text, where not plainly, as of a Numeric field.
 
     Errors:
         SchemaError: settings that contradict each other, a number that is not finite.
@@ -43,12 +45,14 @@ class Label:
     drop_values: tuple[Scalar, ...] = ()
     range: tuple[float, float] | None = None
     weight: float = 1.0
+    number_format: NumberFormat | None = None
 
     def __post_init__(self) -> None:
         if not self.column:
             raise SchemaError("a label needs a column, found an empty name")
         if not self.name:
             object.__setattr__(self, "name", self.column)
+        check_number_format("label", self.number_format)
         if self.task not in get_args(Task):
             options = ", ".join(map(repr, get_args(Task)))
             raise SchemaError(f"label: task must be one of {options}, found {self.task!r}")
@@ -110,3 +114,10 @@ class Label:
             return f"probability {'that' if self.rule.startswith('“') else 'of'} {self.rule}"
         bounds = "" if self.range is None else f", a number from {self.range[0]:g} to {self.range[1]:g}"
         return f"predicted “{self.column}”{bounds}"
+
+
+def check_number_format(what: str, form: object) -> None:
+    """Refuse a way of writing numbers that is none of the known ones."""
+    if form is not None and form not in get_args(NumberFormat):
+        options = ", ".join(repr(option) for option in get_args(NumberFormat))
+        raise SchemaError(f"{what}: number_format must be one of {options}, found {form!r}")

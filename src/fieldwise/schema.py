@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.errors import SchemaError
-from fieldwise.label import Label
+from fieldwise.label import Label, NumberFormat, check_number_format
 
 __all__ = ["Bag", "Categorical", "Field", "Label", "Numeric", "Pooling", "Role", "Schema", "Sequence"]
 
@@ -59,6 +59,8 @@ class Numeric:
         bins: number of bins; values beyond the training range fall in the first or last one.
         missing: an absent number contributes nothing (`zero`) or the field's own learned vector (`vector`).
             Bins always have a row of their own for it.
+        number_format: how numbers are written in text, where not plainly: `1.234,5` and `1 234,5` with a decimal
+            comma, `1,234.5` and `1'234.5` with marks between thousands, which may be absent in each.
     """
 
     name: str
@@ -69,10 +71,12 @@ class Numeric:
     transform: Literal["none", "minmax", "standard", "log"] = "standard"
     bins: int = 10
     missing: Literal["zero", "vector"] = "zero"
+    number_format: NumberFormat | None = None
     kind: Literal["numeric"] = "numeric"
 
     def __post_init__(self) -> None:
         _finish_field(self)
+        check_number_format(f"field {self.name!r}", self.number_format)
         if self.bins < 2:
             raise SchemaError(f"field {self.name!r}: bins must be at least 2, found {self.bins}")
 

@@ -116,6 +116,8 @@ def _look(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bo
     if text.n_unique() <= 1:
         return found("constant", f"{what} is constant in the training rows, so there is nothing to learn from it")
     numeric = isinstance(field, Numeric)
+    if isinstance(field, Numeric) and column.dtype == pl.String:
+        column = as_number(column, what, form=field.number_format)
     value = _tells(column, text, y, label, numeric=numeric, seed=seed)
     measure = "AUC" if label.task == "binary" else "R squared"
     if value is not None and value >= LABEL_LIKE:

@@ -86,7 +86,8 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
             continue
         codes = table.ids[:, next(single)] - place.offset
         if isinstance(field, Numeric):
-            number = as_number(part.frame.get_column(field.column), f"column {field.column!r}")
+            cells = part.frame.get_column(field.column)
+            number = as_number(cells, f"column {field.column!r}", form=field.number_format)
             columns.append(number.fill_null(float("nan")).to_numpy())
             continue
         categories.append(len(columns))

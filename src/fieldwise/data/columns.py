@@ -7,7 +7,9 @@ import numpy as np
 import polars as pl
 from polars.datatypes import DataTypeClass
 
+from fieldwise.data.number_format import number_formats, plain_numbers
 from fieldwise.errors import DataError
+from fieldwise.label import NumberFormat
 
 __all__ = ["FLOAT32_MAX", "as_list", "as_number", "as_text", "stable_hash"]
 
@@ -16,6 +18,8 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 def as_text(column: pl.Series) -> pl.Series:
     """Values as text; null, NaN and empty text become null. Whole floats lose their `.0`; booleans are lower case.
+
+    Durations are their seconds.
 
     Errors:
         DataError: a column of lists or other nested values.
@@ -34,7 +38,7 @@ def as_text(column: pl.Series) -> pl.Series:
     return column.to_frame("cell").select(_text(pl.col("cell"), kind)).to_series().rename(column.name)
 
 
-def as_number(column: pl.Series, what: str, *, first_row: int = 0) -> pl.Series:
+def as_number(column: pl.Series, what: str, *, first_row: int = 0, form: NumberFormat | None = None) -> pl.Series:
     """Values as float64, null where missing (null, NaN, empty text).
 
     Dates and times count in seconds: since 1970, since midnight, or of the duration.
@@ -43,6 +47,7 @@ def as_number(column: pl.Series, what: str, *, first_row: int = 0) -> pl.Series:
         column: the cells.
         what: the column's name for errors.
         first_row: number of its first row in the table that it is a slice of.
+        form: how numbers are written in text, where not plainly.
 
     Errors:
         DataError: text that is no number, an infinity, a number beyond 32-bit floats; names `what`, row and value.
@@ -57,13 +62,13 @@ def as_number(column: pl.Series, what: str, *, first_row: int = 0) -> pl.Series:
         )
     if kind in (pl.String, pl.Categorical, pl.Enum):
         stripped = column.cast(pl.String).str.strip_chars().replace("", None)
-        number = stripped.cast(pl.Float64, strict=False)
+        number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
         bad = stripped.is_not_null() & number.is_null()
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise DataError(
                 f"numbers alone are allowed: {what} holds the text {column[row]!r} in row {first_row + row} (counting "
-                "from 0); mend the cell, leave it empty, or declare the field Categorical"
+                f"from 0); {_remedy(stripped, form)}"
             )
     elif kind.is_temporal():
         number = _seconds(column).cast(pl.Float64)
@@ -78,6 +83,16 @@ def as_number(column: pl.Series, what: str, *, first_row: int = 0) -> pl.Series:
             f"{first_row + row} (counting from 0); mend the cell or leave it empty"
         )
     return number
+
+
+def _remedy(text: pl.Series, form: NumberFormat | None) -> str:
+    """What to do about text among numbers."""
+    ways = number_formats(text)
+    if form is not None:
+        return f"mend the cell, leave it empty, or change the field's number_format {form!r}"
+    if ways:
+        return "every cell is a number in " + " and in ".join(f"number_format = {way!r}" for way in ways) + ": write it"
+    return "mend the cell, leave it empty, or declare the field Categorical"
 
 
 def as_list(column: pl.Series, separator: str) -> pl.Series:
@@ -134,6 +149,8 @@ def _text(cell: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
         whole = cell.is_finite() & (cell == cell.round()) & (cell.abs() < 2**53)
         as_float = cell.fill_nan(None).cast(pl.String)
         return pl.when(whole).then(cell.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(as_float)
+    if kind == pl.Duration:
+        return _text(cell.dt.total_microseconds() / 1e6, pl.Float64())
     text = cell.cast(pl.String)
     if isinstance(kind, pl.Decimal) and kind.scale:
         text = text.str.strip_chars_end("0").str.strip_chars_end(".")
@@ -142,5 +159,5 @@ def _text(cell: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
 
 def _seconds(column: pl.Series) -> pl.Series:
     if column.dtype == pl.Duration:
-        return column.dt.total_seconds()
+        return column.dt.total_microseconds() / 1e6
     return column.cast(pl.Int64) // 10**9 if column.dtype == pl.Time else column.dt.epoch("s")

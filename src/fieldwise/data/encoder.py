@@ -52,7 +52,7 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
             continue
         column = _column(frame, f)
         if isinstance(f, Numeric):
-            as_number(column, f"column {f.column!r} (field {f.name!r})")
+            as_number(column, f"column {f.column!r} (field {f.name!r})", form=f.number_format)
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ def learn_field(f: Field, column: pl.Series) -> tuple[Fitted, Callable[[], Cells
     """
     match f:
         case Numeric():
-            number = as_number(column, f"column {f.column!r} (field {f.name!r})")
+            number = as_number(column, f"column {f.column!r} (field {f.name!r})", form=f.number_format)
             present = number.drop_nulls()
             _check_present(f, column, len(present))
             scaled = _fit_numeric(f, present.to_numpy())
@@ -198,7 +198,8 @@ def single_cells(f: Field, fitted: Fitted, column: pl.Series, first_row: int = 0
     """
     if isinstance(fitted, (Scaling, Bins)):
         what = f"column {f.column!r} (field {f.name!r})"
-        return number_cells(f, fitted, _with_nan(as_number(column, what, first_row=first_row)))
+        form = f.number_format if isinstance(f, Numeric) else None
+        return number_cells(f, fitted, _with_nan(as_number(column, what, first_row=first_row, form=form)))
     if column.dtype == pl.String:
         return Cells(fitted.ids(as_text(column)))
     cells = coded(column)

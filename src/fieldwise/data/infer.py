@@ -1,7 +1,7 @@
 """A first schema from a table: guessed from names and contents, with the reason of every guess, to be corrected."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -11,11 +11,13 @@ from fieldwise.data.infer_names import TIMES, is_label_name, name_matches, role_
 from fieldwise.data.infer_roles import display_of, id_column, settled_role
 from fieldwise.data.infer_time import GuessedTime, guess_time
 from fieldwise.data.tables import TableLike, as_table
+from fieldwise.data.vectors import is_position, vector_length
 from fieldwise.errors import SchemaError
-from fieldwise.schema import Categorical, Field, Role, Schema
+from fieldwise.schema import Categorical, Field, Numeric, Role, Schema
 
 __all__ = ["Inference", "infer_schema"]
 
+_CHECK = "CHECK: "
 _SIDES: tuple[Role, ...] = ("user", "item")
 _NEVER = {
     "true_probability": "the simulated log's answer, which no model may see",
@@ -94,8 +96,12 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
             ids[role] = key
     reasons = {column: _reason(column, f.role) for column, f in fields.items()}
     for column, f in fields.items():
-        fields[column], settled = settled_role(frame, f, ids)
-        reasons[column] = settled or reasons[column]
+        first = fields.get(f"{is_position(column, frame.columns)}[0]", f)
+        if first.column == column:
+            fields[column], settled = settled_role(frame, f, ids)
+            reasons[column] = settled or reasons[column]
+        else:  # the numbers of a vector are of one side
+            fields[column], reasons[column] = replace(f, role=first.role), reasons[first.column]
     settled_ones = {c for c, why in reasons.items() if why.startswith("the ") and not name_matches(c, TIMES)}
     time = guess_time(frame, {name, *ids.values(), *settled_ones, *_never(frame)})
     _mark_times(frame, time, notes, fields)
@@ -118,7 +124,12 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
         group=ids.get("user"),
         keys=tuple(ids.values()),
     )
+    checks = {
+        column: note.partition(_CHECK)[2] for column, note in notes.items() if note.startswith(f"left out: {_CHECK}")
+    }
     doubts = {name: target.doubt, str(time.column): time.doubt}
+    doubts |= {column: f"column {column!r} is left out: {check}" for column, check in checks.items()}
+    notes |= {column: f"left out: {check}" for column, check in checks.items()}
     return Inference(
         schema=schema,
         notes={column: notes[column] for column in frame.columns},
@@ -146,7 +157,15 @@ def _fields(frame: pl.DataFrame, notes: dict[str, str]) -> dict[str, Field]:
     """What columns without a note make, by column; every column gets its note."""
     fields: dict[str, Field] = {}
     for column in frame.iter_columns():
-        if column.name not in notes:
+        if column.name in notes:
+            continue
+        vector = is_position(column.name, frame.columns)
+        if vector is not None and column.dtype.is_float():
+            fields[column.name] = Numeric(column.name, role=role_of(vector)[0])
+            notes[column.name] = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
+        elif f"{column.name}[0]" in frame.columns and vector_length(column) is not None:
+            notes[column.name] = "left out: a vector, each number of which is a field by itself, below"
+        else:
             found, note = guess_field(column, role_of(column.name)[0])
             notes[column.name] = note if found is not None else f"left out: {note}"
             if found is not None:

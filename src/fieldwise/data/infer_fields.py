@@ -5,6 +5,8 @@ import polars as pl
 from fieldwise.data.columns import as_list, as_text
 from fieldwise.data.infer_names import HISTORIES, words_of
 from fieldwise.data.infer_time import looks_like_dates
+from fieldwise.data.number_format import number_formats
+from fieldwise.data.vectors import MOST_POSITIONS, vector_length
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
 
 __all__ = ["guess_field"]
@@ -15,6 +17,8 @@ _BAG_VOCABULARY = 2_000
 _LOW_CARDINALITY = 50
 _NEAR_UNIQUE = 0.9
 _UNIQUE_FLOOR = 1_000
+_FEWER = "project it to fewer, for example by PCA, or write a column for each number"
+_LISTS = "write them with a separator, as a|b|c, or keep the table as Parquet, where a list is a list"
 _NAMING = frozenset(("id", "code", "zip", "zipcode", "postcode", "isbn", "user", "item", "movie", "product"))
 
 
@@ -35,6 +39,8 @@ def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
         return None, "every cell is empty"
     if distinct == 1:
         return None, "it is constant"
+    if kind == pl.Duration:
+        return Numeric(name, role=role, encoding="quantile", transform="none"), "durations, in seconds, cut into bins"
     if kind.is_temporal():
         return None, "a date or time would have to be turned into a field first (its hour, its weekday)"
     if not kind.is_numeric() and kind != pl.Boolean:
@@ -57,6 +63,14 @@ def _from_lists(column: pl.Series, role: Role) -> tuple[Field | None, str]:
     inner = column.dtype.inner  # type: ignore[attr-defined]
     if inner.is_nested() or inner in (pl.Object, pl.Binary):
         return None, f"its type {column.dtype} is none that a field reads"
+    if inner.is_float():
+        length = vector_length(column)
+        if length is not None and length > MOST_POSITIONS:
+            return (
+                None,
+                f"CHECK: a vector of {length:,} numbers; {MOST_POSITIONS} at most become fields: {_FEWER}",
+            )
+        return None, "its cells are lists of numbers with fractions, which are neither categories nor of one length"
     distinct = as_list(column, "|").explode().n_unique()
     if not column.list.len().fill_null(0).sum():
         return None, "every cell is empty"
@@ -67,6 +81,11 @@ def _from_lists(column: pl.Series, role: Role) -> tuple[Field | None, str]:
 
 def _from_text(present: pl.Series, role: Role, distinct: int) -> tuple[Field | None, str]:
     name, words = present.name, present.cast(pl.String)
+    if words.str.contains(r"^\s*\[.*\]\s*$").all():
+        return None, f"CHECK: its cells are lists written as text, {words[0][:40]!r}: {_LISTS}"
+    numbers = _written_numbers(words, role)
+    if numbers is not None:
+        return numbers
     for separator in _SEPARATORS:
         share = float(words.str.contains(separator, literal=True).mean() or 0.0)  # type: ignore[arg-type]
         if share < _MANY_CELLS:
@@ -86,6 +105,21 @@ def _from_text(present: pl.Series, role: Role, distinct: int) -> tuple[Field | N
     if distinct > _LOW_CARDINALITY and not number.null_count() and not padded and not _is_name(name):
         return Numeric(name, role=role, encoding="quantile", transform="none"), "text that holds numbers alone"
     return Categorical(name, role=role), f"text with {distinct} values"
+
+
+def _written_numbers(words: pl.Series, role: Role) -> tuple[Field | None, str] | None:
+    """The field of text whose cells are numbers with decimal commas or marks between thousands, if they are."""
+    forms = [] if _is_name(words.name) or _is_history(words.name) else number_formats(words)
+    if not forms:
+        return None
+    decimal, *_ = words.filter(words.str.contains("[,.' ]")).head(1).to_list() or [words[0]]
+    if "1,234.5" in forms and "1.234,5" in forms:
+        return None, (
+            f"CHECK: {decimal!r} is a number with a mark between thousands, or with a decimal comma, and nothing tells "
+            'which: add a numeric field for it with number_format = "1,234.5" or "1.234,5"'
+        )
+    field = Numeric(words.name, role=role, encoding="quantile", transform="none", number_format=forms[0])
+    return field, f"text that holds numbers written as {decimal!r}, cut into quantile bins"
 
 
 def _is_name(name: str) -> bool:

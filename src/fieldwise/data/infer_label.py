@@ -4,13 +4,14 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.columns import as_text
+from fieldwise.data.columns import as_number, as_text
 from fieldwise.data.infer_names import LABELS, LIKELY_LABELS, is_label_name
+from fieldwise.data.number_format import number_formats
 from fieldwise.errors import SchemaError
 from fieldwise.schema import Label
 
@@ -171,6 +172,10 @@ def _of_texts(text: pl.Series) -> GuessedLabel:
         return _of_stars(text, values)
     if {value.lower() for value in values} == {"true", "false"}:
         return GuessedLabel(label=Label(text.name), note="label: binary, as it is true or false")
+    forms = number_formats(text)
+    if len(forms) and not ("1,234.5" in forms and "1.234,5" in forms):
+        found = _of_numbers(as_number(text, "label", form=forms[0]))
+        return replace(found, label=replace(found.label, number_format=forms[0]))
     meant = {value: word_meaning(value) for value in values}
     yes = tuple(v for v in values if meant[v])
     no = [v for v in values if meant[v] is False]

@@ -74,24 +74,32 @@ def read_labels(
             raise DataError(f"the label's column {label.column!r} must be in the table, found only: {found}")
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
-    texts = [as_text(frame.get_column(label.column)) for label in labels]
+    columns = [_column(frame, label) for label in labels]
+    texts = [as_text(column) for column in columns]
     keep = pl.repeat(True, frame.height, eager=True)
-    for text, label in zip(texts, labels, strict=True):
-        keep &= ~text.is_in(_texts(label.drop_values, frame.get_column(label.column))).fill_null(False)
-    for text, label in zip(texts, labels, strict=True):
-        _check_values(frame.get_column(label.column), text, keep, label, all_negative=all_negative)
+    for column, text, label in zip(columns, texts, labels, strict=True):
+        keep &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
+    for column, text, label in zip(columns, texts, labels, strict=True):
+        _check_values(column, text, keep, label, all_negative=all_negative)
     dropped = int((~keep).sum())
     if dropped == frame.height:
-        columns = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
+        named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
         raise DataError(
-            f"no row is left: all {dropped} have a label in drop_values of column {columns}; drop fewer values"
+            f"no row is left: all {dropped} have a label in drop_values of column {named}; drop fewer values"
         )
-    targets = [_target(frame.get_column(label.column), keep, label) for label in labels]
+    targets = [_target(column, keep, label) for column, label in zip(columns, labels, strict=True)]
     # One label's targets stay a vector: nothing that takes a single label need know of several.
     y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
     if weight is not None:
         weight = weight[keep.to_numpy()]
     return LabelledRows(frame.filter(keep) if dropped else frame, y, dropped, weight)
+
+
+def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
+    column = frame.get_column(label.column)
+    if label.number_format is None or column.dtype != pl.String:
+        return column
+    return as_number(column, f"label column {label.column!r}", form=label.number_format)
 
 
 def _check_values(column: pl.Series, text: pl.Series, keep: pl.Series, label: Label, *, all_negative: bool) -> None:

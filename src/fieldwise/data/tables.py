@@ -11,6 +11,7 @@ from fieldwise.data.bytesource import ByteSource, open_source
 from fieldwise.data.delimited import read_delimited
 from fieldwise.data.kinds import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.data.libfm import read_libfm
+from fieldwise.data.vectors import position_columns, vector_length, with_positions
 from fieldwise.data.writing import TableWriter
 from fieldwise.errors import DataError, MissingExtraError
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 TableLike = Annotated[Any, "as_table"]
 """What `as_table` takes: a path, or a polars, pandas or pyarrow table."""
 
+_PROBE = 100  # rows
 _KINDS = "csv, tsv, tab, txt and libfm (each also .gz), parquet, arrow, feather, ipc"
 
 
@@ -29,7 +31,8 @@ def as_table(data: Any, *, separator: str | None = None, encoding: str = "utf-8"
 
     Columns of delimited text are typed by all of their values: Int64, Float64, Boolean where every value fits, else
     String; numbers with leading zeros stay text, so that codes such as `01234` are not changed. An empty unquoted
-    field is null. A pandas frame's index is left out.
+    field is null. A pandas frame's index is left out. Vectors, lists of one length of 2 to 64 floats, have a column a
+    position beside them, `embedding[0]` and so on; fixed-size lists become lists.
 
     Args:
         data: a path (csv, tsv, tab, txt, libfm, each also with `.gz`; parquet; arrow, feather, ipc), a polars
@@ -46,6 +49,10 @@ def as_table(data: Any, *, separator: str | None = None, encoding: str = "utf-8"
     >>> as_table(pl.DataFrame({"user": [1, 2]}).lazy()).shape
     (2, 1)
     """
+    return with_positions(_read(data, separator, encoding))
+
+
+def _read(data: Any, separator: str | None, encoding: str) -> pl.DataFrame:
     if isinstance(data, (str, Path)):
         return _from_path(Path(data), separator, encoding)
     if isinstance(data, pl.DataFrame):
@@ -118,6 +125,8 @@ class SlicedTable:
             self._rows = _binary(path, self._kind, lambda: pl.scan_ipc(path, glob=False))
         else:
             self._rows = as_table(path, separator=separator, encoding=encoding)
+        if isinstance(self._rows, pl.LazyFrame):
+            self._rows = _binary(path, self._kind, lambda: _lazily(self._rows.lazy()))
         self.empty = _binary(path, self._kind, self._rows.collect_schema).to_frame()
 
     def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
@@ -134,6 +143,16 @@ class SlicedTable:
         batches = _binary(self._path, self._kind, lambda: lazy.collect_batches(chunk_size=rows, maintain_order=True))
         while (batch := _binary(self._path, self._kind, lambda: next(batches, None))) is not None:
             yield batch
+
+
+def _lazily(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows with a column for each position of their vectors, whose lengths the first rows tell."""
+    schema = rows.collect_schema()
+    nested = [name for name, kind in schema.items() if isinstance(kind, (pl.List, pl.Array))]
+    head = rows.select(nested).head(_PROBE).collect() if nested else pl.DataFrame()
+    lengths = {c.name: n for c in head.iter_columns() if (n := vector_length(c)) is not None}
+    fixed = [pl.col(name).arr.to_list() for name, kind in schema.items() if isinstance(kind, pl.Array)]
+    return rows.with_columns(position_columns(schema, lengths).values()).with_columns(fixed) if nested else rows
 
 
 def _from_path(path: Path, separator: str | None, encoding: str) -> pl.DataFrame:

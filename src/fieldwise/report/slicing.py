@@ -77,6 +77,8 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
     if isinstance(field, Bag) or isinstance(column.dtype, (pl.List, pl.Array)):
         separator = field.separator if isinstance(field, Bag) else "|"
         return _by_member(as_list(column, separator)), "A row counts in the slice of each value that it holds."
+    if isinstance(field, Numeric) and column.dtype == pl.String:
+        column = as_number(column, f"column {column.name!r}", form=field.number_format)
     amounts = isinstance(field, Numeric) or column.dtype.is_numeric() or column.dtype.is_temporal()
     if amounts and column.n_unique() > FEW:
         numbers = as_number(column, f"column {column.name!r}").to_numpy()

@@ -214,7 +214,7 @@ def _usual(bundle: Bundle, field: Field, fitted: Fitted) -> str | float | list[s
         return None
     column = bundle.samples.get_column(field.column)
     if isinstance(field, Numeric):
-        median = as_number(column, f"column {field.column!r}").median()
+        median = as_number(column, f"column {field.column!r}", form=field.number_format).median()
         return float(f"{median:.6g}") if isinstance(median, float) else None
     assert isinstance(field, Categorical), "the kind that is left"
     modes = as_text(column).drop_nulls().mode().sort()

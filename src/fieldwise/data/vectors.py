@@ -1,0 +1,71 @@
+"""Vectors in a table's cells: a list of numbers of one length becomes a column a position, `embedding[0]` and so on."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+__all__ = ["MOST_POSITIONS", "is_position", "position_columns", "vector_length", "with_positions"]
+
+MOST_POSITIONS = 64
+_POSITION = re.compile(r"(.+)\[(\d+)\]")
+
+
+def is_position(name: str, columns: Iterable[str]) -> str | None:
+    """The column of lists that a column is one position of, or None.
+
+    >>> is_position("embedding[3]", ["embedding", "embedding[3]"])
+    'embedding'
+    """
+    found = _POSITION.fullmatch(name)
+    return found[1] if found is not None and found[1] in columns else None
+
+
+def vector_length(column: pl.Series) -> int | None:
+    """How many numbers each cell of a column of float lists holds, where that is one number, else None.
+
+    >>> vector_length(pl.Series([[0.5, 1.0], None, [2.0, 3.0]])), vector_length(pl.Series([[0.5], [1.0, 2.0]]))
+    (2, None)
+    """
+    if isinstance(column.dtype, pl.Array):
+        return column.dtype.size if _is_vector(column.dtype) else None
+    if not _is_vector(column.dtype):
+        return None
+    lengths = column.drop_nulls().list.len()
+    low, high = lengths.min(), lengths.max()
+    return low if isinstance(low, int) and low == high else None
+
+
+def position_columns(
+    schema: Mapping[str, pl.DataType | DataTypeClass], lengths: Mapping[str, int]
+) -> dict[str, pl.Expr]:
+    """The new columns of the vectors of these lengths that are short enough, by name."""
+    made = {}
+    for name, length in lengths.items():
+        cells = pl.col(name)
+        get = cells.arr.get if isinstance(schema[name], pl.Array) else cells.list.get
+        for k in range(length if 2 <= length <= MOST_POSITIONS else 0):
+            if f"{name}[{k}]" not in schema:
+                made[f"{name}[{k}]"] = get(k, null_on_oob=False).alias(f"{name}[{k}]")
+    return made
+
+
+def with_positions(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with a column for each position of its vectors, and every fixed-size list as a list.
+
+    Lists of at least 2 and at most `MOST_POSITIONS` floats make columns; longer ones are left as they are.
+
+    >>> with_positions(pl.DataFrame({"v": [[0.5, 1.0], [2.0, 3.0]]})).columns
+    ['v', 'v[0]', 'v[1]']
+    """
+    if not any(kind.is_nested() for kind in frame.dtypes) or frame.columns == ["label", "ids", "values"]:  # libFM's
+        return frame
+    lengths = {c.name: n for c in frame.iter_columns() if (n := vector_length(c)) is not None}
+    made = position_columns(frame.schema, lengths)
+    fixed = [pl.col(name).arr.to_list() for name, kind in frame.schema.items() if isinstance(kind, pl.Array)]
+    return frame.with_columns(made.values()).with_columns(fixed) if made or fixed else frame
+
+
+def _is_vector(kind: pl.DataType | DataTypeClass) -> bool:
+    return isinstance(kind, (pl.List, pl.Array)) and isinstance(kind.inner, pl.DataType) and kind.inner.is_float()

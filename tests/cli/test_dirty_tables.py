@@ -1,0 +1,126 @@
+"""Tables as people have them: from the file to predictions by `init`, `train` and `predict`, nothing silently wrong."""
+
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fieldwise.bundle import Bundle
+from fieldwise.data.infer import infer_schema
+from fieldwise.data.tables import as_table
+
+ROWS = 300
+QUICK = ("--set", "model.name=lr", "--set", "training.epochs=2", "--quiet")
+
+
+def table(**columns: object) -> pl.DataFrame:
+    """A log whose label follows the item: what any reading that keeps rows and labels apart can learn."""
+    rng = np.random.default_rng(0)
+    user, item = rng.integers(0, 12, ROWS), rng.integers(0, 8, ROWS)
+    frame = pl.DataFrame({"user": [f"u{k}" for k in user], "item": [f"i{k}" for k in item], **columns})
+    return frame.with_columns(click=pl.Series((rng.random(ROWS) < np.where(item % 2, 0.9, 0.1)).astype(int)))
+
+
+def text(frame: pl.DataFrame, **options: object) -> str:
+    return frame.write_csv(**options)  # type: ignore[call-overload, no-any-return]
+
+
+def dates(form: str) -> list[str]:
+    return [(date(2025, 1, 1) + timedelta(days=k)).strftime(form) for k in range(ROWS)]
+
+
+def labels(positive: str, negative: str) -> str:
+    words = pl.when(pl.col("click") == 1).then(pl.lit(positive)).otherwise(pl.lit(negative))
+    return text(table().with_columns(click=words))
+
+
+FILES: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "BOM": (b"\xef\xbb\xbf" + text(table()).encode(), ()),
+    "latin-1": (text(table()).replace("u1", "ü1").encode("latin-1"), ("--encoding", "latin-1")),
+    "semicolons and decimal commas": (
+        text(table(price=[f"{k // 7},{k % 7}5" for k in range(ROWS)]), separator=";").encode(),
+        ("--separator", ";"),
+    ),
+    "CRLF": (text(table()).replace("\n", "\r\n").encode(), ()),
+    "quoted line breaks": (text(table(note=[f"a\n{k % 4}, b" for k in range(ROWS)])).encode(), ()),
+    "emoji": (text(table(mood=["😀", "😭", "👩‍👩‍👧"] * (ROWS // 3))).replace("user,", "🧑,").encode(), ()),
+    "ids as floats": (text(table(age=[None, 30.0, 40.0] * (ROWS // 3))).encode(), ()),
+    "leading zeros": (text(table(zip=[f"0{k % 5}123" for k in range(ROWS)])).encode(), ()),
+    "constant column": (text(table(country=["XX"] * ROWS, empty=[None] * ROWS)).encode(), ()),
+    "yes and no": (labels("yes", "no").encode(), ()),
+    "True and False": (labels("True", "False").encode(), ()),
+    **{f"dates {form}": (text(table(day=dates(form)).rename({"day": "date"})).encode(), ()) for form in
+       ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%y", "%d %b %Y", "%Y-%m-%dT%H:%M:%SZ")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_from_a_file_to_predictions(fieldwise, tmp_path: Path, name: str) -> None:
+    content, told = FILES[name]
+    (tmp_path / "t.csv").write_bytes(content)
+    assert fieldwise("init", "t.csv", *told)[0] == 0
+    code, _, err = fieldwise("train", "t.toml", "--out", "b", *QUICK)
+    assert code == 0, err
+    if "dates" in name:
+        assert 'kind = "time"' in (tmp_path / "t.toml").read_text()
+    code, _, err = fieldwise("predict", "b", "--data", "t.csv", "--out", "p.csv", *told)
+    assert code == 0, err
+    found, given = pl.read_csv(tmp_path / "p.csv"), as_table(frame_of(tmp_path, told))
+    assert found.height == given.height == ROWS
+    clicked = given.get_column("click").cast(pl.String).is_in(["1", "yes", "True"])
+    means = found.with_columns(clicked=clicked).group_by("clicked").agg(pl.col("prediction").mean()).sort("clicked")
+    assert means["prediction"][1] > means["prediction"][0]  # the label is not inverted
+
+
+def frame_of(folder: Path, told: tuple[str, ...]) -> pl.DataFrame:
+    options = {told[k].removeprefix("--"): told[k + 1] for k in range(0, len(told), 2)}
+    return as_table(folder / "t.csv", **options)  # type: ignore[arg-type]
+
+
+def test_parquet_with_structs_vectors_and_durations(fieldwise, tmp_path: Path) -> None:
+    vectors = pl.Series(np.random.default_rng(1).random((ROWS, 4)).tolist(), dtype=pl.Array(pl.Float32, 4))
+    frame = table(
+        place=[{"lat": 1.0, "lon": 2.0}] * ROWS,
+        embedding=vectors,
+        stay=[timedelta(minutes=k % 90) for k in range(ROWS)],
+        tags=pl.Series([[k % 3, k % 5] for k in range(ROWS)], dtype=pl.Array(pl.Int32, 2)),
+        seen=[datetime(2026, 1, 1) + timedelta(hours=k) for k in range(ROWS)],
+    )
+    frame.write_parquet(tmp_path / "t.parquet")
+    assert fieldwise("init", "t.parquet")[0] == 0
+    assert "none that a field reads" in (tmp_path / "schema.toml").read_text()
+    assert fieldwise("train", "t.toml", "--out", "b", *QUICK)[0] == 0
+    bundle = Bundle.load(tmp_path / "b")
+    names = {f.name for f in bundle.schema.fields}
+    assert names == {"user", "item", "embedding[0]", "embedding[1]", "embedding[2]", "embedding[3]", "stay", "tags"}
+    assert bundle.schema.time == "seen"
+    assert fieldwise("predict", "b", "--data", "t.parquet", "--out", "p.csv")[0] == 0
+    in_file = pl.read_csv(tmp_path / "p.csv")["prediction"].to_numpy()
+    np.testing.assert_allclose(in_file, np.asarray(bundle.predict(frame)), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (text(table().head(1)), ("'click' holds 0 alone",)),
+        (text(table().head(1).clear()), ("the table has none",)),
+        (text(table().with_columns(click=pl.lit("no"))), ("'click' holds 'no' alone", "--label")),
+        (text(table().head(2).with_columns(click=pl.Series([0, 1]))), ("a recipe needs rows",)),
+        (text(table().with_columns(click=pl.Series(["a", "b", "c"] * (ROWS // 3)))), ("holds 3, ", "--positive VALUE")),
+    ],
+)  # fmt: skip
+def test_one_row_one_class_and_many_classes_are_sentences(fieldwise, tmp_path: Path, content: str, parts) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    code, out, err = fieldwise("init", "t.csv")
+    assert (code, out) == (2, "")
+    for part in parts:
+        assert part in err
+    assert [p.name for p in tmp_path.iterdir() if p.suffix == ".toml"] == []
+
+
+def test_a_constant_column_and_an_empty_one_are_named() -> None:
+    guess = infer_schema(table(country=["XX"] * ROWS, empty=pl.Series([None] * ROWS, dtype=pl.String)))
+    assert guess.notes["country"] == "left out: it is constant"
+    assert guess.notes["empty"] == "left out: every cell is empty"
