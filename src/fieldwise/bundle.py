@@ -192,6 +192,11 @@ class Bundle:
             return sigmoid(score if calibration is None else calibration.logit(score))
         return score if label.range is None else np.clip(score, *label.range)
 
+    def _repr_html_(self) -> str:
+        from fieldwise.notebook.html import bundle_html
+
+        return bundle_html(self)
+
     def save(self, folder: Path) -> None:
         """Write the bundle; a bundle that is there already stays whole until the new one is complete.
 

@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -20,7 +20,7 @@ from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import check_columns, encode_parts, group_codes
 from fieldwise.data.splits import hold_out
 from fieldwise.data.tables import TableLike
-from fieldwise.errors import DataError
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.estimator_params import (
     changed_params,
     check_params,
@@ -32,6 +32,7 @@ from fieldwise.estimator_params import (
 )
 from fieldwise.estimator_tables import array_columns, estimator_table, infer_from, is_array
 from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.calibration import reliability
 from fieldwise.explain.explanation import Explanation, Method, explain
 from fieldwise.models import AFM, ModelSettings
 from fieldwise.models.build import build_network
@@ -46,6 +47,7 @@ from fieldwise.warm_start import warm_start
 
 __all__ = ["Recommender"]
 
+Plot = Literal["training", "roc", "calibration"]
 _MODEL = AFM()
 _TRAINING = TrainingSettings()
 
@@ -89,7 +91,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             trained on rows that this one is to be judged by. Fresh weights, where left out or False. (Other estimators
             of scikit-learn give this name to going on from their own last fit.)
         seed: of validation rows, negatives, initial weights, row order and dropout.
-        verbose: show progress on standard error.
+        verbose: show progress, in a notebook's cell or on standard error, and the schema where it is inferred.
 
     Attributes:
         schema_: the schema that `fit` went by.
@@ -304,6 +306,37 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """The n best items of a log for one of its users, or for several: see `fieldwise.recommend.recommend`."""
         return recommend(self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen)
+
+    def plot(self, kind: Plot = "training", X: TableLike | None = None, y: Any = None, *, ax: Any = None) -> Any:
+        """A picture on Matplotlib's axes, which come back.
+
+        Args:
+            kind: `training`: the learning curves. `roc`, `calibration`: of the main label, if binary, on the rows of X.
+            X: a table, as in `evaluate`.
+            y: raw labels, as in `fit`.
+            ax: axes to draw on; new ones of `matplotlib.pyplot` where left out.
+
+        Errors:
+            MissingExtraError: Matplotlib is absent.
+            ConfigError: an unknown kind, no rows, a regression, or a loaded bundle without learning curves.
+        """
+        bundle = self._fitted()
+        if kind not in get_args(Plot):
+            raise ConfigError(f"kind must be one of {', '.join(map(repr, get_args(Plot)))}, found {kind!r}")
+        if kind == "training":
+            if not hasattr(self, "result_"):
+                raise ConfigError(
+                    "learning curves are kept by fit, but this bundle has none: plot a fitted Recommender"
+                )
+            return self.result_.plot(ax)
+        if X is None or not _is_binary(self):
+            found = "none" if X is None else "a regression"
+            raise ConfigError(f"a {kind} plot is of labelled rows of a binary label, found {found}: give X")
+        rows = labelled(self._table(X), y, bundle.schema)
+        score = bundle.calibrated(bundle.score(rows.frame)).reshape(len(rows.y), -1)[:, 0]
+        from fieldwise.notebook.plots import plot_roc
+
+        return plot_roc(rows.main, score, ax) if kind == "roc" else reliability(rows.main, sigmoid(score)).plot(ax)
 
     def save(self, folder: str | Path) -> None:
         """Write `bundle_`, with this estimator's parameters, to a folder (see `fieldwise.bundle`)."""

@@ -224,6 +224,11 @@ class Schema:
         """The fields of one role, in order."""
         return tuple(f for f in self.fields if f.role == role)
 
+    def _repr_html_(self) -> str:
+        from fieldwise.notebook.html import schema_html
+
+        return schema_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for TOML or JSON."""
         plain: dict[str, Any] = to_plain(self)

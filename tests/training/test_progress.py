@@ -1,5 +1,6 @@
 import io
 import sys
+import types
 
 import pytest
 import torch
@@ -94,3 +95,63 @@ def test_a_look_before_any_step_has_no_loss_to_show(capsys):
         Evaluation(epoch=0, train_loss=None, learning_rate=1, seconds=0, metrics={"auc": 0.5}), "auc", True
     )
     assert "train loss -, valid auc" in capsys.readouterr().err
+
+
+# In a notebook
+
+
+class Shown:
+    """What IPython's display would show: one output, replaced by each update."""
+
+    def __init__(self) -> None:
+        self.outputs: list[list[dict[str, str]]] = []
+
+    def display(self, data: dict[str, str], *, raw: bool, display_id: bool) -> "Shown":
+        assert raw
+        assert display_id
+        self.outputs.append([data])
+        return self
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.outputs[-1].append(data)
+
+
+def put_in_a_notebook(monkeypatch: pytest.MonkeyPatch, *, kernel: object) -> Shown:
+    shown = Shown()
+    shell = types.SimpleNamespace(kernel=kernel)
+    ipython, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    display.display = shown.display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return shown
+
+
+def test_a_notebooks_cell_has_one_output_that_is_updated(monkeypatch, capsys) -> None:
+    shown = put_in_a_notebook(monkeypatch, kernel=object())
+    monkeypatch.setattr(module, "SHOWN_EVERY", 0.0)
+    seen = module.progress_for("A<B>")
+    seen.epoch(1, 2, 400)
+    seen.step(100, torch.tensor(0.5))
+    seen.step(300, torch.tensor(0.25))
+    look = Evaluation(epoch=1.0, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}, train_loss=0.375)
+    seen.evaluation(look, "auc", True)
+    seen.close()
+    (output,) = shown.outputs
+    assert "A<B> epoch 1/2" in output[0]["text/plain"]
+    assert " 25% " in output[0]["text/plain"]
+    assert output[0]["text/plain"].count("█") == 7
+    assert "100%" in output[1]["text/plain"]
+    assert "loss 0.2500" in output[1]["text/plain"]
+    assert output[-1]["text/plain"].startswith("A<B> epoch 1/2: train loss 0.3750, valid auc 0.7500")
+    assert "█" not in output[-1]["text/plain"]
+    assert all("<B>" not in one["text/html"] and "A&lt;B&gt;" in one["text/html"] for one in output)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminals_ipython_is_no_notebook(monkeypatch) -> None:
+    shown = put_in_a_notebook(monkeypatch, kernel=None)
+    assert isinstance(module.progress_for("AFM"), module.Lines)
+    assert isinstance(module.progress_for("AFM", quiet=True), module.Silent)
+    assert not shown.outputs

@@ -6,7 +6,7 @@ Letters: N rows, K knots, B bins.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -225,6 +225,12 @@ class Reliability:
     def error(self) -> float:
         """Expected calibration error: the mean over rows of each bin's |predicted - observed|."""
         return float((self.rows * np.abs(self.predicted - self.observed)).sum() / self.rows.sum())
+
+    def plot(self, ax: Any = None) -> Any:
+        """Shares of positives by predicted probability, on Matplotlib's axes, which come back."""
+        from fieldwise.notebook.plots import plot_calibration
+
+        return plot_calibration(self, ax)
 
 
 def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> Reliability:

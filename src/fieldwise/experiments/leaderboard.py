@@ -93,6 +93,23 @@ class Board:
         words = [self.benchmark, f"protocol {self.protocol}" if self.protocol else ""]
         return ", ".join(word for word in words if word) or "a task without a name"
 
+    def to_pandas(self) -> Any:
+        """A pandas frame of a row a recipe: metrics, their intervals, what is gained over the base line, seconds."""
+        from fieldwise.notebook.frames import leaderboard_frame, to_pandas
+
+        return to_pandas(leaderboard_frame(self))
+
+    def plot(self, ax: Any = None) -> Any:
+        """The recipes with their intervals on Matplotlib's axes, which come back; new ones where left out."""
+        from fieldwise.notebook.plots import plot_leaderboard
+
+        return plot_leaderboard(self, ax)
+
+    def _repr_html_(self) -> str:
+        from fieldwise.notebook.html import leaderboard_html
+
+        return leaderboard_html(self)
+
     def to_plain(self) -> dict[str, Any]:
         """Plain values for JSON; a p is given of differences alone."""
         plain: dict[str, Any] = to_plain(self)

@@ -214,6 +214,33 @@ class Explanation:
             found |= self._matches(added["matches"], shown, values)
         return found
 
+    def to_pandas(self) -> Any:
+        """A pandas frame of a row for each row and field: row, field, value, contribution, score, prediction."""
+        from fieldwise.notebook.frames import explanation_frame, to_pandas
+
+        return to_pandas(explanation_frame(self))
+
+    def plot(self, row: int | None = None, *, ax: Any = None) -> Any:
+        """Contributions of one row, or of all rows their mean sizes, on Matplotlib's axes, which come back."""
+        from fieldwise.notebook.plots import plot_explanation
+
+        return plot_explanation(self, row, ax)
+
+    def plot_attention(self, row: int | None = None, *, ax: Any = None) -> Any:
+        """AFM's or AutoInt's attention over fields, of one row or in the mean, on Matplotlib's axes, which come back.
+
+        Errors:
+            DataError: the model has no attention over fields.
+        """
+        from fieldwise.notebook.plots import plot_attention
+
+        return plot_attention(self, row, ax)
+
+    def _repr_html_(self) -> str:
+        from fieldwise.notebook.html import explanation_html
+
+        return explanation_html(self)
+
     def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
         """IntTower's levels with the heads that met, and either side's gates."""
         heads = shown["matched_head"]

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -73,6 +73,23 @@ class FitResult:
     monitor: str
     stopped: Literal["patience", "epochs", "interrupted", "time"]
     seconds_per_epoch: float | None = None
+
+    def to_pandas(self) -> Any:
+        """The evaluations as a pandas frame: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""
+        from fieldwise.notebook.frames import to_pandas, training_frame
+
+        return to_pandas(training_frame(self))
+
+    def plot(self, ax: Any = None) -> Any:
+        """The learning curves on Matplotlib's axes, which come back; new ones where left out."""
+        from fieldwise.notebook.plots import plot_training
+
+        return plot_training(self, ax)
+
+    def _repr_html_(self) -> str:
+        from fieldwise.notebook.html import training_html
+
+        return training_html(self)
 
 
 def fit(

@@ -1,8 +1,11 @@
-"""What a person sees of a training run, on standard error: a live bar on a terminal, plain lines elsewhere."""
+"""What a person sees of a training run: a live bar on a terminal or in a notebook, plain lines elsewhere."""
 
 import sys
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from html import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
@@ -12,8 +15,10 @@ from torch import Tensor
 if TYPE_CHECKING:
     from fieldwise.training.fit import Evaluation
 
-__all__ = ["Bar", "Lines", "OutOfTime", "Progress", "Silent", "progress_for"]
+__all__ = ["Bar", "Cell", "Lines", "OutOfTime", "Progress", "Silent", "progress_for"]
 
+SHOWN_LOOKS = 5  # the latest evaluations, below a notebook's bar
+BAR_LETTERS = 30
 SHOWN_EVERY = 0.2  # seconds between two refreshes of the loss, each of which waits for its value
 
 
@@ -120,12 +125,79 @@ class Bar:
         self._bar.stop()
 
 
+class Cell:
+    """A bar in the output of a notebook's cell, updated in its place, above the latest evaluations.
+
+    Args:
+        title: of the run.
+        display: `IPython.display.display`.
+    """
+
+    def __init__(self, title: str, display: Callable[..., Any]) -> None:
+        self._title, self._display, self._handle = title, display, None
+        self._line, self._looks = title, list[str]()
+        self._number, self._of, self._rows, self._done = 0, 0, 0, 0
+        self._began, self._shown = time.perf_counter(), 0.0
+
+    def epoch(self, number: int, of: int, rows: int) -> None:
+        """A pass begins."""
+        self._number, self._of, self._rows, self._done = number, of, rows, 0
+        self._began = time.perf_counter()
+
+    def step(self, rows: int, loss: Tensor) -> None:
+        """A step is done."""
+        self._done += rows
+        now = time.perf_counter()
+        if now - self._shown > SHOWN_EVERY:
+            self._shown = now
+            share = self._done / max(self._rows, 1)
+            bar = "█" * int(share * BAR_LETTERS)
+            rate = self._done / max(now - self._began, 1e-9)
+            self._line = (
+                f"{self._title} epoch {self._number}/{self._of} {bar:░<{BAR_LETTERS}} {share:4.0%} "
+                f"{rate:,.0f} rows/s loss {loss.item():.4f}"
+            )
+            self._show()
+
+    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+        """The validation rows were scored."""
+        rate = self._done / max(time.perf_counter() - self._began, 1e-9)
+        self._looks.append(_sentence(self._title, look, self._of, monitor, better, rate))
+        self._show()
+
+    def close(self) -> None:
+        """The run is over: its evaluations stay."""
+        self._line = ""
+        self._show()
+
+    def _show(self) -> None:
+        text = "\n".join(line for line in (self._line, *reversed(self._looks[-SHOWN_LOOKS:])) if line)
+        shown = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
+        if self._handle is None:
+            self._handle = self._display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
+
+
 def progress_for(title: str, *, quiet: bool = False) -> Progress:
-    """A bar where standard error is a terminal, plain lines where it is not, nothing where `quiet`."""
+    """A bar on a terminal's standard error or in a notebook, plain lines elsewhere, nothing where `quiet`."""
     if quiet:
         return Silent()
+    display = _notebook_display()
+    if display is not None:
+        return Cell(title, display)
     console = Console(stderr=True)
     return Bar(title, console) if console.is_terminal else Lines(title)
+
+
+def _notebook_display() -> Callable[..., Any] | None:
+    """`IPython.display.display`, where a notebook's kernel runs this."""
+    ipython = sys.modules.get("IPython")  # a kernel has imported it long before
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is None:  # none, or a terminal's
+        return None
+    display: Callable[..., Any] = import_module("IPython.display").display
+    return display
 
 
 def _sentence(title: str, look: "Evaluation", of: int, monitor: str, better: bool, rate: float) -> str:

@@ -1,0 +1,149 @@
+"""Pictures of training, calibration, ranking, explanations and leaderboards; Matplotlib (extra `plots`) draws them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.evaluation import auc
+from fieldwise.evaluation.calibration import Reliability
+from fieldwise.experiments.leaderboard import Board
+from fieldwise.experiments.plots import draw_board
+from fieldwise.explain.explanation import Explanation
+from fieldwise.models.afm import AFMNetwork
+from fieldwise.training.fit import FitResult
+
+__all__ = [
+    "axes",
+    "plot_attention",
+    "plot_calibration",
+    "plot_explanation",
+    "plot_leaderboard",
+    "plot_roc",
+    "plot_training",
+]
+
+SHOWN = 20  # fields
+
+
+def axes(ax: Any = None) -> Any:
+    """The axes given, else those of a new figure of `matplotlib.pyplot`.
+
+    Errors:
+        MissingExtraError: Matplotlib is absent.
+    """
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise MissingExtraError("a plot needs Matplotlib: pip install 'fieldwise[plots]'") from None
+    return pyplot.subplots(layout="constrained")[1]
+
+
+def plot_training(result: FitResult, ax: Any = None) -> Any:
+    """The monitored metric of the validation rows by epoch, the kept evaluation marked, and the training loss."""
+    ax = axes(ax)
+    epochs = [look.epoch for look in result.history]
+    monitored = [look.metrics[result.monitor] for look in result.history]
+    ax.plot(epochs, monitored, "o-", color="C0", markersize=3, label=f"valid {result.monitor}")
+    ax.plot([result.best.epoch], [result.best.metrics[result.monitor]], "o", color="C1", label="kept")
+    ax.set_xlabel("epoch")
+    ax.set_ylabel(f"valid {result.monitor}")
+    lines = ax.get_lines()
+    losses = [(look.epoch, look.train_loss) for look in result.history if look.train_loss is not None]
+    if losses:
+        beside = ax.twinx()
+        lines += beside.plot(*zip(*losses, strict=True), "--", color="0.5", label="train loss")
+        beside.set_ylabel("train loss")
+    ax.legend(handles=lines, loc="best")
+    return ax
+
+
+def plot_calibration(found: Reliability, ax: Any = None) -> Any:
+    """The share of positives by predicted probability, with 95 % intervals; on the dashed line it is as predicted."""
+    ax = axes(ax)
+    edge = float(max(found.predicted.max(), found.high.max()))
+    ax.plot([0, edge], [0, edge], "--", color="0.6", label="as predicted")
+    reach = np.stack([found.observed - found.low, found.high - found.observed]).clip(min=0)
+    ax.errorbar(found.predicted, found.observed, yerr=reach, fmt="o-", markersize=3, label=f"error {found.error:.4f}")
+    ax.set_xlabel("predicted probability")
+    ax.set_ylabel("share of positive rows")
+    ax.legend(loc="best")
+    return ax
+
+
+def plot_roc(y: ArrayLike, score: ArrayLike, ax: Any = None) -> Any:
+    """The share of positive rows found by that of negative rows taken with them, as the threshold falls."""
+    from sklearn.metrics import roc_curve
+
+    area = auc(y, score)  # whose errors are sentences
+    wrong, right, _ = roc_curve(np.asarray(y), np.asarray(score))
+    ax = axes(ax)
+    ax.plot(wrong, right, label=f"AUC {area:.4f}")
+    ax.plot([0, 1], [0, 1], "--", color="0.6", label="by chance")
+    ax.set_xlabel("share of negative rows")
+    ax.set_ylabel("share of positive rows")
+    ax.legend(loc="lower right")
+    return ax
+
+
+def plot_explanation(explanation: Explanation, row: int | None = None, ax: Any = None) -> Any:
+    """Contributions of one row's fields, or of all rows their mean sizes, the largest on top."""
+    subject = explanation.subject
+    if row is None and len(explanation.contributions) == 1:
+        row = 0
+    if row is None:
+        found = np.abs(explanation.contributions).mean(0)
+        names, label = list(subject.fields), f"mean size of contribution, {len(explanation.contributions):,} rows"
+    else:
+        plain = explanation.row(row)
+        value = {f["field"]: f["value"] for f in plain["fields"]}
+        found = explanation.contributions[row]
+        names = [f"{name} = {value[name]}" for name in subject.fields]
+        label = f"contribution to the score of {plain['score']:.3g} (base {plain['base']:.3g})"
+    order = np.argsort(np.abs(found), kind="stable")[-SHOWN:]
+    ax = axes(ax)
+    ax.barh(range(len(order)), found[order], color=np.where(found[order] < 0, "C3", "C0"))
+    ax.set_yticks(range(len(order)), [_short(names[f]) for f in order])
+    ax.set_xlabel(label)
+    return ax
+
+
+def plot_attention(explanation: Explanation, row: int | None = None, ax: Any = None) -> Any:
+    """Which field attends to which: AFM's weights of pairs, or AutoInt's, averaged over layers and heads.
+
+    Errors:
+        DataError: the model has no attention over fields.
+    """
+    subject = explanation.subject
+    weights = subject.terms.shown.get("attention")
+    if weights is None:
+        name = type(subject.network).__name__.removesuffix("Network")
+        raise DataError(f"only AFM and AutoInt attend to fields, found {name}: plot the explanation itself")
+    explanation.row(0 if row is None else row)  # whose error names the rows there are
+    mean = weights.mean(0) if row is None else weights[row]
+    if isinstance(subject.network, AFMNetwork):
+        square = np.full((len(subject.fields), len(subject.fields)), np.nan)
+        for weight, (i, j) in zip(mean, subject.pairs, strict=True):
+            square[i, j] = square[j, i] = weight
+    else:
+        square = mean.reshape(-1, *mean.shape[-2:]).mean(0)
+    ax = axes(ax)
+    image = ax.imshow(square, vmin=0, cmap="viridis")
+    ax.set_xticks(range(len(subject.fields)), [_short(name) for name in subject.fields], rotation=90)
+    ax.set_yticks(range(len(subject.fields)), [_short(name) for name in subject.fields])
+    ax.figure.colorbar(image, ax=ax, label="attention")
+    return ax
+
+
+def plot_leaderboard(board: Board, ax: Any = None) -> Any:
+    """Each recipe's mean with its 95 % interval, its seeds as dashes, the best on top."""
+    ax = axes(ax)
+    draw_board(board, ax)
+    return ax
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"

@@ -1,0 +1,226 @@
+"""What notebooks show: HTML without scripts and with every value escaped, frames for pandas, pictures."""
+
+import sys
+from html.parser import HTMLParser
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from matplotlib import pyplot
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from fieldwise import (
+    AFM,
+    FM,
+    LR,
+    AutoInt,
+    Bag,
+    Categorical,
+    ConfigError,
+    DataError,
+    Label,
+    MissingExtraError,
+    Recommender,
+    Schema,
+    TrainingSettings,
+    simulate,
+)
+from fieldwise.evaluation.bootstrap import Estimate
+from fieldwise.evaluation.calibration import reliability
+from fieldwise.experiments.leaderboard import Board, Difference, Line
+
+EVIL = "<script>alert('x')</script>&"
+FIELDS = (Categorical("user_id", role="user"), Bag("genres", role="item", min_count=2), Categorical("device"))
+SCHEMA = Schema(fields=FIELDS, label=Label("liked"), group="user_id", keys=("user_id",))
+LOG = simulate(600, users=20, items=30)
+QUICK = TrainingSettings(epochs=3, batch_size=64, learning_rate=0.02)
+FITTED = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
+
+
+@pytest.fixture(autouse=True)
+def _no_window():
+    with mpl.rc_context({"backend": "agg"}):
+        yield
+    pyplot.close("all")
+
+
+def board() -> Board:
+    def line(recipe: str, auc: float, against: dict[str, Difference] | None) -> Line:
+        metrics = {"auc": Estimate(value=auc, low=auc - 0.01, high=auc + 0.01, p=1.0, standard_error=0.005)}
+        metrics["logloss"] = Estimate(value=0.5, low=0.4, high=0.6, p=1.0, standard_error=0.005)
+        by_seed = {"auc": (auc - 0.002, auc + 0.002), "logloss": (0.5, 0.5)}
+        return Line(
+            recipe=recipe, seeds=(0, 1), metrics=metrics, by_seed=by_seed, against=against, parameters=1234, epochs=2.0,
+            seconds=1.5, seconds_per_epoch=None, runs=(),
+        )  # fmt: skip
+
+    gain = Difference(estimate=Estimate(value=0.05, low=0.04, high=0.06, p=0.01, standard_error=0.005))
+    lines = line(EVIL, 0.8, {"auc": gain, "logloss": gain}), line("lr", 0.75, None)
+    return Board(
+        benchmark="films", protocol=EVIL, rows=1000, task="binary", metric="auc", base="lr", replicates=100, lines=lines
+    )
+
+
+class Cells(HTMLParser):
+    """Tags that were opened and the text between them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.open.append(tag)
+        assert {name for name, _ in attrs} <= {"style"}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def shown(thing: Any) -> list[str]:
+    """The texts of its HTML, which is whole, plain and without scripts."""
+    found = Cells(thing._repr_html_())
+    assert not found.open
+    assert set(found.tags) <= {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
+    assert len(thing._repr_html_()) < 20_000
+    return found.text
+
+
+def test_a_schema() -> None:
+    texts = shown(Schema(fields=(*FIELDS, Categorical(EVIL)), label=Label("stars", positive_above=3), time="at"))
+    assert {"genres", "bag", "item", "min_count 2", EVIL, "Schema of 4 fields"} <= set(texts)
+    assert texts[-1] == "label stars (binary: stars above 3); time at"
+
+
+def test_a_training() -> None:
+    result = FITTED.result_
+    texts = shown(result)
+    assert texts.count("yes") == 1
+    assert f"{result.best.metrics[result.monitor]:.4g}" in texts
+    frame = result.to_pandas()
+    assert isinstance(frame, pd.DataFrame)
+    assert frame["epoch"].tolist() == [look.epoch for look in result.history]
+    assert frame["valid_auc"].tolist() == [look.metrics["auc"] for look in result.history]
+    assert frame.loc[frame["kept"], "epoch"].tolist() == [result.best.epoch]
+
+
+def test_a_bundle() -> None:
+    texts = shown(FITTED.bundle_)
+    assert {"fm", "user_id, genres, device", "liked", "none", FITTED.bundle_.digest[:12]} <= set(texts)
+    assert any(f"auc {FITTED.result_.best.metrics['auc']:.4f}" in text for text in texts)
+
+
+def test_an_explanation() -> None:
+    strange = LOG.head(3).with_columns(device=pl.lit(EVIL))
+    found = FITTED.explain(strange)
+    assert "liked: contributions of 3 rows" in shown(found)
+    one = shown(FITTED.explain(strange.head(1)))
+    assert f"{EVIL} (not in the vocabulary)" in one
+    frame = found.to_pandas()
+    assert frame.columns.tolist() == ["row", "field", "value", "contribution", "score", "prediction"]
+    assert frame["field"].tolist() == ["user_id", "genres", "device"] * 3
+    np.testing.assert_array_equal(frame["contribution"].to_numpy().reshape(3, 3), found.contributions)
+    np.testing.assert_allclose(frame["prediction"][::3], FITTED.predict_proba(strange)[:, 1])
+
+
+def test_a_leaderboard() -> None:
+    texts = shown(board())
+    assert {EVIL, f"films, protocol {EVIL}, 1,000 test rows", "0.8000 [0.7900, 0.8100]", "1,234"} <= set(texts)
+    assert "+0.0500 [+0.0400, +0.0600]" in texts
+    assert "base line" in texts
+    frame = board().to_pandas()
+    assert frame["auc"].tolist() == [0.8, 0.75]
+    assert frame["auc_p"].tolist()[0] == 0.01
+    assert np.isnan(frame["auc_gain"][1])
+
+
+# Pictures
+
+
+def test_learning_curves() -> None:
+    ax = FITTED.plot()
+    x, y = ax.get_lines()[0].get_data()
+    assert list(x) == [look.epoch for look in FITTED.result_.history]
+    assert list(y) == [look.metrics[FITTED.result_.monitor] for look in FITTED.result_.history]
+    own = pyplot.subplots()[1]
+    assert FITTED.result_.plot(own) is own
+
+
+def test_calibration_and_roc() -> None:
+    score = FITTED.decision_function(LOG)
+    wrong, right, _ = roc_curve(LOG["liked"], score)
+    ax = FITTED.plot("roc", LOG)
+    np.testing.assert_array_equal(ax.get_lines()[0].get_data(), [wrong, right])
+    assert ax.get_legend_handles_labels()[1][0] == f"AUC {roc_auc_score(LOG['liked'], score):.4f}"
+    found = reliability(LOG["liked"], FITTED.predict_proba(LOG)[:, 1])
+    ax = FITTED.plot("calibration", LOG.drop("liked"), LOG["liked"])
+    x, y = ax.containers[0].lines[0].get_data()
+    np.testing.assert_allclose(x, found.predicted)
+    np.testing.assert_allclose(y, found.observed)
+
+
+def test_explanations_and_attention() -> None:
+    found = FITTED.explain(LOG.head(4))
+    bars = found.plot().patches
+    assert sorted(bar.get_width() for bar in bars) == sorted(np.abs(found.contributions).mean(0))
+    ax = found.plot(2)
+    assert sorted(bar.get_width() for bar in ax.patches) == sorted(found.contributions[2])
+    assert any(f"device = {LOG['device'][2]}" == label.get_text() for label in ax.get_yticklabels())
+    with pytest.raises(DataError, match="only AFM and AutoInt attend to fields, found FM"):
+        found.plot_attention()
+    with pytest.raises(DataError, match="rows are numbered from 0 to 3"):
+        found.plot(9)
+    for model in (AFM(embedding_dim=4, attention_dim=2), AutoInt(embedding_dim=4, attention_dim=4, heads=2, layers=2)):
+        attending = Recommender(SCHEMA, model, training=QUICK).fit(LOG).explain(LOG.head(4))
+        for row in (None, 1):
+            drawn = np.ma.filled(attending.plot_attention(row).images[0].get_array(), 0.0)
+            assert drawn.shape == (3, 3)
+            total = 2.0 if isinstance(model, AFM) else 3.0  # each pair stands twice; each field's row sums to 1
+            assert drawn.sum() == pytest.approx(total, rel=1e-5)
+
+
+def test_leaderboards() -> None:
+    ax = board().plot()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["lr", EVIL]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("lift",), "kind must be one of 'training', 'roc', 'calibration', found 'lift'"),
+        (("roc",), "labelled rows of a binary label, found none"),
+    ],
+)
+def test_a_wrong_picture_is_a_sentence(asked: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FITTED.plot(*asked)
+    regression = Schema(fields=FIELDS, label=Label("true_probability", task="regression"))
+    fitted = Recommender(regression, LR(), training=QUICK).fit(LOG)
+    assert fitted.plot().get_ylabel() == "valid rmse"
+    with pytest.raises(ConfigError, match="found a regression"):
+        fitted.plot("roc", LOG)
+
+
+def _absent(frame: pl.DataFrame) -> None:
+    raise ImportError("no pandas")
+
+
+def test_without_the_extras_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
+    for draw in (FITTED.plot, FITTED.explain(LOG.head(2)).plot, board().plot):
+        with pytest.raises(MissingExtraError, match=r"pip install 'fieldwise\[plots\]'"):
+            draw()
+    monkeypatch.setattr(pl.DataFrame, "to_pandas", _absent)
+    for convert in (FITTED.result_.to_pandas, board().to_pandas, FITTED.explain(LOG.head(2)).to_pandas):
+        with pytest.raises(MissingExtraError, match=r"pip install 'fieldwise\[pandas\]'"):
+            convert()
