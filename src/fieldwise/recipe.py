@@ -1,6 +1,5 @@
 """Recipes: data, schema, split, model and training of one run, in TOML. A paper's table row is one recipe."""
 
-import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from fieldwise.models import ModelSettings
 from fieldwise.models.build import model_from_dict, model_to_dict
 from fieldwise.schema import Schema
 from fieldwise.search_space import Bounds, parse_space
+from fieldwise.setting_names import nearest_setting, setting_names
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["DataSettings", "Recipe", "check_seed", "load_recipe", "protocol_names", "recipe_names", "setting_path"]
@@ -212,6 +212,8 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
         settings = _merge(settings, over)
     for override in overrides:
         settings = _merge(settings, _parse_override(override))
+    for override in overrides:
+        _check_name(override, settings)
     return Recipe.from_dict(settings, name)
 
 
@@ -294,15 +296,25 @@ def setting_path(key: str) -> list[str]:
     return [*path[:2], ".".join(path[2:])] if path[:2] == ["training", "l2"] and len(path) > 2 else path
 
 
+def _check_name(override: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a path that a recipe does not have, and name the nearest of all; values are checked as they are read."""
+    key = override.partition("=")[0].strip()
+    table, *below = setting_path(key)
+    names = setting_names(settings, DataSettings)
+    if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
+        return
+    known = {f"{one}.{name}" for one, within in names.items() for name in within}
+    near = nearest_setting(key, known.union(set(SECTIONS) - names.keys()))
+    listing = nearest(below[0], names[table]) if table in names else nearest(table, SECTIONS)
+    hint = listing if near is None else f"did you mean {near!r}? {listing.partition('? ')[2] or listing}"
+    raise ConfigError(f"--set {override}: a recipe has no setting {key!r}: {hint}")
+
+
 def _parse_override(override: str) -> dict[str, Any]:
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
         raise ConfigError(f"a setting is given as key=value, found {override!r}")
     path = setting_path(key)
-    if path[0] not in SECTIONS:
-        in_training = path[0] in {f.name for f in dataclasses.fields(TrainingSettings)}
-        hint = f"did you mean 'training.{key.strip()}'?" if in_training else nearest(path[0], SECTIONS)
-        raise ConfigError(f"--set {override}: a recipe has no table {path[0]!r}: {hint}")
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

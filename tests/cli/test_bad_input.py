@@ -101,7 +101,7 @@ def test_duplicate_columns_in_the_table_to_score(fieldwise, bundle, tmp_path):
     [
         (("train", "simulated/afn"), ("no recipe is named 'simulated/afn'", "did you mean 'simulated/afm'")),
         (("train", "gone.toml"), ("gone.toml does not",)),
-        (("train", "simulated/afm", "--set", "training.epoch=1"), ("'epoch'", "did you mean 'epochs'")),
+        (("train", "simulated/afm", "--set", "training.epoch=1"), ("did you mean 'training.epochs'",)),
         (("train", "simulated/afm", "--set", "nonsense"), ("key=value",)),
         (("train", "adult/afm", "--data-dir", "gone"), ("data folder must exist: gone",)),
         (("train", "adult/afm"), ("adult is not complete", "fieldwise data fetch adult")),

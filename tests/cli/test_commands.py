@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -27,7 +28,7 @@ from fieldwise.training.settings import TrainingSettings
 COMMON = {"--help"}
 RANKING = {"--ranking", "--k", "--candidates", "--users", "--user", "--item", "--keep-seen"}
 OPTIONS = {
-    (): {"--version"},
+    (): {"--version", "--install-completion", "--show-completion"},
     ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
     ("init",): {"--label", "--positive", "--schema", "--out", "--force", "--separator", "--encoding"},
     ("auto",): {
@@ -214,6 +215,19 @@ def test_without_a_command_comes_the_help(fieldwise, path):
 def test_version_and_recipes(fieldwise):
     assert fieldwise("--version") == (0, f"fieldwise {package.__version__}\n", "")
     assert fieldwise("recipes")[:2] == (0, "".join(f"{name}\n" for name in recipe_names()))
+
+
+def test_the_shell_completes_commands_and_options():
+    asked = {"_FIELDWISE_COMPLETE": "complete_bash", "COMP_WORDS": "fieldwise predict --co", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fieldwise"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.split(), done.stderr) == (["--column"], "")
+    asked |= {"COMP_WORDS": "fieldwise eval", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fieldwise"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["evaluate", "evaluate-cascade"]
 
 
 def test_python_m_is_the_same_command():

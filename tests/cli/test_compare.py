@@ -41,7 +41,7 @@ def test_json_and_no_second_run(fieldwise, recipe, lr):
         (("--base", "none.toml"), "base line must be one of the recipes compared"),
         (("--metric", "rmse"), "metric must be one of auc, logloss"),
         (("--plot", "board.txt"), "a plot is a file of .png, .svg, .pdf, found 'board.txt'"),
-        (("--set", "training.epoch=3"), "has no setting 'epoch': did you mean 'epochs'?"),
+        (("--set", "training.epoch=3"), "has no setting 'training.epoch': did you mean 'training.epochs'?"),
     ],
 )
 def test_errors_are_one_sentence(fieldwise, recipe, options, sentence):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["NATIVE", "Native", "pointer", "type_name"]
+__all__ = ["NATIVE", "Native", "loaded_openmp", "pointer", "type_name"]
 
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
 VERSION = 3  # of the library's functions: fw_version() in native/parallel.cpp
@@ -106,7 +106,7 @@ def _absent(why: str) -> Native:
 
 def _share_threads(library: ctypes.CDLL) -> bool:
     """Give the library the entry point of the OpenMP runtime that PyTorch has loaded."""
-    for path in _loaded_openmp():
+    for path in loaded_openmp():
         try:
             entry = ctypes.CDLL(path).GOMP_parallel
         except (OSError, AttributeError):
@@ -116,7 +116,8 @@ def _share_threads(library: ctypes.CDLL) -> bool:
     return False
 
 
-def _loaded_openmp() -> list[str]:
+def loaded_openmp() -> list[str]:
+    """The OpenMP runtimes that may be loaded, PyTorch's own first."""
     beside = sorted(str(p) for p in (Path(torch.__file__).parent / "lib").glob("lib*omp*") if p.is_file())
     if not sys.platform.startswith("linux"):
         return beside

@@ -13,6 +13,7 @@ from fieldwise.training.fit import FitResult, fit
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import Progress
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.waiting import rest_while_waiting
 
 __all__ = ["result_from_plain", "result_to_plain", "train_network"]
 
@@ -29,8 +30,10 @@ def train_network(
 ) -> FitResult:
     """Train a network in place; it holds the weights of its best evaluation on the validation rows.
 
-    Ctrl-C ends training early, as in `fieldwise.training.fit.fit`.
+    Ctrl-C ends training early, as in `fieldwise.training.fit.fit`. PyTorch's idle threads sleep from now on
+    (`fieldwise.training.waiting`).
     """
+    rest_while_waiting()
     return fit(
         network,
         train.table,
