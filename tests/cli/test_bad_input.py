@@ -435,3 +435,14 @@ def test_ctrl_c_before_training_leaves_nothing(fieldwise, recipe, monkeypatch):
     assert (code, out) == (130, "")
     assert err == "fieldwise: interrupted\n"
     assert not Path("b").exists()
+
+
+def test_rows_of_the_test_that_trained_are_told(fieldwise, recipe, log, tmp_path):
+    pl.concat([log, log.head(100)]).write_csv(tmp_path / "log.csv")
+    for ask in (("train", recipe, "--out", "b"), ("describe", recipe), ("compare", recipe, "--seeds", 1)):
+        code, _, err = fieldwise(*ask)
+        assert code == 0
+        (line,) = [one for one in err.splitlines() if "test rows" in one and "equal a training row" in one]
+        assert re.fullmatch(r"WARNING: \d+ of 100 test rows \([\d.]+ %\) equal a training row in all fields .*", line)
+    log.write_csv(tmp_path / "log.csv")
+    assert "equal a training row" not in fieldwise("train", recipe, "--out", "b")[2]

@@ -13,6 +13,7 @@ from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.ranking import show_rankings
 from fieldwise.cli.show import say
+from fieldwise.data.repeats import repeat_sentences
 from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.remarks import remarks_on_means
 from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, Line, check_choices, leaderboards
@@ -82,6 +83,9 @@ def run_compare(
         for name, records in runs.items():
             for sentence in remarks_on_means([record.about["test"] for record in records], f"{name}'s test rows"):
                 print(sentence)
+    counts = [record.about.get("counts", {}) for records in runs.values() for record in records]
+    for sentence in dict.fromkeys(sentence for one in counts for sentence in repeat_sentences(one)):
+        say(f"WARNING: {sentence}")
     if plot is not None:
         plot_boards(boards, plot)  # last: what was measured is not lost with a picture
     if not (as_json or quiet):

@@ -15,6 +15,7 @@ from fieldwise.cli.options import cache_for, existing_data_dir
 from fieldwise.cli.show import console, say
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Prepared
+from fieldwise.data.repeats import repeat_sentences
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.pipeline import prepare_recipe
@@ -42,6 +43,8 @@ def run_describe(
     out.print(f"{recipe.name}: {recipe.description}".rstrip(": "))
     if recipe.protocol:
         out.print(f"protocol: {recipe.protocol}")
+    for sentence in repeat_sentences(prepared.counts):
+        say(f"WARNING: {sentence}")
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         say(caution)
     fields = Table("field", "role", "kind", "rows of the table", "unseen in test", box=None)

@@ -11,6 +11,7 @@ from fieldwise.cli.next import data_options, suggest, suggest_report
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say, show_metrics
+from fieldwise.data.repeats import repeat_sentences
 from fieldwise.pipeline import Run, prepare_recipe, train_recipe
 from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
@@ -54,6 +55,8 @@ def run_train(
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache, quiet))
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
+    for sentence in repeat_sentences(prepared.counts):
+        say(f"WARNING: {sentence}")
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         say(caution)
     with warnings.catch_warnings():  # which puts back what showed them before

@@ -18,6 +18,7 @@ from fieldwise.data.history import HistorySettings, add_histories, check_history
 from fieldwise.data.labels import LabelledRows, read_labels
 from fieldwise.data.mean_labels import MeanLabels, add_mean_labels, check_mean_labels
 from fieldwise.data.negatives import NegativeSampling, mark_negative, sample_negatives
+from fieldwise.data.repeats import count_repeats
 from fieldwise.data.split_settings import SplitSettings
 from fieldwise.data.splits import split_table
 from fieldwise.errors import ConfigError, DataError, SchemaError
@@ -53,7 +54,7 @@ class EncodedParts:
     """Parts by name (`train`, `valid` and, where there is one, `test`), with what was learned from `train`.
 
     Args:
-        counts: rows of each part, negatives drawn.
+        counts: rows of each part, negatives drawn, and rows that equal a training row (`count_repeats`).
     """
 
     encoder: Encoder
@@ -67,7 +68,8 @@ class Prepared:
 
     Args:
         encoder: fitted on the training rows alone.
-        counts: rows of each part, rows dropped by the label's rule, negatives drawn.
+        counts: rows of each part, rows dropped by the label's rule, negatives drawn, and rows that equal a training
+            row (`count_repeats`).
         unseen: for each part but train and each field with a vocabulary, the share of values on its unknown row.
     """
 
@@ -175,6 +177,7 @@ def encode_parts(
     """
     frames = {name: rows.frame for name, rows in labelled.items()}
     targets = {name: rows.y for name, rows in labelled.items()}
+    repeats = count_repeats(frames, schema)  # of the rows as they came: drawn negatives are none
     if mean_labels is not None:
         frames = add_mean_labels(frames, {name: rows.main for name, rows in labelled.items()}, mean_labels, seed=seed)
     if history is not None:
@@ -196,7 +199,7 @@ def encode_parts(
     tables |= {name: replace(tables[name], weight=w.astype(np.float32)) for name, w in weights.items()}
     parts = {name: Part(part, tables[name], group_codes(part, schema)) for name, part in frames.items()}
     counts.update({f"{name}_rows": part.height for name, part in frames.items()})
-    return EncodedParts(encoder=encoder, parts=parts, counts=counts)
+    return EncodedParts(encoder=encoder, parts=parts, counts=counts | repeats)
 
 
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
