@@ -10,10 +10,54 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
 
-__all__ = ["nearest", "parse", "to_plain"]
+__all__ = ["Settings", "changed", "given", "given_plain", "nearest", "parse", "to_plain"]
 
 T = TypeVar("T")
 MOST_SHOWN = 24
+
+
+class Settings:
+    """Base of settings dataclasses that remember which settings were given.
+
+    Those that were not follow from the data where a recipe or an estimator is trained (`fieldwise.defaults`); their
+    values in the object are what the class has, and what a network built from it directly gets. Two settings of equal
+    values are equal, whichever were given.
+    """
+
+    def __new__(cls, **settings: Any) -> "Settings":
+        """An object of the class, before its `__init__` fills it."""
+        made = super().__new__(cls)
+        object.__setattr__(made, "_given", frozenset(settings))
+        return made
+
+
+def given(settings: Any) -> frozenset[str]:
+    """The names of the settings that were given; all of them for a dataclass that is no `Settings`.
+
+    >>> from fieldwise.models import FM
+    >>> sorted(given(FM(embedding_dim=8)))
+    ['embedding_dim']
+    """
+    names: frozenset[str] | None = getattr(settings, "_given", None)
+    return frozenset(f.name for f in dataclasses.fields(settings) if f.init) if names is None else names
+
+
+def changed(settings: T, values: Mapping[str, Any], where: str) -> T:
+    """The settings with other values for some names, which then are given; what was not given stays so.
+
+    Unlike `dataclasses.replace`, which gives every setting.
+
+    Errors:
+        ConfigError: an unknown name, or a wrong value, below `where`.
+    """
+    kept = {name: getattr(settings, name) for name in given(settings)}
+    return parse(type(settings), {**kept, **values}, where)
+
+
+def given_plain(settings: Any) -> dict[str, Any]:
+    """`to_plain` of the settings that were given, so that `parse` makes the same settings of it again."""
+    names = given(settings)
+    return {name: value for name, value in to_plain(settings).items() if name in names}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import check_columns, encode_parts, group_codes
 from fieldwise.data.splits import hold_out
 from fieldwise.data.tables import TableLike
+from fieldwise.defaults import Facts, resolve
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.estimator_params import (
     changed_params,
@@ -81,7 +82,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             (`fieldwise.infer_schema`; of an array of numbers every column is a numeric field), for a binary label;
             `schema_` is what it found, to be looked at.
         model: settings of a model, any of `fieldwise.models.MODELS`.
-        training: settings of the training run.
+        training: settings of the training run. What neither of both is given follows from the rows
+            (`fieldwise.defaults`); `bundle_.settings` and `bundle_.about["defaults"]` say what it became.
         valid_share: share of the rows that `fit` holds out, within (0, 1); unused where `fit` gets `valid`.
         valid_by: `random` draws them by the seed (a binary label keeps its rate), `time` takes the latest by the
             schema's time column, as future rows are what most recommenders meet.
@@ -179,7 +181,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         check_columns(rows.frame.columns, schema)
         given = None if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
         encoded = encode_parts(given or self._hold_out(rows, schema), schema, seed=self.seed, negatives=self.negatives)
-        network = build_network(self.model, encoded.encoder.layout, self.seed, labels=len(schema.labels))
+        settled = resolve(self.model, self.training, Facts.of(encoded.parts["train"].table, schema.labels))
+        network = build_network(settled.model, encoded.encoder.layout, self.seed, labels=len(schema.labels))
         started = None
         if self.warm_start:
             started = warm_start(network, encoded.encoder, Bundle.load(Path(self.warm_start)), labels=schema.labels)
@@ -188,12 +191,13 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             encoded.parts["train"],
             encoded.parts["valid"],
             labels=schema.labels,
-            settings=self.training,
+            settings=settled.training,
             seed=self.seed,
             progress=progress_for(type(self.model).__name__, quiet=not self.verbose),
         )
         about = {
-            "estimator": params_to_plain(self.get_params(deep=False)),
+            "estimator": params_to_plain({**self.get_params(deep=False), "training": settled.training}),
+            "defaults": to_plain(settled.chosen),
             "result": result_to_plain(result),
             "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
             TRAINED_ROWS: trained_rows(schema, *(encoded.parts[part].frame for part in ("train", "valid"))),
@@ -201,7 +205,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if started is not None:
             about["warm_start"] = to_plain(started)
         samples = sample_rows(schema, encoded.parts["valid"].frame)
-        self._set_fitted(Bundle(schema, encoded.encoder, self.model, network, samples, about))
+        self._set_fitted(Bundle(schema, encoded.encoder, settled.model, network, samples, about))
         self.result_ = result
         if result.stopped == "interrupted":
             raise KeyboardInterrupt

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from fieldwise.config import changed as changed_settings
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encoder import check_table
 from fieldwise.data.labels import LabelledRows, read_labels
@@ -77,8 +78,7 @@ def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
             raise ConfigError(
                 f"{name}__{next(iter(values))} needs settings to change, but {name} is {old!r}: set {name} first"
             )
-        now = {f.name: getattr(old, f.name) for f in dataclasses.fields(old)}
-        changed[name] = parse(type(old), {**now, **values}, name)
+        changed[name] = changed_settings(old, values, name)
     return changed
 
 

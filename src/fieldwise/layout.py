@@ -23,6 +23,7 @@ class FieldLayout:
         rows: how many rows it has, missing and unknown included.
         ordered: whether a bag's ids stand in order (a history).
         shares: the field whose rows this one uses (offset and rows are then that field's).
+        unknown: whether the second of its rows is for values that training never saw (fields with a vocabulary).
     """
 
     name: str
@@ -33,6 +34,7 @@ class FieldLayout:
     pooling: Pooling = "mean"
     ordered: bool = False
     shares: str | None = None
+    unknown: bool = False
 
 
 @dataclass(frozen=True)

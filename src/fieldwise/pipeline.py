@@ -22,6 +22,7 @@ from fieldwise.data.prepared_files import Inputs, data_key, read_prepared, write
 from fieldwise.data.public import PUBLIC_SETS
 from fieldwise.data.simulated import simulate
 from fieldwise.data.tables import TableLike, as_table
+from fieldwise.defaults import Chosen, Facts, resolve
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.experiments.environment import environment
@@ -49,6 +50,7 @@ __all__ = [
     "rows_digest",
     "same_rows",
     "scored_rows_digest",
+    "settled",
     "train_recipe",
 ]
 
@@ -62,6 +64,7 @@ class Run:
     Args:
         best_possible: metrics of the main label's true probabilities on the test rows, where the data know them.
         warm_start: what the network started from, where the recipe names a bundle.
+        chosen: settings that followed from the data; `recipe` has them as numbers.
     """
 
     recipe: Recipe
@@ -74,6 +77,7 @@ class Run:
     counts: Mapping[str, int]
     seconds: float
     warm_start: WarmStart | None = None
+    chosen: tuple[Chosen, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON: recipe, parameters, epochs, seconds, validation and test metrics, settings."""
@@ -93,6 +97,8 @@ class Run:
             "valid": dict(self.valid),
             "test": dict(self.test),
         }
+        if self.chosen:
+            record["defaults"] = to_plain(self.chosen)
         if self.best_possible is not None:
             record["best_possible"] = dict(self.best_possible)
         if self.warm_start is not None:
@@ -208,11 +214,26 @@ def data_settings(recipe: Recipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """A trained network; the test rows were not looked at."""
+    """A trained network; the test rows were not looked at.
 
+    Args:
+        recipe: with every setting as a number.
+        chosen: those of them that followed from the data.
+    """
+
+    recipe: Recipe
     network: nn.Module
     result: FitResult
-    warm_start: WarmStart | None
+    warm_start: WarmStart | None = None
+    chosen: tuple[Chosen, ...] = ()
+
+
+def settled(recipe: Recipe, prepared: Prepared) -> tuple[Recipe, tuple[Chosen, ...]]:
+    """The recipe with every setting of model and training as a number, and those that follow from the training rows."""
+    if recipe.defaults == "fixed":
+        return recipe, ()
+    found = resolve(recipe.model, recipe.training, Facts.of(prepared.train.table, recipe.schema.labels))
+    return dataclasses.replace(recipe, model=found.model, training=found.training, defaults="fixed"), found.chosen
 
 
 def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Fitted:
@@ -222,6 +243,7 @@ def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = N
         BundleError: the recipe's warm_start is no bundle that can be read. ConfigError: nothing of it fits the model.
         TrainingError: the loss is not finite.
     """
+    recipe, chosen = settled(recipe, prepared)
     labels = recipe.schema.labels
     network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(labels))
     started = _start(network, prepared, recipe)
@@ -234,7 +256,7 @@ def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = N
         seed=recipe.seed,
         progress=progress,
     )
-    return Fitted(network=network, result=result, warm_start=started)
+    return Fitted(recipe=recipe, network=network, result=result, warm_start=started, chosen=chosen)
 
 
 def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
@@ -245,19 +267,18 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
     """
     began = time.perf_counter()
     fitted = fit_recipe(recipe, prepared, progress)
-    return finish_run(recipe, prepared, fitted, spent=time.perf_counter() - began)
+    return finish_run(prepared, fitted, spent=time.perf_counter() - began)
 
 
-def finish_run(recipe: Recipe, prepared: Prepared, fitted: Fitted, *, spent: float) -> Run:
+def finish_run(prepared: Prepared, fitted: Fitted, *, spent: float) -> Run:
     """What a trained network makes: its bundle and its record, with the test rows evaluated, once.
 
     Args:
-        recipe: that it was trained by.
         prepared: its rows.
-        fitted: the network.
+        fitted: the network, with the recipe that it was trained by.
         spent: seconds that training took.
     """
-    began = time.perf_counter()
+    began, recipe = time.perf_counter(), fitted.recipe
     parts = {"test": prepared.test, "valid": prepared.valid}
     digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
     network, result = fitted.network, fitted.result
@@ -276,6 +297,7 @@ def finish_run(recipe: Recipe, prepared: Prepared, fitted: Fitted, *, spent: flo
         counts=prepared.counts,
         seconds=spent + time.perf_counter() - began,
         warm_start=fitted.warm_start,
+        chosen=fitted.chosen,
     )
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},

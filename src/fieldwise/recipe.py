@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fieldwise.config import nearest, parse, to_plain
+from fieldwise.config import given_plain, nearest, parse, to_plain
 from fieldwise.data.history import HistorySettings
 from fieldwise.data.mean_labels import MeanLabels
 from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.split_settings import RandomSplit, SplitSettings
 from fieldwise.errors import ConfigError
 from fieldwise.models import ModelSettings
-from fieldwise.models.build import model_from_dict, model_to_dict
+from fieldwise.models.build import model_from_dict, model_name, model_to_dict
 from fieldwise.schema import Schema
 from fieldwise.search_space import Bounds, parse_space
 from fieldwise.setting_names import nearest_setting, setting_names
@@ -26,6 +26,7 @@ CHOICES = ("kind", "name", "task")
 SECTIONS = (
     "benchmark",
     "protocol",
+    "defaults",
     "data",
     "schema",
     "split",
@@ -40,6 +41,8 @@ SECTIONS = (
     "data_seed",
     "description",
 )
+
+Defaults = Literal["data", "fixed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,9 @@ class Recipe:
     """One run, ready to train.
 
     Args:
+        defaults: what settings of `[model]` and `[training]` are that the recipe does not give: `data`, by rules from
+            the training rows (`fieldwise.defaults`), or `fixed`, the values of the settings' classes, as the recipes
+            of papers and benchmarks have them.
         warm_start: folder of a bundle that the network starts from (`fieldwise.warm_start`), such as a trained FM for
             an AFM. A relative path in a recipe file counts from that file's folder.
         search: what `fieldwise tune` may change, by dotted path, over the package's space for the model.
@@ -96,6 +102,7 @@ class Recipe:
     history: HistorySettings | None = None
     mean_labels: MeanLabels | None = None
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    defaults: Defaults = "data"
     warm_start: str | None = None
     description: str = ""
     benchmark: str = ""
@@ -117,7 +124,10 @@ class Recipe:
         """Plain values that `from_dict` reads back."""
         plain: dict[str, Any] = to_plain(self)
         del plain["name"]
-        return {**plain, "model": model_to_dict(self.model)}
+        if self.defaults == "fixed":
+            return {**plain, "model": model_to_dict(self.model)}
+        model = {"name": model_name(self.model), **given_plain(self.model)}
+        return {**plain, "model": model, "training": given_plain(self.training)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], name: str) -> "Recipe":
@@ -141,6 +151,7 @@ class Recipe:
             mean_labels=top.mean_labels,
             model=model_from_dict(top.model, f"recipe {name}.model"),
             training=top.training,
+            defaults=top.defaults,
             warm_start=top.warm_start,
             seed=top.seed,
             data_seed=top.data_seed,
@@ -157,6 +168,7 @@ class _Top:
     history: HistorySettings | None = None
     mean_labels: MeanLabels | None = None
     training: TrainingSettings = field(default_factory=TrainingSettings)
+    defaults: Defaults = "data"
     warm_start: str | None = None
     description: str = ""
     benchmark: str = ""

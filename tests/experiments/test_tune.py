@@ -25,7 +25,7 @@ SEARCH = """
 def recipe(folder, monkeypatch):
     monkeypatch.setattr(module, "default_space", lambda _: {})
     text = (folder / "lr.toml").read_text()
-    (folder / "tuned.toml").write_text(text.replace("[training]", SEARCH + "[training]"))
+    (folder / "tuned.toml").write_text("defaults = 'fixed'\n" + text.replace("[training]", SEARCH + "[training]"))
     return load_recipe("tuned.toml")
 
 

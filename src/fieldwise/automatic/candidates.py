@@ -110,8 +110,8 @@ def recipes_for(problem: Problem, stem: str) -> dict[str, Recipe]:
 
 def resolved(candidate: Candidate) -> Recipe:
     """The recipe of a candidate with all numbers written out that follow from the rows."""
-    assert candidate.recipe is not None, "networks have recipes"
-    return candidate.recipe
+    assert candidate.fitted is not None, "networks are fitted"
+    return candidate.fitted.recipe
 
 
 def seconds_of(recipe: Recipe, problem: Problem) -> float:

@@ -178,7 +178,7 @@ def _measured(problem: Problem, tried: Tried, clock: Clock, seed: int) -> AutoRe
 def _bundle(problem: Problem, chosen: Candidate) -> Bundle:
     assert chosen.recipe is not None, "networks have recipes"
     assert chosen.fitted is not None, "networks are fitted"
-    bundle = finish_run(chosen.recipe, problem.prepared, chosen.fitted, spent=chosen.seconds).bundle
+    bundle = finish_run(problem.prepared, chosen.fitted, spent=chosen.seconds).bundle
     if chosen.calibration is None:
         return bundle
     facts = {"method": "platt", "fitted_on": "validation rows", "rows": len(problem.prepared.valid.table)}

@@ -13,17 +13,18 @@ from torch import nn
 from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir
 from fieldwise.cli.show import console, say
+from fieldwise.config import to_plain
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.prepare import Prepared
 from fieldwise.data.repeats import repeat_sentences
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
-from fieldwise.pipeline import prepare_recipe
+from fieldwise.pipeline import prepare_recipe, settled
 from fieldwise.recipe import Recipe, load_recipe
 
 __all__ = ["run_describe"]
 
-OPTIMIZER_STATES = {"adam": 2, "adagrad": 1, "sgd": 0}
+OPTIMIZER_STATES = {"adam": 2, "adagrad": 1, "rowwise_adagrad": 1, "sgd": 0}
 PROBE_ROWS = 64
 MIB = 2**20
 
@@ -61,6 +62,11 @@ def run_describe(
     out.print(parts)
     rows = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
     memory = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts["memory_mib"].items())
+    if facts["defaults"]:
+        chosen = Table("by the data", "value", "why", box=None)
+        for choice in settled(recipe, prepared)[1]:
+            chosen.add_row(choice.setting, choice.shown, choice.reason)
+        out.print(chosen)
     out.print(f"{facts['parameter_count']:,} parameters; {rows}")
     out.print(f"memory estimate in MiB: {memory}")
     given = [part for setting in settings for part in ("--set", setting)]
@@ -70,6 +76,7 @@ def run_describe(
 
 def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
     """The facts as plain values."""
+    recipe, chosen = settled(recipe, prepared)
     layout = prepared.encoder.layout
     labels = recipe.schema.labels
     network = build_network(recipe.model, layout, recipe.seed, labels=len(labels))
@@ -86,6 +93,8 @@ def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
         "recipe": recipe.name,
         "protocol": recipe.protocol,
         "model": model_to_dict(recipe.model),
+        "training": to_plain(recipe.training),
+        "defaults": to_plain(chosen),
         "fields": [
             {
                 "name": f.name,

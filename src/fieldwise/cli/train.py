@@ -12,7 +12,7 @@ from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say, show_metrics
 from fieldwise.data.repeats import repeat_sentences
-from fieldwise.pipeline import Run, prepare_recipe, train_recipe
+from fieldwise.pipeline import Run, prepare_recipe, settled, train_recipe
 from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
 
@@ -57,6 +57,9 @@ def run_train(
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
     for sentence in repeat_sentences(prepared.counts):
         say(f"WARNING: {sentence}")
+    chosen = settled(recipe, prepared)[1]
+    if chosen and not quiet:
+        say("by the data: " + "; ".join(map(str, chosen)))
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         say(caution)
     with warnings.catch_warnings():  # which puts back what showed them before

@@ -142,7 +142,8 @@ class Encoder:
         fields = []
         for f, fitted in zip(self.fields, self.fitted, strict=True):
             offset = offsets[_shares(f) or f.name]
-            entry = FieldLayout(name=f.name, kind="id", role=f.role, offset=offset, rows=fitted.rows)
+            unknown = isinstance(fitted, Vocabulary)
+            entry = FieldLayout(name=f.name, kind="id", role=f.role, offset=offset, rows=fitted.rows, unknown=unknown)
             if isinstance(fitted, Scaling):
                 entry = replace(entry, kind="value")
             elif isinstance(f, (Bag, Sequence)):

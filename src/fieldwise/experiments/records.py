@@ -20,6 +20,7 @@ import numpy as np
 
 from fieldwise.bundle import bundle_digest
 from fieldwise.data.prepared_files import Inputs
+from fieldwise.defaults import RULES
 from fieldwise.errors import DataError
 from fieldwise.experiments.ranking import Ranked
 from fieldwise.files import check_folder, write_atomically
@@ -102,6 +103,8 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
     The recipe's name, words and search space do not count, nor where its file of data lies, nor fieldwise's version.
     """
     settings = recipe.to_dict()
+    if recipe.defaults == "data":
+        settings["rules"] = RULES  # which decide what the recipe leaves open
     for word in ("description", "benchmark", "protocol", "search"):
         settings.pop(word, None)
     if "path" in settings["data"]:

@@ -195,7 +195,7 @@ def _run(
         "finished": time.time(),
         "environment": environment(),
         "history": result_to_plain(run.result)["history"],
-        "settings": recipe.to_dict(),
+        "settings": run.recipe.to_dict(),
     }
     ranked = None if task is None else rank_items(run.bundle, task)
     y, score = y.astype(np.float64), score.astype(np.float64)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder, PairAttention
 from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
@@ -51,7 +52,7 @@ def _preset(variant: Variant, dropout: float) -> _Choices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AFM:
+class AFM(Settings):
     """Settings of AFM. Squared L2 on W alone, as in the paper, is the trainer's, by the name `attention.W`.
 
     A setting whose default is None is as the variant has it.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder, InteractingLayer, linear
 from fieldwise.layers.interacting import Norm, Residual
@@ -67,7 +68,7 @@ PRESETS: dict[Variant, _Choices] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Interacting:
+class _Interacting(Settings):
     """What AutoInt and AutoInt+ share (abstract). A setting whose default is None is as the variant has it."""
 
     variant: Variant = "paper"

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import nearest
+from fieldwise.config import Settings, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, linear
 from fieldwise.layout import Batch, Layout
@@ -29,7 +29,7 @@ SEBlock = Literal["joint", "own", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class COLD:
+class COLD(Settings):
     """Settings of COLD: one tower over all fields, so that it is no `TwoTower` and stores no representations.
 
     Selecting fields takes two runs: one with the SE block, whose `top_fields` are the `fields_kept` of another without.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import MLP, CrossVector, FieldEmbedding, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
@@ -23,7 +24,7 @@ __all__ = ["DCN", "DCNNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCN:
+class DCN(Settings):
     """Settings of DCN; the defaults are the paper's best for Criteo.
 
     Args:

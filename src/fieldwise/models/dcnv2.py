@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import MLP, CrossMatrix, CrossMixture, FieldEmbedding, linear
 from fieldwise.layers.cross import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
@@ -28,7 +29,7 @@ Structure = Literal["stacked", "parallel"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCNv2:
+class DCNv2(Settings):
     """Settings of DCN V2; the defaults are the paper's best for Criteo.
 
     Args:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
@@ -23,7 +24,7 @@ __all__ = ["DeepCrossing", "DeepCrossingNetwork", "ResidualUnit"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepCrossing:
+class DeepCrossing(Settings):
     """Settings of Deep Crossing; the defaults are those of the authors' published CNTK script.
 
     Args:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.candidates import Part, first_order_candidates, mlp_candidates
@@ -25,7 +26,7 @@ __all__ = ["DeepFM", "DeepFMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepFM:
+class DeepFM(Settings):
     """Settings of DeepFM; the defaults are the paper's for Criteo.
 
     Args:

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, linear
 from fieldwise.layers.activation_unit import Activation, ActivationUnit, Inputs, activated_layers
@@ -66,7 +67,7 @@ _VARIANTS: dict[Variant, _Choices] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DIN:
+class DIN(Settings):
     """Settings of DIN. Where a setting's default is None, the variant says.
 
     The schema needs a history that shares the rows of its items' field, as in

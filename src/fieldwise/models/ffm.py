@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
@@ -22,7 +23,7 @@ __all__ = ["FFM", "FFMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FFM:
+class FFM(Settings):
     """Settings of FFM; D and what is left out of the logit are as in LIBFFM, the authors' code.
 
     Args:

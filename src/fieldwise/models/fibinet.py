@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import MLP, BilinearInteraction, FieldEmbedding, FirstOrder, SENet
 from fieldwise.layers.bilinear_interaction import BilinearKind
 from fieldwise.layers.senet import SENetActivation
@@ -26,7 +27,7 @@ __all__ = ["FiBiNET", "FiBiNETNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FiBiNET:
+class FiBiNET(Settings):
     """Settings of FiBiNET.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import nearest
+from fieldwise.config import Settings, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, BilinearFusion, FieldEmbedding, SubsetEmbedding
 from fieldwise.layout import Batch, Layout
@@ -29,7 +29,7 @@ Fusion = Literal["bilinear", "sum"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinalMLP:
+class FinalMLP(Settings):
     """Settings of FinalMLP; sizes are by default those of the authors' code.
 
     Args:

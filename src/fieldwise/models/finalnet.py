@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FactorizedInteraction, FieldEmbedding, linear
 from fieldwise.layers.factorized_interaction import FactorActivation, FactorResidual
@@ -32,7 +33,7 @@ Activation = Literal["none", "relu"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinalNet:
+class FinalNet(Settings):
     """Settings of FinalNet; the defaults are the authors' code's, as its documentation has them.
 
     NOTE[DIFF]: the paper's layer sums its products and has an activation of each factor but the first. The authors'

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.candidates import Part, first_order_candidates
@@ -20,7 +21,7 @@ __all__ = ["FM", "FMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FM:
+class FM(Settings):
     """Settings of FM.
 
     Args:

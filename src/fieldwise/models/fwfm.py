@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_positive
@@ -21,7 +22,7 @@ Linear = Literal["weights", "feature_vectors", "field_vectors"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FwFM:
+class FwFM(Settings):
     """Settings of FwFM.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_positive
@@ -20,7 +21,7 @@ Sharing = Literal["none", "plain", "weighted"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HOFM:
+class HOFM(Settings):
     """Settings of HOFM.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FEBlock, FieldEmbedding, LightSE
 from fieldwise.layout import Batch, Layout
@@ -49,7 +50,7 @@ VARIANTS = {"paper": Choices(), "authors": AUTHORS}
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntTower:
+class IntTower(Settings):
     """Settings of IntTower: a tower of the user and context fields, and one of the item fields.
 
     Choices that are None are the variant's; one that is given overrides it.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.candidates import Part, first_order_candidates
@@ -16,7 +17,7 @@ __all__ = ["LR", "LRNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LR:
+class LR(Settings):
     """Settings of LR; it has none.
 
     Errors:

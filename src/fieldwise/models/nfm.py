@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fieldwise.config import Settings
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
@@ -24,7 +25,7 @@ __all__ = ["NFM", "NFMNetwork", "bi_interaction"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NFM:
+class NFM(Settings):
     """Settings of NFM; the defaults are the paper's, with the hidden dropout of its authors' command for Frappe.
 
     Args:

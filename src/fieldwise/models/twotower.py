@@ -10,6 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import hidden_layers, linear
 from fieldwise.layout import Batch, Layout
@@ -51,7 +52,7 @@ class TwoTower(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TowerSettings:
+class TowerSettings(Settings):
     """What DSSM and DAT share (abstract); the defaults are DSSM's."""
 
     embedding_dim: int = 16

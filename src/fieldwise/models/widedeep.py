@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.config import nearest
+from fieldwise.config import Settings, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, FieldLayout, Layout
@@ -26,7 +26,7 @@ __all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WideDeep:
+class WideDeep(Settings):
     """Settings of Wide & Deep; the defaults are the paper's, but for the crosses, which have to be chosen by hand.
 
     Args:

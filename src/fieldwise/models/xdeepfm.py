@@ -8,6 +8,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import CIN, MLP, FieldEmbedding, FirstOrder, linear
 from fieldwise.layers.cin import CINActivation
@@ -47,7 +48,7 @@ PRESETS: dict[Variant, _Choices] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class XDeepFM:
+class XDeepFM(Settings):
     """Settings of xDeepFM; sizes are the paper's best for Criteo. Where the default is None, the variant decides.
 
     Args:

@@ -19,6 +19,8 @@ from fieldwise.training.optimizers import run_optimizer
 from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.progress import OutOfTime, Progress, Silent
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.start import start_at_base_rate
+from fieldwise.training.unknown import ShowUnknown
 
 __all__ = ["HIGHER_IS_BETTER", "Evaluation", "FitResult", "HasAuxiliaryLoss", "fit", "monitored"]
 
@@ -148,6 +150,9 @@ class _Run:
         self.monitor = monitored(settings, objective, grouped=valid_group is not None)
         _check_batch_norm(network, len(train), settings.batch_size)
         _check_own_loss(network, objective)
+        if settings.start_at_base_rate:
+            start_at_base_rate(network, train, objective)
+        self.show_unknown = ShowUnknown(train, settings.unknown_share, seed) if settings.unknown_share else None
         self.optimizer = run_optimizer(network, settings)  # first: it decides which tables carry their own L2
         self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
         self.forward = Forward(network, settings)
@@ -218,6 +223,8 @@ class _Run:
     def _step(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
         for parameter in self.parameters:
             parameter.grad = None
+        if self.show_unknown is not None:
+            batch = self.show_unknown(batch)
         logit, own_loss = self.forward(batch, y)
         data_loss = self.objective.loss(logit, y, weight)
         total = data_loss if own_loss is None else data_loss + self.objective.weighted(own_loss)

@@ -57,18 +57,18 @@ class Objective:
         """
         if not self.more:
             return self.weight * self._mean_loss(logit, y, weight)
-        columns = zip(self._each(), logit.unbind(1), y.unbind(1), strict=True)
+        columns = zip(self.each(), logit.unbind(1), y.unbind(1), strict=True)
         return torch.stack([o.weight * o._mean_loss(z, target, weight) for o, z, target in columns]).sum()
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The sum over the labels of one loss each ([T], or a scalar of the one label), by their weights: a scalar."""
         if not self.more:
             return self.weight * losses
-        return torch.stack([o.weight * loss for o, loss in zip(self._each(), losses.unbind(), strict=True)]).sum()
+        return torch.stack([o.weight * loss for o, loss in zip(self.each(), losses.unbind(), strict=True)]).sum()
 
     def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
         """What `loss` is over a whole split: logloss, or the mean squared error of scores that are not clipped."""
-        columns = zip(self._each(), _columns(y), _columns(score), strict=True)
+        columns = zip(self.each(), _columns(y), _columns(score), strict=True)
         return sum(
             o.weight
             * (
@@ -101,7 +101,8 @@ class Objective:
             found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"}
         return found
 
-    def _each(self) -> tuple["Objective", ...]:
+    def each(self) -> tuple["Objective", ...]:
+        """The main label's objective and the others', in the labels' order."""
         return (self, *self.more.values())
 
     def _mean_loss(self, logit: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:

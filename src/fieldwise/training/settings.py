@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args, get_origin
 
+from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 
 __all__ = ["Monitor", "TrainingSettings"]
@@ -13,7 +14,7 @@ Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae", "loss"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
+class TrainingSettings(Settings):
     """Settings of one training run.
 
     Args:
@@ -37,6 +38,11 @@ class TrainingSettings:
         clip_norm: gradients are scaled down to at most this norm over all parameters.
         average: decay of an exponential mean of the weights over steps, such as 0.99: the mean is evaluated and kept,
             while training goes on from the last step's weights. Nothing is averaged, where left out or 0.
+        start_at_base_rate: whether the output bias starts at the logit of the training rows' share of positives, or for
+            a regression label at their mean (`fieldwise.training.start`), and not at 0.
+        unknown_share: with a strength s above 0 a value that n training rows have is shown to training as its field's
+            unknown value with probability s / (s + n), so that the unknown row learns what rare values have in common
+            (`fieldwise.training.unknown`).
         monitor: validation metric of the main label that decides; `auc` for binary and `rmse` for regression, where
             left out. `loss` decides by all labels: their validation losses, summed by their weights.
         evaluations_per_epoch: how often the validation rows are scored within an epoch, evenly spaced.
@@ -60,6 +66,8 @@ class TrainingSettings:
     compile: bool = False
     clip_norm: float | None = None
     average: float | None = None
+    start_at_base_rate: bool = False
+    unknown_share: float = 0.0
     monitor: Monitor | None = None
     evaluations_per_epoch: int = 1
     patience: int = 3
@@ -93,7 +101,7 @@ class TrainingSettings:
             raise ConfigError(f"average must be at least 0 and below 1, found {self.average}")
         if not 0 < self.plateau_factor <= 1:
             raise ConfigError(f"plateau_factor must be in (0, 1], found {self.plateau_factor}")
-        for name in ("momentum", "adagrad_accumulator", "min_improvement"):
+        for name in ("momentum", "adagrad_accumulator", "min_improvement", "unknown_share"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, found {getattr(self, name)}")
         for name, strength in self.l2.items():

@@ -1,0 +1,93 @@
+"""Where the output begins: at the training rows' base rate, or mean, instead of at 0."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.layout import Batch
+from fieldwise.training.objective import Objective
+
+__all__ = ["output_biases", "start_at_base_rate"]
+
+PROBE_ROWS = 8
+TOLERANCE = 1e-3
+
+
+def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objective) -> list[str]:
+    """Set the network's output biases so that its mean score begins at what a constant would predict.
+
+    That is the logit of the training rows' share of positives (half a row is added to each class, so that it is
+    finite), and the mean of a regression label. The scores of other parameters start near 0.
+
+    Args:
+        network: changed in place.
+        train: rows with targets.
+        objective: of the main label, with `more` for further ones.
+
+    Returns:
+        The names of the parameters that were set; none where the network has no output bias.
+    """
+    assert train.y is not None, "training rows have targets"
+    batch, _ = train.batch(slice(0, PROBE_ROWS))
+    heads = getattr(network, "heads", None) if objective.more else None
+    networks = [network] if heads is None else list(heads)
+    columns = [train.y] if train.y.ndim == 1 else list(train.y.T)
+    changed = []
+    for number, (one, y, task) in enumerate(zip(networks, columns, objective.each(), strict=True)):
+        start = base_score(np.asarray(y, np.float64), binary=task.task == "binary")
+        for name, parameter in output_biases(one, batch):
+            with torch.no_grad():
+                parameter.add_(start)
+            changed.append(name if heads is None else f"heads.{number}.{name}")
+    return changed
+
+
+def base_score(y: np.ndarray, *, binary: bool) -> float:
+    """The score that a constant would give rows with these targets.
+
+    >>> round(base_score(np.array([1.0, 0.0, 0.0, 0.0]), binary=True), 6) == round(math.log(1.5 / 3.5), 6)
+    True
+    >>> base_score(np.array([2.0, 4.0]), binary=False)
+    3.0
+    """
+    if not binary:
+        return float(y.mean())
+    positives = float(y.sum())
+    return math.log((positives + 0.5) / (len(y) - positives + 0.5))
+
+
+@torch.no_grad()
+def output_biases(network: nn.Module, batch: Batch) -> list[tuple[str, nn.Parameter]]:
+    """The parameters of one number each that raise all scores of a batch by what is added to all of them.
+
+    They are found by trying, so that a network of one's own has them as well: one bias that adds its value to every
+    score, or several whose values are averaged (FinalNet's two branches).
+
+    >>> from fieldwise.layout import Layout
+    >>> from fieldwise.models import AutoInt
+    >>> none = torch.empty(0)
+    >>> batch = Batch(torch.tensor([[0, 3], [2, 6]]), torch.empty(2, 0), none.long(), none.long(), none)
+    >>> [name for name, _ in output_biases(AutoInt().build(Layout.of_sizes([3, 4])), batch)]
+    ['head.bias']
+    """
+    training = network.training
+    network.eval()
+    found, total = [], 0.0
+    before: Tensor = network(batch)
+    for name, parameter in network.named_parameters():
+        if parameter.numel() != 1:
+            continue
+        old = parameter.clone()
+        parameter.add_(1.0)
+        change = network(batch) - before
+        parameter.copy_(old)
+        share = float(change.mean())
+        alike = share > TOLERANCE and float((change - share).abs().max()) < TOLERANCE
+        if alike and total + share < 1.0 + TOLERANCE:  # of two that each add their whole value the first is taken
+            found.append((name, parameter))
+            total += share
+    network.train(training)
+    return found if abs(total - 1.0) < TOLERANCE else []

@@ -1,0 +1,67 @@
+"""Rare values shown as unknown in training, so that the unknown row of a field learns what they have in common."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fieldwise.data.encoded import EncodedTable
+from fieldwise.layout import Batch
+
+__all__ = ["ShowUnknown"]
+
+UNKNOWN = 1  # the local row id of a field's unknown value
+
+
+class ShowUnknown:
+    """Replaces values by their field's unknown value at random, rare ones more often.
+
+    A value that n training rows have is replaced with probability `strength / (strength + n)`: the share that a
+    Chinese restaurant process of that concentration gives to new values after n rows. Without this the unknown row
+    of a field whose `min_count` is 1 never has a gradient, and every value that training never saw is scored by its
+    random start.
+
+    Args:
+        train: the training rows, whose values are counted.
+        strength: above 0.
+        seed: of the draws.
+
+    >>> table = EncodedTable(Layout.of_sizes([3]), *(np.zeros(s) for s in ((1, 1), (1, 0), 0, 1)))
+    >>> ShowUnknown(table, 1.0, 0).probability.tolist()  # no field here has an unknown value
+    [0.0, 0.0, 0.0]
+    """
+
+    def __init__(self, train: EncodedTable, strength: float, seed: int) -> None:
+        counts = row_counts(train)
+        probability = np.zeros(len(counts), np.float32)
+        unknown = np.arange(len(counts), dtype=np.int32)
+        for f in train.layout.fields:
+            if f.unknown:
+                rows = slice(f.offset + UNKNOWN + 1, f.offset + f.rows)
+                probability[rows] = strength / (strength + counts[rows])
+                unknown[rows] = f.offset + UNKNOWN
+        self.probability, self.unknown = torch.from_numpy(probability), torch.from_numpy(unknown)
+        self.draws = torch.Generator().manual_seed(seed)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The batch with some of its values unknown."""
+        return batch._replace(ids=self._shown(batch.ids), bag_ids=self._shown(batch.bag_ids))
+
+    def _shown(self, ids: Tensor) -> Tensor:
+        if not ids.numel():
+            return ids
+        rows = ids.long()
+        hidden = torch.rand(ids.shape, generator=self.draws) < self.probability[rows]
+        return torch.where(hidden, self.unknown[rows].to(ids.dtype), ids)
+
+
+def row_counts(table: EncodedTable) -> np.ndarray:
+    """How often each row of the shared embedding table is read by a table's rows: int64 [layout.num_rows].
+
+    >>> table = EncodedTable(Layout.of_sizes([3]), np.array([[2], [2], [0]]), *(np.zeros(s) for s in ((3, 0), 0, 1)))
+    >>> row_counts(table).tolist()
+    [1, 0, 2]
+    """
+    counts = np.zeros(table.layout.num_rows, np.int64)
+    for column in range(table.ids.shape[1]):
+        counts += np.bincount(table.ids[:, column].astype(np.int64), minlength=len(counts))
+    return counts + np.bincount(table.bag_ids.astype(np.int64), minlength=len(counts))

@@ -1,0 +1,181 @@
+"""Settings by the data: what is given stays, what is not follows from the rows, and every model builds by it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwise import Recommender
+from fieldwise.config import given
+from fieldwise.data.prepare import prepare
+from fieldwise.data.simulated import simulate
+from fieldwise.data.split_settings import RandomSplit
+from fieldwise.defaults import Facts, resolve
+from fieldwise.errors import ConfigError
+from fieldwise.layout import Layout
+from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
+from fieldwise.models.build import model_to_dict
+from fieldwise.pipeline import fit_recipe, prepare_recipe, settled, train_recipe
+from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.schema import Categorical, Label, Schema
+from fieldwise.training.settings import TrainingSettings
+
+LAYOUT = Layout.of_sizes([50, 20, 30, 10], ["user", "user", "item", "item"])
+
+
+def facts(rows: int = 9_731, mean: float = 0.93, layout: Layout = LAYOUT, task: str = "binary") -> Facts:
+    return Facts(layout=layout, rows=rows, mean=mean, task=task)
+
+
+def own_recipe(**more: object) -> Recipe:
+    plain = load_recipe("simulated/fm", ["data.rows=1500", "data.users=60", "data.items=40"]).to_dict()
+    return Recipe.from_dict(
+        {"data": plain["data"], "schema": plain["schema"], "model": {"name": "fm"}, "split": plain["split"], **more},
+        "own",
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "din"])
+def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(name):
+    found = resolve(MODELS[name](), TrainingSettings(), facts())
+    assert given(found.model) == {f.name for f in dataclasses.fields(found.model)}
+    assert given(found.training) == {f.name for f in dataclasses.fields(found.training)}
+    network = found.model.build(LAYOUT)
+    names = {parameter for parameter, _ in network.named_parameters()}
+    assert set(found.training.l2) <= names
+    assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {c.setting for c in found.chosen}
+
+
+def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():
+    model = FM(embedding_std=0.01)
+    training = TrainingSettings(batch_size=1024, l2={}, monitor="auc")
+    found = resolve(model, training, facts())
+    assert found.model.embedding_std == 0.01
+    assert (found.training.batch_size, found.training.l2, found.training.monitor) == (1024, {}, "auc")
+    chosen = {choice.setting for choice in found.chosen}
+    assert chosen.isdisjoint({"model.embedding_std", "training.batch_size", "training.l2", "training.monitor"})
+
+
+def test_strengths_of_l2_are_priors_divided_by_rows():
+    few = resolve(FM(), TrainingSettings(), facts(rows=1_000)).training.l2
+    many = resolve(FM(), TrainingSettings(), facts(rows=100_000)).training.l2
+    assert few["first_order.embedding.weight"] == pytest.approx(1 / 1_000)
+    assert {name: few[name] / many[name] for name in few} == pytest.approx(dict.fromkeys(few, 100.0))
+
+
+def test_afm_s_prior_is_divided_by_its_pairs_of_fields():
+    narrow = resolve(AFM(), TrainingSettings(), facts(layout=Layout.of_sizes([9] * 3))).training.l2
+    wide = resolve(AFM(), TrainingSettings(), facts(layout=Layout.of_sizes([9] * 9))).training.l2
+    assert narrow["embedding.weight"] / wide["embedding.weight"] == pytest.approx(36 / 3, rel=1e-3)
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(589, 32), (9_731, 128), (58_284, 1024), (335_955, 2048)])
+def test_batches_give_small_tables_fifty_steps(rows, batch):
+    training = resolve(LR(), TrainingSettings(), facts(rows=rows)).training
+    assert training.batch_size == batch
+    assert any(
+        str(choice) == f"batch size {batch}: {rows:,} rows"
+        for choice in resolve(LR(), TrainingSettings(), facts(rows=rows)).chosen
+    )
+
+
+def test_a_large_vocabulary_is_updated_by_the_rows_of_a_batch():
+    training = resolve(FM(), TrainingSettings(), facts(layout=Layout.of_sizes([200_000, 200_000]))).training
+    assert (training.embedding_update, training.l2_rows, training.average) == ("lazy", "touched", 0.0)
+
+
+def test_a_regression_watches_rmse_and_starts_at_the_mean():
+    found = resolve(FM(), TrainingSettings(), facts(mean=3.5, task="regression"))
+    assert found.training.monitor == "rmse"
+    assert "training.start_at_base_rate" in {choice.setting for choice in found.chosen}
+
+
+def test_a_model_of_one_s_own_keeps_its_settings():
+    @dataclasses.dataclass(frozen=True)
+    class Own:
+        embedding_std: float = 0.01
+
+        def build(self, layout):
+            return FM(embedding_std=self.embedding_std).build(layout)
+
+    found = resolve(Own(), TrainingSettings(), facts())
+    assert found.model == Own()
+    assert found.training.batch_size == 128
+
+
+def test_recipes_of_the_package_keep_their_settings():
+    recipe = load_recipe("simulated/afm")
+    prepared = prepare_recipe(dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, rows=800)), None)
+    assert settled(recipe, prepared) == (recipe, ())
+    assert recipe.training.monitor is None
+    assert not recipe.training.start_at_base_rate
+
+
+def test_a_recipe_of_one_s_own_follows_the_data_and_the_bundle_keeps_the_numbers():
+    recipe = own_recipe(training={"epochs": 2})
+    assert recipe.defaults == "data"
+    assert Recipe.from_dict(recipe.to_dict(), "own").to_dict() == recipe.to_dict()
+    run = train_recipe(recipe, prepare_recipe(recipe, None))
+    kept = run.bundle.about["recipe"]["settings"]
+    assert kept["defaults"] == "fixed"
+    assert kept["training"]["epochs"] == 2
+    assert kept["training"]["batch_size"] == 32
+    assert kept["model"] == model_to_dict(run.bundle.settings)
+    assert "training.batch_size" in {choice["setting"] for choice in run.record()["defaults"]}
+    again = fit_recipe(Recipe.from_dict(kept, "again"), prepare_recipe(recipe, None))
+    for (name, ours), theirs in zip(
+        again.network.state_dict().items(), run.bundle.network.state_dict().values(), strict=True
+    ):
+        assert torch.equal(ours, theirs), name
+
+
+def test_fixed_defaults_are_those_of_the_classes():
+    recipe = own_recipe(defaults="fixed")
+    resolved, chosen = settled(recipe, prepare_recipe(recipe, None))
+    assert resolved.training == TrainingSettings()
+    assert chosen == ()
+
+
+def test_recommender_and_recipe_choose_the_same_numbers():
+    log = simulate(1_000, users=50, items=30)
+    schema = Schema(
+        fields=(Categorical("user_id", role="user"), Categorical("item_id", role="item")), label=Label("liked")
+    )
+    fitted = Recommender(schema, AutoInt(), training=TrainingSettings(epochs=1)).fit(log)
+    prepared = prepare(log, schema, split=RandomSplit(valid=0.05, test=0.05), seed=0)  # 900 rows train in both
+    found = resolve(AutoInt(), TrainingSettings(epochs=1), Facts.of(prepared.train.table, schema.labels))
+    assert fitted.bundle_.settings == found.model
+    assert fitted.bundle_.about["estimator"]["training"]["l2"] == pytest.approx(dict(found.training.l2))
+
+
+def test_one_setting_of_a_recommender_may_be_changed_and_the_rest_stays_open():
+    schema = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
+    changed = Recommender(schema, AFM(attention_dim=8)).set_params(model__embedding_dim=4, training__epochs=2)
+    assert given(changed.model) == {"attention_dim", "embedding_dim"}
+    assert given(changed.training) == {"epochs"}
+    with pytest.raises(ConfigError, match="embedding_dim"):
+        changed.set_params(model__embeding_dim=4)
+
+
+def test_inttower_gets_an_output_bias_and_less_than_a_tenth_of_its_numbers():
+    def numbers(model):
+        return sum(p.numel() for name, p in model.build(LAYOUT).named_parameters() if name != "embedding.weight")
+
+    found = resolve(IntTower(), TrainingSettings(), facts()).model
+    assert found.output_bias
+    assert numbers(found) < numbers(IntTower()) / 10
+
+
+def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
+    """A table without anything to learn and 7 % negatives: 0.66 of logloss was the default of an earlier version."""
+    rng = np.random.default_rng(0)
+    log = simulate(3_000, users=300, items=80).with_columns(liked=(rng.random(3_000) < 0.93).astype(int))
+    schema = Schema(
+        fields=(Categorical("user_id", role="user"), Categorical("item_id", role="item")), label=Label("liked")
+    )
+    for model in (LR(), FM(), AFM(), AutoInt()):
+        found = Recommender(schema, model).fit(log[:2_000]).evaluate(log[2_000:])
+        rate = float(log["liked"][2_000:].mean())
+        constant = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+        assert found["logloss"] < constant + 0.02, type(model).__name__
