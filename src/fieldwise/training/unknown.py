@@ -25,6 +25,7 @@ class ShowUnknown:
         strength: above 0.
         seed: of the draws.
 
+    >>> from fieldwise.layout import Layout
     >>> table = EncodedTable(Layout.of_sizes([3]), *(np.zeros(s) for s in ((1, 1), (1, 0), 0, 1)))
     >>> ShowUnknown(table, 1.0, 0).probability.tolist()  # no field here has an unknown value
     [0.0, 0.0, 0.0]
@@ -57,6 +58,7 @@ class ShowUnknown:
 def row_counts(table: EncodedTable) -> np.ndarray:
     """How often each row of the shared embedding table is read by a table's rows: int64 [layout.num_rows].
 
+    >>> from fieldwise.layout import Layout
     >>> table = EncodedTable(Layout.of_sizes([3]), np.array([[2], [2], [0]]), *(np.zeros(s) for s in ((3, 0), 0, 1)))
     >>> row_counts(table).tolist()
     [1, 0, 2]
