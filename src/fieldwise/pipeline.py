@@ -113,7 +113,7 @@ def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
         ConfigError: an unknown name. DataError: absent or damaged files.
     """
     if data.path is not None:
-        return as_table(Path(data.path), separator=data.separator, encoding=data.encoding)
+        return as_table(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns)
     if data.name == "simulated":
         return simulate(data.rows, users=data.users, items=data.items, seed=data.seed)
     if data.name not in PUBLIC_SETS:

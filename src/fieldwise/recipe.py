@@ -55,6 +55,7 @@ class DataSettings:
             A relative path in a recipe file counts from that file's folder.
         separator: of a text file, where it is not the usual one.
         encoding: of a text file, where it is not UTF-8.
+        columns: names of the columns of a text file without a header line.
         rows: of the simulated log.
         users: of the simulated log.
         items: of the simulated log.
@@ -65,6 +66,7 @@ class DataSettings:
     path: str | None = None
     separator: str | None = None
     encoding: str = "utf-8"
+    columns: tuple[str, ...] | None = None
     rows: int = 120_000
     users: int = 1_000
     items: int = 400
@@ -73,6 +75,12 @@ class DataSettings:
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
             raise ConfigError("give either name (a known data set) or path (a file), not both and not neither")
+        if self.columns is not None:
+            if isinstance(self.columns, str):
+                raise ConfigError(f"data.columns is a list of names, found the text {self.columns!r}")
+            object.__setattr__(self, "columns", tuple(self.columns))
+            if self.path is None:
+                raise ConfigError("data.columns names the columns of a text file of one's own: give data.path too")
         check_seed(self.seed)
 
 

@@ -1,7 +1,7 @@
 """Predictions for a file's rows, written to a file: in slices, so that no table is too long."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,7 @@ def score_file(
     logit: bool = False,
     separator: str | None = None,
     encoding: str = "utf-8",
+    columns: Sequence[str] | None = None,
     slice_rows: int = SLICE_ROWS,
 ) -> ScoredFile:
     """Write keys and predictions of a file's rows, in its order; `out` appears whole or not at all.
@@ -55,6 +56,7 @@ def score_file(
             `logit.NAME` for another; a label that is a number has none.
         separator: of delimited text.
         encoding: of delimited text.
+        columns: of delimited text without a header.
         slice_rows: rows at once, at least 1.
 
     Errors:
@@ -64,9 +66,9 @@ def score_file(
     """
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out must not be the file that --data reads, found {out} for both: choose another name")
-    table = SlicedTable(data, separator=separator, encoding=encoding)
+    table = SlicedTable(data, separator=separator, encoding=encoding, columns=columns)
     keys = [key for key in bundle.schema.keys if key in table.empty.columns]
-    columns = _Columns.of(bundle, column, logit, keys or [ROW])
+    made = _Columns.of(bundle, column, logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
     rows, unseen = 0, Counter[tuple[str, int]]()
@@ -76,7 +78,7 @@ def score_file(
             nonlocal rows
             encoded = bundle.encoder.transform(part, first_row=rows)
             named = part.select(keys) if keys else pl.DataFrame({ROW: np.arange(rows, rows + part.height)})
-            writer.add(named.with_columns(columns.filled(bundle, bundle.score_table(encoded))))
+            writer.add(named.with_columns(made.filled(bundle, bundle.score_table(encoded))))
             for name, counts in bundle.encoder.unseen_counts(encoded).items():
                 unseen.update({(name, k): n for k, n in enumerate(counts)})
             rows += part.height
@@ -87,7 +89,7 @@ def score_file(
             score(table.empty.select(wanted))  # a file with the columns alone
     names = dict.fromkeys(name for name, _ in unseen)
     shares = {name: unseen[name, 0] / (unseen[name, 1] or 1) for name in names}
-    return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *columns.names), unseen=shares)
+    return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *made.names), unseen=shares)
 
 
 @dataclass(frozen=True, kw_only=True)

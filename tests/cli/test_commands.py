@@ -30,7 +30,16 @@ RANKING = {"--ranking", "--k", "--candidates", "--users", "--user", "--item", "-
 OPTIONS = {
     (): {"--version", "--install-completion", "--show-completion"},
     ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
-    ("init",): {"--label", "--positive", "--schema", "--out", "--force", "--separator", "--encoding"},
+    ("init",): {
+        "--label",
+        "--positive",
+        "--schema",
+        "--out",
+        "--force",
+        "--separator",
+        "--encoding",
+        "--columns",
+    },
     ("auto",): {
         "--label",
         "--positive",
@@ -76,8 +85,18 @@ OPTIONS = {
         "--threads",
         "--cache",
     },
-    ("evaluate",): {*RANKING, "--data", "--separator", "--encoding", "--data-dir", "--json", "--threads", "--cache"},
-    ("predict",): {"--data", "--out", "--column", "--logit", "--separator", "--encoding", "--threads"},
+    ("evaluate",): {
+        *RANKING,
+        "--data",
+        "--separator",
+        "--columns",
+        "--encoding",
+        "--data-dir",
+        "--json",
+        "--threads",
+        "--cache",
+    },
+    ("predict",): {"--data", "--out", "--column", "--logit", "--separator", "--columns", "--encoding", "--threads"},
     ("calibrate",): {
         "--method",
         "--out",
@@ -178,7 +197,7 @@ OPTIONS = {
     ("data", "list"): {"--data-dir"},
     ("data", "fetch"): {"--data-dir"},
     ("data", "simulate"): {"--out", "--rows", "--users", "--items", "--seed"},
-    ("data", "infer"): {"--label", "--positive", "--separator", "--encoding"},
+    ("data", "infer"): {"--label", "--positive", "--separator", "--encoding", "--columns"},
 }
 
 

@@ -124,3 +124,36 @@ def test_a_constant_column_and_an_empty_one_are_named() -> None:
     guess = infer_schema(table(country=["XX"] * ROWS, empty=pl.Series([None] * ROWS, dtype=pl.String)))
     assert guess.notes["country"] == "left out: it is constant"
     assert guess.notes["empty"] == "left out: every cell is empty"
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_file_without_a_header(fieldwise, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text(table(), include_header=False))
+    code, _, err = fieldwise("data", "infer", "t.csv")
+    assert code == 2  # no column looks like a label
+    assert "fieldwise: warning: the first line of t.csv was taken for names" in err
+    assert "--columns user,item,..." in err
+    told = ("--columns", "user, item,click")
+    assert fieldwise("data", "infer", "t.csv", *told)[2].endswith("t.csv --columns user,item,click\n")
+    assert fieldwise("init", "t.csv", *told)[0] == 0
+    assert 'columns = [\n    "user",\n    "item",\n    "click",\n]' in (tmp_path / "t.toml").read_text()
+    assert fieldwise("train", "t.toml", "--out", "b", *QUICK)[0] == 0
+    assert fieldwise("predict", "b", "--data", "t.csv", "--out", "p.csv", *told)[0] == 0
+    assert pl.read_csv(tmp_path / "p.csv").height == ROWS
+    assert fieldwise("evaluate", "b", "--data", "t.csv", "--json", *told)[0] == 0
+    for names, sentence in (
+        ("user,item", "line 1 has 3"),
+        ("user,,click", "names every column"),
+        ("a,a,b", "repeats 'a'"),
+    ):
+        code, _, err = fieldwise("data", "infer", "t.csv", "--columns", names)
+        assert code == 2
+        assert sentence in err
+
+
+def test_names_for_a_file_that_has_its_own_are_refused(fieldwise, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text(table()))
+    table().write_parquet(tmp_path / "t.parquet")
+    told = ("--columns", "user,item,click")
+    assert "the first line of t.csv is one: leave them out" in fieldwise("data", "infer", "t.csv", *told)[2]
+    assert "t.parquet has names of its own" in fieldwise("data", "infer", "t.parquet", *told)[2]

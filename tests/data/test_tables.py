@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import polars as pl
@@ -284,3 +285,23 @@ except MissingExtraError as e:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("pandas frames are read through pyarrow, which is not installed")
     assert done.stdout.endswith("pip install 'fieldwise[pandas]'\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "looks"),
+    [
+        ("1,193,5\n2,7,4\n", True), ("u1,i3,0.5\nu2,i4,1\nu1,i9,2\n", True), ("2019,2020\n1,2\n", True),
+        ("user,2019,2020\nu,1,2\n", False), ("0,1,2\n5,6,7\n", False), ("1,2\n5,6\n", False), ("a,b\nb,a\n", False),
+    ],
+)  # fmt: skip
+def test_a_header_that_looks_like_a_row_is_warned_of(tmp_path: Path, text: str, looks: bool) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        frame = as_table(path)
+    assert bool(found) == looks
+    assert frame.height == text.count("\n") - 1
+    names = [f"c{k}" for k in range(frame.width)]
+    assert as_table(path, columns=names).columns == names
+    assert as_table(path, columns=names).height == text.count("\n")

@@ -6,7 +6,9 @@ Results go to standard output, everything else to standard error.
 import errno
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -39,7 +41,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         from fieldwise.cli.app import app
 
-        code = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False)
+        with warnings.catch_warnings():  # which puts back what showed them before
+            shown = warnings.showwarning
+            warnings.showwarning = partial(_warn, shown)
+            code = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False)
     except FieldwiseError as e:
         return _fail(str(e), USER_FAULT)
     except KeyboardInterrupt:
@@ -84,6 +89,14 @@ def _memory_is_full(e: Exception) -> bool:
     if isinstance(e, (RuntimeError, TypeError)):
         return any(words in str(e) for words in NO_MEMORY)
     return isinstance(e, MemoryError)
+
+
+def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """Show a warning meant for users as one sentence; others as Python does."""
+    if category is UserWarning:
+        print(f"fieldwise: warning: {message}", file=sys.stderr)
+    else:
+        shown(message, category, *where)
 
 
 def _fail(sentence: str, code: int) -> int:

@@ -11,6 +11,7 @@ from fieldwise.cli import store as store_commands
 from fieldwise.cli.options import (
     MAX_SEED,
     Candidates,
+    Columns,
     DataDir,
     Encoding,
     ItemColumn,
@@ -24,6 +25,7 @@ from fieldwise.cli.options import (
     TopK,
     UseCache,
     UserColumn,
+    column_names,
     version_option,
 )
 
@@ -90,11 +92,12 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a recipe and a schema that are there.")] = False,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
 ) -> None:
     """Write a schema and a recipe for a table, with comments, ready to train."""
     from fieldwise.cli.init import InitOptions, run_init
 
-    reading: dict[str, object] = {"separator": separator, "encoding": encoding}
+    reading: dict[str, object] = {"separator": separator, "encoding": encoding, "columns": column_names(columns)}
     told = tuple(positive or ())
     run_init(table, InitOptions(label=label, positive=told, reading=reading, out=out, schema=schema, force=force))
 
@@ -241,6 +244,7 @@ def evaluate(
     ] = None,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
     ranking: Ranking = False,
     k: TopK = None,
     candidates: Candidates = None,
@@ -258,7 +262,8 @@ def evaluate(
     from fieldwise.cli.ranking import ranking_settings
 
     wanted = ranking_settings(ranking, k, candidates, users, user, item, keep_seen)
-    run_evaluate(bundle, data, separator, encoding, wanted, data_dir, json, threads, cache)
+    names = column_names(columns)
+    run_evaluate(bundle, data, separator, encoding, names, wanted, data_dir, json, threads, cache)
 
 
 @app.command()
@@ -270,6 +275,7 @@ def predict(
     logit: Annotated[bool, typer.Option("--logit", help="Write the log-odds too, in a column `logit`.")] = False,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
     threads: Threads = None,
 ) -> None:
     """Predict the rows of a file; the output has their keys and a column `prediction`, in the file's order.
@@ -279,7 +285,7 @@ def predict(
     """
     from fieldwise.cli.bundles import run_predict
 
-    run_predict(bundle, data, out, column, logit, separator, encoding, threads)
+    run_predict(bundle, data, out, column, logit, separator, encoding, column_names(columns), threads)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 import json as json_module
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ def run_evaluate(
     data: Path | None,
     separator: str | None,
     encoding: str,
+    columns: Sequence[str] | None,
     ranking: tuple[RankingSettings | None, int],
     data_dir: Path | None,
     as_json: bool,
@@ -41,15 +43,15 @@ def run_evaluate(
     cache: bool,
 ) -> None:
     """Measure a bundle on a table with labels, or on the test rows of the recipe that made it."""
-    if data is None and (separator is not None or encoding != "utf-8"):
-        raise ConfigError("--separator and --encoding say how to read the file of --data, which is not given")
+    if data is None and (separator is not None or encoding != "utf-8" or columns is not None):
+        raise ConfigError("--separator, --encoding and --columns say how to read --data, which is not given")
     if data is not None and ranking[0] is not None:
         raise ConfigError("--ranking leaves out what users liked in training rows, which --data has not: leave it out")
     set_threads(threads)
     bundle = Bundle.load(folder)
     prepared = None
     if data is not None:
-        frame, where = as_table(data, separator=separator, encoding=encoding), str(data)
+        frame, where = as_table(data, separator=separator, encoding=encoding, columns=columns), str(data)
     else:
         (frame, prepared), where = _test_rows(bundle, folder, data_dir, cache), "the recipe's test rows"
     labels = bundle.schema.labels
@@ -82,7 +84,7 @@ def run_evaluate(
         return
     if data is None:
         suggest_report(bundle, folder, data_dir)
-    else:
+    elif columns is None:  # `explain` takes tables with a header
         reading = text_options(separator, encoding)
         suggest("what these rows' scores are made of", "explain", folder, "--data", data, *reading)
 
@@ -105,18 +107,21 @@ def run_predict(
     logit: bool,
     separator: str | None,
     encoding: str,
+    columns: Sequence[str] | None,
     threads: int | None,
 ) -> None:
     """Write keys and predictions of a file's rows, in its order (see `score_file`)."""
     check_file(out)
     set_threads(threads)
     bundle = Bundle.load(folder)
-    done = score_file(bundle, data, out, column=column, logit=logit, separator=separator, encoding=encoding)
+    done = score_file(
+        bundle, data, out, column=column, logit=logit, separator=separator, encoding=encoding, columns=columns
+    )
     say(f"{done.rows:,} rows predicted, written to {out} ({', '.join(done.columns)})")
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
         say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
-    if done.rows:
+    if done.rows and columns is None:
         reading = text_options(separator, encoding)
         suggest("why its first row has this prediction", "explain", folder, "--data", data, "--row", 0, *reading)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fieldwise.cli.options import MAX_SEED, DataDir, Encoding, Positive, Separator
+from fieldwise.cli.options import MAX_SEED, Columns, DataDir, Encoding, Positive, Separator, column_names
 
 __all__ = ["app"]
 
@@ -109,6 +109,7 @@ def infer(
     positive: Positive = None,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
 ) -> None:
     """Print the schema that a table seems to have, as TOML with a comment a column, to be corrected by hand."""
     from fieldwise.cli.next import suggest, text_options
@@ -116,12 +117,13 @@ def infer(
     from fieldwise.data.infer import infer_schema
     from fieldwise.data.tables import as_table
 
-    frame = as_table(table, separator=separator, encoding=encoding)
+    names = column_names(columns)
+    frame = as_table(table, separator=separator, encoding=encoding, columns=names)
     guess = infer_schema(frame, label=label, positive=positive or ())
     print(guess.to_toml())
     for doubt in guess.doubts.values():
         say(f"CHECK: {doubt}")
     given = [] if label is None else ["--label", label]
     given += [part for value in positive or () for part in ("--positive", value)]
-    reading = text_options(separator, encoding)
+    reading = text_options(separator, encoding, names)
     suggest("this as schema.toml with a recipe beside it", "init", table, *given, *reading)

@@ -6,11 +6,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fieldwise.bundle import Bundle
 from fieldwise.cli.show import say
+
+if TYPE_CHECKING:
+    from fieldwise.bundle import Bundle
 
 __all__ = ["command", "command_name", "data_options", "suggest", "suggest_report", "text_options"]
 
@@ -40,7 +44,7 @@ def suggest(what: str, *parts: object, quiet: bool = False) -> None:
         say(f"next, {what}: {command(*parts)}")
 
 
-def suggest_report(bundle: Bundle, folder: Path, data_dir: Path | None, *, quiet: bool = False) -> bool:
+def suggest_report(bundle: "Bundle", folder: Path, data_dir: Path | None, *, quiet: bool = False) -> bool:
     """Suggest a report of a bundle, where there can be one: whether there can."""
     if "recipe" not in bundle.about or find_spec("jinja2") is None:
         return False
@@ -56,10 +60,11 @@ def data_options(data_dir: Path | None) -> list[str]:
     return ["--data-dir", str(data_dir)]
 
 
-def text_options(separator: str | None, encoding: str) -> list[str]:
+def text_options(separator: str | None, encoding: str, columns: Sequence[str] | None = None) -> list[str]:
     """The options of how a text file is read, where they are not the usual ones."""
     given = [] if separator is None else ["--separator", separator]
-    return given if encoding == "utf-8" else [*given, "--encoding", encoding]
+    given += [] if encoding == "utf-8" else ["--encoding", encoding]
+    return given if columns is None else [*given, "--columns", ",".join(columns)]
 
 
 def _script_folders() -> set[Path]:

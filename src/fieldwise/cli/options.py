@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_SEED",
     "Candidates",
+    "Columns",
     "DataDir",
     "Encoding",
     "ItemColumn",
@@ -29,6 +30,7 @@ __all__ = [
     "UseCache",
     "UserColumn",
     "cache_for",
+    "column_names",
     "existing_data_dir",
     "resolve_data_dir",
     "set_threads",
@@ -78,6 +80,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Separator = Annotated[
     str | None, typer.Option(help="What stands between the cells of a text file, where its suffix does not tell.")
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option("--columns", help="Names of the columns of a text file without a header: user,item,click."),
+]
 Encoding = Annotated[str, typer.Option(help="Encoding of a text file.")]
 Positive = Annotated[
     list[str] | None,
@@ -93,6 +99,16 @@ UseCache = Annotated[
         help="Open data that were prepared before, and keep what is prepared (`fieldwise cache show`).",
     ),
 ]
+
+
+def column_names(given: str | None) -> list[str] | None:
+    """The names in the text of `--columns`, or None where it was not given."""
+    if given is None:
+        return None
+    names = [name.strip() for name in given.split(",")]
+    if "" in names:
+        raise ConfigError(f"--columns names every column of the file, separated by commas, found {given!r}")
+    return names
 
 
 def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":

@@ -9,6 +9,7 @@ import polars as pl
 
 from fieldwise.data.bytesource import ByteSource, open_source
 from fieldwise.data.delimited import read_delimited
+from fieldwise.data.headers import warn_of_header
 from fieldwise.data.kinds import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.data.libfm import read_libfm
 from fieldwise.data.vectors import position_columns, vector_length, with_positions
@@ -26,7 +27,9 @@ _PROBE = 100  # rows
 _KINDS = "csv, tsv, tab, txt and libfm (each also .gz), parquet, arrow, feather, ipc"
 
 
-def as_table(data: Any, *, separator: str | None = None, encoding: str = "utf-8") -> pl.DataFrame:
+def as_table(
+    data: Any, *, separator: str | None = None, encoding: str = "utf-8", columns: Sequence[str] | None = None
+) -> pl.DataFrame:
     """Read or convert `data` into a polars DataFrame.
 
     Columns of delimited text are typed by all of their values: Int64, Float64, Boolean where every value fits, else
@@ -40,6 +43,8 @@ def as_table(data: Any, *, separator: str | None = None, encoding: str = "utf-8"
         separator: of delimited text; by the suffix where left out, and for `.txt` the first of tab, semicolon and
             comma in the header line.
         encoding: of delimited text.
+        columns: names of the columns of delimited text whose first line is a row and no header. A header that looks
+            like a row is warned of.
 
     Errors:
         DataError: absent file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
@@ -49,12 +54,12 @@ def as_table(data: Any, *, separator: str | None = None, encoding: str = "utf-8"
     >>> as_table(pl.DataFrame({"user": [1, 2]}).lazy()).shape
     (2, 1)
     """
-    return with_positions(_read(data, separator, encoding))
-
-
-def _read(data: Any, separator: str | None, encoding: str) -> pl.DataFrame:
     if isinstance(data, (str, Path)):
-        return _from_path(Path(data), separator, encoding)
+        return with_positions(_from_path(Path(data), separator, encoding, columns))
+    return with_positions(_from_frame(data))
+
+
+def _from_frame(data: Any) -> pl.DataFrame:
     if isinstance(data, pl.DataFrame):
         return data
     if isinstance(data, pl.LazyFrame):
@@ -107,6 +112,7 @@ class SlicedTable:
         path: as of `as_table`.
         separator: of delimited text.
         encoding: of delimited text.
+        columns: of delimited text without a header.
 
     After construction:
         empty: the table without its rows: names and types of all columns.
@@ -115,16 +121,24 @@ class SlicedTable:
         DataError: as `as_table`.
     """
 
-    def __init__(self, path: Path, *, separator: str | None = None, encoding: str = "utf-8") -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        separator: str | None = None,
+        encoding: str = "utf-8",
+        columns: Sequence[str] | None = None,
+    ) -> None:
         suffix, packed = suffix_of(path)
         self._path, self._kind = path, "Parquet" if suffix in PARQUET else "Arrow IPC"
         self._rows: pl.DataFrame | pl.LazyFrame
+        _check_columns_apply(path, columns)
         if not packed and suffix in PARQUET:
             self._rows = _binary(path, self._kind, lambda: pl.scan_parquet(path, glob=False))
         elif not packed and suffix in ARROW and not _binary(path, self._kind, lambda: _is_stream(path)):
             self._rows = _binary(path, self._kind, lambda: pl.scan_ipc(path, glob=False))
         else:
-            self._rows = as_table(path, separator=separator, encoding=encoding)
+            self._rows = as_table(path, separator=separator, encoding=encoding, columns=columns)
         if isinstance(self._rows, pl.LazyFrame):
             self._rows = _binary(path, self._kind, lambda: _lazily(self._rows.lazy()))
         self.empty = _binary(path, self._kind, self._rows.collect_schema).to_frame()
@@ -155,12 +169,24 @@ def _lazily(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.with_columns(position_columns(schema, lengths).values()).with_columns(fixed) if nested else rows
 
 
-def _from_path(path: Path, separator: str | None, encoding: str) -> pl.DataFrame:
+def _check_columns_apply(path: Path, columns: Sequence[str] | None) -> None:
+    if columns is not None and suffix_of(path)[0] not in TEXT:
+        raise DataError(f"columns are named for delimited text without a header, and {path} has names of its own")
+
+
+def _from_path(path: Path, separator: str | None, encoding: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
     suffix, packed = suffix_of(path)
+    _check_columns_apply(path, columns)
     if suffix in TEXT:
         source = open_source(path, encoding)
         default = TEXT[suffix] or _guess_separator(source)
-        frame = read_delimited(source, separator=separator or default)
+        frame = read_delimited(source, separator=separator or default, names=columns)
+        if columns is None:
+            warn_of_header(frame, path)
+        elif frame.height and [str(cell) for cell in frame.row(0)] == list(columns):
+            raise DataError(
+                f"columns are named for text without a header, and the first line of {path} is one: leave out"
+            )
         if frame.width == 1 and separator is None:
             _check_one_column(path, frame.columns[0], default)
         return frame

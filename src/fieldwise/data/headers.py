@@ -1,0 +1,47 @@
+"""Header lines that look like rows: the file has none, or was joined from several."""
+
+import math
+import warnings
+from pathlib import Path
+
+import polars as pl
+
+__all__ = ["looks_like_row", "warn_of_header"]
+
+
+def warn_of_header(frame: pl.DataFrame, path: Path) -> None:
+    """Warn where the names of a text file's columns look like one of its rows, which is then missing among them."""
+    reason = looks_like_row(frame)
+    if reason:
+        warnings.warn(
+            f"the first line of {path} was taken for names of columns, but it looks like a row ({reason}); if the file "
+            "has no header, name its columns: --columns user,item,... on the command line, data.columns in a recipe",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def looks_like_row(frame: pl.DataFrame) -> str:
+    """Why the names of a table's columns look like a row, or nothing.
+
+    >>> looks_like_row(pl.DataFrame({"u1": ["u2", "u1"], "0.5": [0.25, 1.0]}))
+    "'u1' is a value of its column too"
+    """
+    names = frame.columns
+    numbers = [name for name in names if _number(name) is not None]
+    counted = [str(k) for k in range(len(names))], [str(k + 1) for k in range(len(names))]
+    if numbers == names and names not in counted and all(kind.is_numeric() for kind in frame.dtypes):
+        return f"all its names are numbers, such as {names[0]!r}"
+    for name in names:
+        column = frame.get_column(name)
+        if column.dtype == pl.String and len(name.strip()) > 0 and (column == name).any():
+            return f"{name!r} is a value of its column too"
+    return ""
+
+
+def _number(name: str) -> float | None:
+    try:
+        value = float(name)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
