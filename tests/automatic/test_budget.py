@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fieldwise.automatic import budget
-from fieldwise.automatic.budget import Clock, Hopeless, Probe, Trial, Until, admitted
+from fieldwise.automatic.budget import Clock, Hopeless, Probe, Trial, Until, admitted, allotted
 from fieldwise.training.fit import Evaluation
 from fieldwise.training.progress import OutOfTime
 
@@ -72,6 +72,13 @@ def test_the_most_costly_go_until_the_rest_have_three_epochs():
     assert admitted(costs, 14.9) == ["fm"]
     assert admitted(costs, 2.9) == []
     assert admitted({}, 10.0) == []
+
+
+def test_a_model_gets_its_share_or_what_it_usually_needs_where_the_others_keep_the_least():
+    assert allotted([5.0], 60.0) == 60.0
+    assert allotted([1.0, 1.0], 100.0) == 50.0  # its share is more than it needs
+    assert allotted([1.0, 10.0], 100.0) == 30.0  # thirty epochs, and 70 for three of the other's and more
+    assert allotted([1.0, 10.0], 40.0) == 10.0  # the other keeps three epochs, 30
 
 
 def test_a_trial_that_falls_behind_is_broken_off_from_half_of_the_others_best_on():

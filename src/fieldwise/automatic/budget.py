@@ -9,9 +9,10 @@ from torch import Tensor
 from fieldwise.training.fit import HIGHER_IS_BETTER, Evaluation
 from fieldwise.training.progress import OutOfTime, Silent
 
-__all__ = ["Clock", "Hopeless", "Probe", "Trial", "Until", "admitted"]
+__all__ = ["Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted"]
 
 LEAST_EPOCHS = 3.0  # a model that has time for fewer is not begun
+USUAL_EPOCHS = 30.0  # a model may have so many where that leaves the others the least
 PROBE_STEPS = 6
 BEHIND = 0.01  # a trial is broken off where it is worse by this share of the other's figure
 
@@ -130,3 +131,20 @@ def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
     while names and sum(costs[name] for name in names) * LEAST_EPOCHS > seconds:
         names.pop()
     return names
+
+
+def allotted(costs: Sequence[float], seconds: float) -> float:
+    """Seconds that the first of some models may take: its share by cost, or what it usually needs if there is more.
+
+    What it does not use, since its training ends by itself, is the others'.
+
+    Args:
+        costs: seconds of an epoch of each, the model's own first.
+        seconds: for all of them.
+
+    >>> allotted([1.0, 9.0], 100.0), allotted([1.0, 9.0], 50.0), allotted([5.0], 60.0)
+    (30.0, 23.0, 60.0)
+    """
+    share = seconds * costs[0] / sum(costs)
+    spare = seconds - LEAST_EPOCHS * sum(costs[1:])
+    return max(share, min(USUAL_EPOCHS * costs[0], spare))

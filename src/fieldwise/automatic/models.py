@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.automatic.budget import Clock, Hopeless, Trial, Until, admitted
+from fieldwise.automatic.budget import Clock, Hopeless, Trial, Until, admitted, allotted
 from fieldwise.automatic.candidates import (
     TITLES,
     TREES,
@@ -27,7 +27,7 @@ from fieldwise.recipe import Recipe
 __all__ = ["Tried", "try_models"]
 
 DEFAULTS_SHARE = 0.6  # of the time for training; the rest is for the search
-USUAL_EPOCHS = 30  # a cheap model may have so many, whatever its share of the time is
+FIRST_SHARE = 0.3  # of the time for training is for LR at most
 MOST_TRIALS, PATIENCE = 40, 16
 TRIAL_TIMES = 3.0  # as long as the training to beat may a trial take
 LUCK = 0.5  # standard errors by which a trial must gain on validation rows to count as better
@@ -66,6 +66,16 @@ class Tried:
     def networks(self) -> list[Candidate]:
         """Candidates that a bundle can be made of, the best on validation rows first."""
         return sorted((one for one in self.candidates if one.fitted is not None), key=lambda one: one.value)
+
+    @property
+    def chosen(self) -> Candidate:
+        """Of the networks the first trained, hence about the simplest, that the best is not better than but by luck."""
+        best = self.networks[0]
+        return next(
+            one
+            for one in self.candidates
+            if one is best or (one.fitted is not None and not _gains(self.problem, best, one))
+        )
 
     def add(self, one: Candidate) -> None:
         """Take a candidate in, and say what it has reached."""
@@ -113,7 +123,7 @@ def try_models(problem: Problem, stem: str, clock: Clock, *, reserve: float, not
 
 def _defaults(tried: Tried, recipes: dict[str, Recipe]) -> None:
     """LR, LightGBM and then the other models, the cheapest first."""
-    first = fit_one(TITLES["lr"], recipes.pop("lr"), tried.problem, Until(max(tried.left * DEFAULTS_SHARE, 1.0)))
+    first = fit_one(TITLES["lr"], recipes.pop("lr"), tried.problem, Until(max(tried.left * FIRST_SHARE, 1.0)))
     tried.add(first)
     if tried.interrupted:
         return
@@ -127,10 +137,9 @@ def _defaults(tried: Tried, recipes: dict[str, Recipe]) -> None:
                 break
             end = 0.0  # a model that was never tried comes before a search
             continue
-        free = tried.left - end
-        share = free * costs[names[0]] / sum(costs[name] for name in names)
-        cost = costs.pop(names[0])
-        _one(tried, names[0], recipes[names[0]], max(share, min(USUAL_EPOCHS * cost, free / 4)))
+        seconds = allotted([costs[name] for name in names], tried.left - end)
+        del costs[names[0]]
+        _one(tried, names[0], recipes[names[0]], seconds)
     for name, cost in costs.items():
         why = f"an epoch takes about {cost:.2g} s, too long for the {max(tried.left, 0):.0f} s that are left"
         tried.skip(TITLES[name], "it was interrupted before" if tried.interrupted else why)

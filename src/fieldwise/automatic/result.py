@@ -9,7 +9,7 @@ import polars as pl
 
 from fieldwise.automatic.audit import Finding
 from fieldwise.automatic.board import BASES, Board, Interval
-from fieldwise.automatic.candidates import CONSTANT
+from fieldwise.automatic.candidates import CONSTANT, TREES
 from fieldwise.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.recipe import Recipe
@@ -61,10 +61,16 @@ class AutoResult:
         """What the leaderboard says, for a person."""
         board, line = self.board, self.board.chosen
         metric = NAMES[board.metric]
-        said = [
-            f"{line.model} has the best {metric} on validation rows, so the bundle is of it; the {board.rows:,} test "
-            "rows were looked at once, after that"
-        ]
+        networks = [one for one in board.lines if one.model not in (CONSTANT, TREES)]
+        lowest = min(networks, key=lambda one: one.valid)
+        why = f"has the best {metric} on validation rows ({line.valid:.4f})"
+        if lowest is not line:
+            why = (
+                f"was chosen on validation rows ({metric} {line.valid:.4f}): {lowest.model} has {lowest.valid:.4f} "
+                "there, which may be luck, and is costlier"
+            )
+        looked = f"the {board.rows:,} test rows were looked at once, after that"
+        said = [f"{line.model} {why}; {looked}"]
         said += [
             f"{line.model} against {_named(base)}: {_judged(line.against[base], board.metric)}"
             for base in BASES
@@ -76,8 +82,8 @@ class AutoResult:
                 f"NOTHING WAS LEARNED: no model beats a constant on validation rows ({metric} {line.valid:.4f}, not "
                 f"{guess.valid:.4f}): more rows or other columns are needed, or the future is not like the past"
             )
-        ahead = min(board.lines, key=lambda one: one.valid)
-        if not ahead.chosen and ahead.model != CONSTANT:
+        ahead = board.line(TREES)
+        if ahead is not None and ahead.valid < lowest.valid:
             said.append(
                 f"on validation rows {ahead.model} was better still ({metric} {ahead.valid:.4f}, not "
                 f"{line.valid:.4f}), but a bundle is of a model of fieldwise"

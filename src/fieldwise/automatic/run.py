@@ -156,7 +156,7 @@ def _run(data: Any, settings: AutoSettings, clock: Clock, note: Callable[[str], 
 
 def _measured(problem: Problem, tried: Tried, clock: Clock, seed: int) -> AutoResult:
     """Choose by the validation rows, then look at the test rows, once."""
-    chosen = tried.networks[0]
+    chosen = tried.chosen
     binary = problem.schema.label.task == "binary"
     test = problem.prepared.test
     scores = [one.score(test, problem.schema) for one in tried.candidates]
