@@ -43,6 +43,7 @@ from fieldwise import (
     simulate,
     train_recipe,
 )
+from fieldwise.config import given
 from fieldwise.training import train
 from fieldwise.training.fit import FitResult
 
@@ -286,7 +287,7 @@ def test_save_and_load(fitted: Recommender, regressor: Recommender, tmp_path: Pa
         np.testing.assert_array_equal(again.predict(FUTURE), recommender.predict(FUTURE))
         assert _as_given(again) == _as_given(recommender)
         assert again.model == recommender.bundle_.settings  # with the numbers that followed from the rows
-        assert again.training == dataclasses.replace(again.training, epochs=QUICK.epochs)
+        assert given(again.training) >= {"learning_rate", "l2", "monitor"}
         assert again.result_ == recommender.result_
         assert again.n_features_in_ == 6
     np.testing.assert_array_equal(

@@ -26,7 +26,7 @@ from fieldwise.defaults import Chosen, Facts, resolve
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.experiments.environment import environment
-from fieldwise.models import parameter_count
+from fieldwise.models import LR, parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.recipe import DataSettings, Recipe
 from fieldwise.schema import Schema
@@ -34,6 +34,7 @@ from fieldwise.trained_rows import TRAINED_ROWS, trained_rows
 from fieldwise.training.fit import FitResult
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Progress
+from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.train import result_to_plain, train_network
 from fieldwise.warm_start import WarmStart, warm_start
 
@@ -46,6 +47,7 @@ __all__ = [
     "finish_run",
     "fit_recipe",
     "load_frame",
+    "lr_on_valid",
     "prepare_recipe",
     "rows_digest",
     "same_rows",
@@ -55,6 +57,7 @@ __all__ = [
 ]
 
 PROBABILITY = "true_probability"
+LR_EPOCHS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +260,17 @@ def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = N
         progress=progress,
     )
     return Fitted(recipe=recipe, network=network, result=result, warm_start=started, chosen=chosen)
+
+
+def lr_on_valid(recipe: Recipe, prepared: Prepared) -> Mapping[str, float]:
+    """Metrics of a logistic, or linear, regression by its default settings on a recipe's validation rows.
+
+    What a model of fields and their interactions should surpass; the test rows are not looked at.
+    """
+    plain = dataclasses.replace(
+        recipe, model=LR(), training=TrainingSettings(epochs=LR_EPOCHS), warm_start=None, defaults="data"
+    )
+    return fit_recipe(plain, prepared).result.best.metrics
 
 
 def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:

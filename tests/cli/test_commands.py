@@ -265,8 +265,10 @@ def test_train_prints_one_json_object_and_saves_a_bundle(fieldwise, recipe, log)
     assert record["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
     lines = err.splitlines()
     assert lines[0] == f"{recipe}: 240 train, 80 valid, 80 test rows"
-    assert all(re.match(rf"{re.escape(str(recipe))} epoch \d/3: train loss ", line) for line in lines[1:])
-    assert len(lines) == 1 + record["epochs"]
+    assert re.match(r"by the data: .*Gaussian priors, divided by 240 rows", lines[1])
+    assert record["training"]["monitor"] == "logloss"
+    assert all(re.match(rf"{re.escape(str(recipe))} epoch \d/3: train loss ", line) for line in lines[2:])
+    assert len(lines) == 2 + record["epochs"]
     loaded = Bundle.load(Path("b"))
     assert loaded.about["run"]["test"] == record["test"]
     assert loaded.score(log).shape == (400,)
@@ -705,7 +707,8 @@ def test_train_and_evaluate_show_every_labels_metrics(fieldwise, recipe, two_lab
     assert code == 0
     assert re.search(r"^ dear\.auc +0\.\d{4} +0\.\d{4}", out, re.M)
     assert re.search(r"^ loss +\d\.\d{4} +\d\.\d{4}", out, re.M)
-    looks = [line for line in err.splitlines() if " epoch " in line]
+    looks = [line for line in err.splitlines() if re.search(r" epoch \d+/", line)]
+    assert looks
     assert all(re.search(r": train loss \S+, valid loss \S+ auc \S+ logloss \S+, [\d,]+ rows/s", x) for x in looks)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fieldwise import Recommender
+from fieldwise.cli.train import below_lr
 from fieldwise.config import given
 from fieldwise.data.prepare import prepare
 from fieldwise.data.simulated import simulate
@@ -16,7 +17,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
-from fieldwise.pipeline import fit_recipe, prepare_recipe, settled, train_recipe
+from fieldwise.pipeline import fit_recipe, lr_on_valid, prepare_recipe, settled, train_recipe
 from fieldwise.recipe import Recipe, load_recipe
 from fieldwise.schema import Categorical, Label, Schema
 from fieldwise.training.settings import TrainingSettings
@@ -179,3 +180,14 @@ def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
         rate = float(log["liked"][2_000:].mean())
         constant = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
         assert found["logloss"] < constant + 0.02, type(model).__name__
+
+
+def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():
+    recipe = own_recipe(model={"name": "autoint"}, training={"epochs": 1, "learning_rate": 1e-6})
+    prepared = prepare_recipe(recipe, None)
+    run, lr = train_recipe(recipe, prepared), lr_on_valid(recipe, prepared)
+    sentence = below_lr(run, lr)
+    assert sentence is not None
+    assert f"logloss {lr['logloss']:.4f} against {run.valid['logloss']:.4f}" in sentence
+    good = dataclasses.replace(run, valid={**run.valid, "logloss": lr["logloss"] - 0.01})
+    assert below_lr(good, lr) is None

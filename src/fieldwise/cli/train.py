@@ -4,7 +4,7 @@ import dataclasses
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fieldwise.cli.next import data_options, suggest, suggest_report
@@ -12,11 +12,12 @@ from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say, show_metrics
 from fieldwise.data.repeats import repeat_sentences
-from fieldwise.pipeline import Run, prepare_recipe, settled, train_recipe
+from fieldwise.models import LR
+from fieldwise.pipeline import Run, lr_on_valid, prepare_recipe, settled, train_recipe
 from fieldwise.recipe import load_recipe
 from fieldwise.training.progress import progress_for
 
-__all__ = ["run_train"]
+__all__ = ["below_lr", "run_train"]
 
 STOPPED = {
     "patience": "no gain since",
@@ -74,12 +75,32 @@ def run_train(
         best = f"the best so far (after epoch {run.result.best.epoch:.4g})"
         say(f"interrupted in epoch {run.result.epochs}: {best} is in {folder}")
     _show(run, folder, as_json)
+    judged = chosen and not quiet and run.result.stopped != "interrupted"
+    if judged and (sentence := below_lr(run, lr_on_valid(recipe, prepared))):
+        say(sentence)
     if unsaved is not None:
         raise unsaved
     if not (as_json or quiet) and not suggest_report(run.bundle, folder, data_dir):
         suggest("its test rows again", "evaluate", folder, *data_options(data_dir))
     if run.result.stopped == "interrupted":
         raise KeyboardInterrupt
+
+
+def below_lr(run: Run, lr: Mapping[str, float]) -> str | None:
+    """What to say of a run that is no better than a linear model on its validation rows; None for one that is.
+
+    Args:
+        run: of a recipe that left settings open.
+        lr: the validation metrics of LR by its defaults.
+    """
+    metric = "logloss" if run.recipe.schema.label.task == "binary" else "rmse"
+    if isinstance(run.recipe.model, LR) or run.valid[metric] <= lr[metric]:
+        return None
+    kind = "logistic" if metric == "logloss" else "linear"
+    return (
+        f"On the validation rows a {kind} regression is better than this model: {metric} {lr[metric]:.4f} against "
+        f"{run.valid[metric]:.4f}. Try model.name=lr, more rows, or `fieldwise tune`."
+    )
 
 
 def _show(run: Run, folder: Path, as_json: bool) -> None:
@@ -91,7 +112,7 @@ def _show(run: Run, folder: Path, as_json: bool) -> None:
     columns = {"valid": run.valid, "test": run.test}
     if run.best_possible is not None:
         columns["best possible on test"] = run.best_possible
-    show_metrics(columns, remarks_on=("test",))
+    show_metrics(columns, remarks_on=("valid", "test"))
     epoch = f"{run.result.seconds_per_epoch:.1f} s an epoch, " if run.result.seconds_per_epoch else ""
     out.print(
         f"{run.parameters:,} parameters, best after epoch {run.result.best.epoch:.4g} of {run.result.epochs} "
