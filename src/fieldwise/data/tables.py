@@ -185,7 +185,7 @@ def _from_path(path: Path, separator: str | None, encoding: str, columns: Sequen
             warn_of_header(frame, path)
         elif frame.height and [str(cell) for cell in frame.row(0)] == list(columns):
             raise DataError(
-                f"columns are named for text without a header, and the first line of {path} is one: leave out"
+                f"columns are named for text without a header, and the first line of {path} is one: leave them out"
             )
         if frame.width == 1 and separator is None:
             _check_one_column(path, frame.columns[0], default)
