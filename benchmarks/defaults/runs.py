@@ -13,6 +13,7 @@ import torch
 from benchmarks.defaults.baselines import BASELINE_FITS, Fit
 from benchmarks.defaults.store import BASELINES, Found, Place, data_digest
 from benchmarks.defaults.tables import DevTable, corrected
+from fieldwise.config import to_plain
 from fieldwise.data.prepare import Prepared
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
@@ -85,10 +86,7 @@ def recipe_for(rows: Rows, model: str, seed: int, settings: Settings) -> Recipe:
     """The recipe that a newcomer would write: data, schema, split, and the model's name."""
     over: dict[str, Any] = {}
     if settings.defaults is not None:
-        if "defaults" in {f.name for f in dataclasses.fields(Recipe)}:
-            over["defaults"] = settings.defaults
-        elif settings.defaults != "fixed":
-            raise SystemExit("this version's recipes have no `defaults`: leave --defaults out, or say fixed")
+        over["defaults"] = settings.defaults
     for text in settings.sets:
         _set(over, text)
     recipe = _recipe(rows.table, rows.schema, MODELS[model], over)
@@ -162,7 +160,8 @@ def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
         "best_epoch": result.best.epoch,
         "parameters": parameter_count(fitted.network),
         "history": result_to_plain(result)["history"],
-        "recipe": recipe.to_dict(),
+        "recipe": fitted.recipe.to_dict(),
+        "chosen_by_rule": to_plain(fitted.chosen),
     }
     return Fit(valid, test, result.seconds), more
 

@@ -66,5 +66,5 @@ def data_digest(prepared: Prepared) -> str:
         table = part.table
         for array in (table.ids, table.values, table.bag_ids, table.bag_offsets, part.y):
             found.update(np.ascontiguousarray(array).tobytes())
-    found.update(repr(prepared.encoder.layout).encode())
+    found.update(repr([(f.kind, f.offset, f.rows, f.pooling) for f in prepared.encoder.layout.fields]).encode())
     return found.hexdigest()[:12]
