@@ -12,6 +12,8 @@ from fieldwise.bundle import Bundle
 from fieldwise.experiments.records import Store
 
 SECTIONS = [
+    "In plain words",
+    "Compared with guessing by popularity",
     "Metrics",
     "Training",
     "ROC and precision-recall",
@@ -221,3 +223,10 @@ def test_a_split_without_test_rows(fieldwise, recipe, log, tmp_path):
 def _short(monkeypatch):
     """Intervals of fewer draws: these tests look at words."""
     monkeypatch.setattr("fieldwise.report.measures.REPLICATES", (50, 50))
+
+
+def test_without_anything_new_to_users_popularity_is_not_compared_with(fieldwise, bundle, tmp_path):
+    """Nine users with all of seven items."""
+    assert fieldwise("report", bundle, "--out", "r.html", "--quiet")[0] == 0
+    part = (tmp_path / "r.html").read_text().partition("Compared with guessing by popularity</h2>")[2]
+    assert part.lstrip().startswith("<p>Left out: no test user has a positive row of an item that is new to that user.")

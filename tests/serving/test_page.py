@@ -26,6 +26,7 @@ from serving.conftest import SCHEMA, catalogue, log
 from fieldwise import FM, AutoInt, Bag, Bundle, Categorical, Label, Numeric, Schema
 from fieldwise.data.encoder import Encoder
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation.calibration import Platt
 from fieldwise.explain import Subject, explain
 from fieldwise.explain.measured_pairs import measured_pairs
 from fieldwise.explain.occlusion import pair_interactions
@@ -71,7 +72,7 @@ def server(ranker, cascade):
 
 def test_about_names_bundles_fields_and_limits(server, ranker, tower):
     about = server.get("/v1/about").json()
-    assert about["model"] == {"name": "afm", "digest": ranker.digest}
+    assert about["model"] == {"name": "afm", "digest": ranker.digest, "quality": []}
     meaning = "probability that “click” is 1"
     assert about["labels"] == [{"name": "click", "task": "binary", "range": None, "meaning": meaning}]
     assert about["users"] == {"column": "user", "count": 3}
@@ -92,6 +93,18 @@ def test_about_names_bundles_fields_and_limits(server, ranker, tower):
     values = {column["name"]: column["values"] for column in items["columns"]}
     assert values["genres"] == ["g0", "g1", "g2", "g3"]
     assert list(values) == ["item", "title", "genres", "price"]
+
+
+def test_how_good_a_bundle_was_is_said_in_words(ranker):
+    test = {"auc": 0.8412, "logloss": 0.45, "normalized_entropy": 0.9, "ece": 0.021, "positive_rate": 0.58, "rows": 900}
+    tested = dataclasses.replace(ranker, about={"run": {"test": test}})
+    said = client(Service(tested)).get("/v1/about").json()["model"]["quality"]
+    assert len(said) == 3
+    assert "higher 84 times of 100" in said[0]
+    assert "(58 of 100) pays 0.500; the model pays 10 % less" in said[1]
+    assert "2.1 percentage points" in said[2]
+    kept = dataclasses.replace(tested, calibration={"click": Platt(slope=1.0, intercept=0.5)})
+    assert client(Service(kept)).get("/v1/about").json()["model"]["quality"] == said[:1]
 
 
 def test_values_are_offered_where_they_are_few():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-__all__ = ["Block", "Code", "Figure", "Note", "Section", "Table", "count", "measured", "number", "percent"]
+__all__ = ["Block", "Code", "Figure", "Note", "Section", "Table", "Words", "count", "measured", "number", "percent"]
 
 Cell = str | Markup
 
@@ -64,6 +64,14 @@ class Note:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Words:
+    """Figures, each with the sentence that says what it means."""
+
+    rows: Sequence[tuple[str, str]]
+    kind: str = field(default="words", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Code:
     """Text as it is, behind a line to open it."""
 
@@ -72,7 +80,7 @@ class Code:
     kind: str = field(default="code", init=False)
 
 
-Block = Table | Figure | Note | Code
+Block = Table | Figure | Note | Code | Words
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ from fieldwise.report.calibrations import calibration_section, numbers_section
 from fieldwise.report.comparison import comparison_sections
 from fieldwise.report.measures import curves_section, learning_section, metrics_section
 from fieldwise.report.page import Chapter, render
+from fieldwise.report.plain import words_section
+from fieldwise.report.popularity import popularity_section
 from fieldwise.report.rows import data_section, recipe_section
 from fieldwise.report.runs import Opened, ReportedRun, open_run, prepared_of, rows_of
 from fieldwise.report.slicing import check_slices, cold_section, slices_section
@@ -118,7 +120,9 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
     grouped = run.prepared.valid.group is not None
     monitor = monitored(run.recipe.training, Objective.of(*run.recipe.schema.labels), grouped=grouped)
     best = run.record.get("best_epoch")
-    sections.insert(1, learning_section(run.history, best, str(run.record.get("stopped", "")), monitor))
+    sections.insert(2, learning_section(run.history, best, str(run.record.get("stopped", "")), monitor))
+    columns = id_columns(run.frame.columns, run.recipe.schema, user=settings.user, item=settings.item)
+    sections.insert(1, popularity_section(run, columns, settings.seed))
     sections += [data_section(run), recipe_section(run)]
     task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
     about = f"{run.recipe.name}, seed {run.recipe.seed}: predicts {task} of {count(run.frame.height)} test rows."
@@ -136,7 +140,7 @@ def _label_sections(
     if kept is not None:
         text = f"All figures but those under Calibration are with the {kept.kind} calibration that the bundle keeps."
         metrics = Section(title=metrics.title, blocks=[*metrics.blocks, Note(text=text)])
-    found = [metrics]
+    found = [words_section(rows, run.group, label), metrics]
     if binary:
         found.append(curves_section({run.name: rows}))
         facts.append(("positive rate", percent(float(np.mean(rows.y))), ""))

@@ -12,7 +12,17 @@ from xml.etree import ElementTree
 import numpy as np
 from markupsafe import Markup
 
-__all__ = ["COLOURS", "Line", "heat_map", "interval_cell", "line_chart", "nice_ticks", "share_cell"]
+__all__ = [
+    "COLOURS",
+    "Line",
+    "Pair",
+    "heat_map",
+    "interval_cell",
+    "line_chart",
+    "nice_ticks",
+    "paired_bars",
+    "share_cell",
+]
 
 COLOURS = 6  # classes c0, c1, ... of the style sheet
 WIDTH, HEIGHT = 320.0, 230.0
@@ -115,6 +125,60 @@ def line_chart(
             for x, y in dots:
                 _add(svg, "circle", f"dot {colour}", cx=x, cy=y, r=3)
     return _markup(svg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two shares to compare, the second with an interval, within 0 and 1.
+
+    Args:
+        name: before the bars.
+        words: behind them.
+    """
+
+    name: str
+    first: float
+    second: float
+    low: float
+    high: float
+    words: str
+
+
+def paired_bars(pairs: Sequence[Pair], names: tuple[str, str], *, title: str, most: float = 1.0) -> Markup:
+    """For each pair two bars over one scale from 0 to `most`, the second with its interval.
+
+    Args:
+        pairs: from above to below.
+        names: of the first and of the second bars, for the legend.
+        title: read out in place of the picture.
+        most: where the scale ends.
+    """
+    left, right = (10 + LETTER * max(len(words) for words in parts) for parts in _words_of(pairs))
+    top, height = TOP + 2 * LEGEND_LINE + 8, 30.0
+    svg = _svg(WIDTH, top + height * len(pairs) + 22, title)
+
+    def place(share: float) -> float:
+        return left + min(1.0, max(0.0, share / most)) * (WIDTH - left - right)
+
+    for k, (name, look) in enumerate(zip(names, ("faint c5", "bar c0"), strict=True)):
+        _add(svg, "rect", look, x=left, y=TOP + LEGEND_LINE * k, width=18, height=10, rx=1.5)
+        _text(svg, left + 24, TOP + LEGEND_LINE * k + 9, name, "legend")
+    bottom = top + height * len(pairs)
+    for share in (0.0, most / 2, most):
+        _add(svg, "line", "grid", x1=place(share), x2=place(share), y1=top, y2=bottom)
+        _text(svg, place(share), bottom + 15, f"{100 * share:g} %", "tick", anchor="middle")
+    for k, pair in enumerate(pairs):
+        y = top + height * k + 3
+        _text(svg, left - 6, y + 15, pair.name, "tick", anchor="end")
+        _add(svg, "rect", "faint c5", x=left, y=y, width=max(1.0, place(pair.first) - left), height=11, rx=1.5)
+        _add(svg, "rect", "bar c0", x=left, y=y + 12, width=max(1.0, place(pair.second) - left), height=11, rx=1.5)
+        _add(svg, "line", "reach c1", x1=place(pair.low), x2=place(pair.high), y1=y + 17.5, y2=y + 17.5)
+        _text(svg, WIDTH - right + 6, y + 15, pair.words, "tick")
+    return _markup(svg)
+
+
+def _words_of(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    return [pair.name for pair in pairs], [pair.words for pair in pairs]
 
 
 def heat_map(

@@ -1,6 +1,6 @@
 """What a person who looks at a server needs of it: its fields with their usual values, its items by name."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from fieldwise.data.columns import as_number, as_text
 from fieldwise.data.fitted import Fitted, Vocabulary
 from fieldwise.data.infer_names import words_of
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation.words import binary_words, regression_words
 from fieldwise.models.build import model_to_dict
 from fieldwise.schema import Bag, Categorical, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
@@ -58,7 +59,7 @@ class Browser:
         bundle, index = self._bundle, self._index
         labels = bundle.schema.labels
         return {
-            "model": _named(bundle),
+            "model": _named(bundle) | {"quality": _quality(bundle)},
             "labels": [
                 {"name": one.name, "task": one.task, "range": one.range, "meaning": one.meaning} for one in labels
             ],
@@ -188,6 +189,22 @@ def _what(kind: pl.DataType) -> str:
 
 def _named(bundle: Bundle) -> dict[str, Any]:
     return {"name": model_to_dict(bundle.settings)["name"], "digest": bundle.digest}
+
+
+def _quality(bundle: Bundle) -> list[str]:
+    """Sentences about the main label's metrics on the test rows of the run that made the bundle, where it kept them.
+
+    A calibration that was kept since then moves what is said of probabilities, which is left out.
+    """
+    label, run = bundle.schema.label, bundle.about.get("run")
+    test = run.get("test") if isinstance(run, Mapping) else None
+    if not isinstance(test, Mapping):
+        return []
+    metrics = {name: float(value) for name, value in test.items() if isinstance(value, (int, float))}
+    if label.task == "regression":
+        return list(regression_words(metrics, label).values())
+    shown = ("auc",) if label.name in bundle.calibration else ("auc", "logloss", "ece")
+    return [words for name, words in binary_words(metrics, label).items() if name in shown]
 
 
 def _about_field(bundle: Bundle, field: Field) -> dict[str, Any]:

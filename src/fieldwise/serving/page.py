@@ -48,6 +48,12 @@ class AboutModel(BaseModel):
     digest: str
 
 
+class AboutRanker(AboutModel):
+    """The bundle that scores; `quality` says in words how good it was on the test rows of its run, where it knows."""
+
+    quality: list[str]
+
+
 class AboutLabel(BaseModel):
     """What is predicted: a probability (`binary`), or a number, in a range where it has one (`regression`).
 
@@ -120,7 +126,7 @@ class AboutLimits(BaseModel):
 class AboutResponse(BaseModel):
     """What this server scores with, and what it can be asked for."""
 
-    model: AboutModel
+    model: AboutRanker
     labels: list[AboutLabel]
     fields: list[AboutField]
     items: AboutItems | None

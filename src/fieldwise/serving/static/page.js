@@ -470,12 +470,27 @@ function introduce() {
   byId("models").title = `bundle ${model.digest.slice(0, 12)}`;
   byId("heading").textContent = items === null ? "Score a row" : "Recommendations";
   document.title = `${byId("heading").textContent} · fieldwise`;
-  if (items === null) intro = "Change a field and see what the model makes of it.";
+  if (items === null) intro = `Change a field and see what the model makes of it: the ${labels.map(meaning).join("; the ")}.`;
   else intro = `Best first, by ${items.ranked ? `the ${meaning(labels[0])}` : `${items.prerank.name}’s logit`}. Open one to see why.`;
   byId("meaning").textContent = intro;
+  explainFigures();
   const from = about.users === null ? "the usual values" : "the user’s own values";
   byId("reset").textContent = `Reset to ${from}`;
 }
+
+/** What a probability, a figure of the reasons and the model's test say, for a person who does not know their names. */
+function explainFigures() {
+  const { model, labels, items } = about;
+  const scored = items === null || items.ranked;
+  const said = [];
+  if (scored && labels[0].task === "binary") said.push(`At 80 %, about 80 of 100 such cases are expected to be so (${labels[0].meaning}).`);
+  if (!scored) said.push("A logit orders items; it is no probability.");
+  if (labels[0].task === "binary") said.push("Of the reasons, +0.69 doubles the odds and −0.69 halves them; 0 changes nothing.");
+  if (scored) said.push(...model.quality.map((words) => `On test rows: ${words}`));
+  byId("quality").hidden = !said.length;
+  byId("quality").querySelector("ul").replaceChildren(...said.map((text) => make("li", { text })));
+}
+
 let intro = "";
 const compared = () => (state.user === null ? "the usual values" : `${state.user}’s own values`);
 
