@@ -1,0 +1,191 @@
+"""Writes docs/settings.md: every setting of a recipe with its type, default and meaning, as the code has them.
+
+python scripts/settings_page.py            # write it; tests fail while it is not what this would write
+python scripts/settings_page.py --print
+"""
+
+import argparse
+import dataclasses
+import json
+import re
+import types
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fieldwise.data.history import HistorySettings
+from fieldwise.data.mean_labels import MeanLabels
+from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.split_settings import SplitSettings
+from fieldwise.files import write_atomically
+from fieldwise.label import Scalar
+from fieldwise.models import MODELS
+from fieldwise.recipe import DataSettings, Recipe
+from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.training.settings import TrainingSettings
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "settings.md"
+HEAD = """# Settings and their defaults
+
+Every setting of a [recipe](training.md), by the table of the file that it stands in. `--set training.epochs=3` changes
+one on the command line; in Python the same names are arguments of the classes. What a setting is not given for has the
+default; *left out* means that there is none, or that a rule takes its place, which stands under the meaning.{defaults}
+
+Written from the code by `python scripts/settings_page.py`; do not edit.
+"""
+DEFAULTS = " The rules by which defaults follow from the data are in [Defaults](defaults.md)."
+COMMON = {
+    "embedding_dim": "numbers in each category's vector",
+    "embedding_std": "deviation of these vectors' starting values",
+    "hidden": "units of each layer of the MLP, or of both towers",
+    "mlp_dropout": "share of the MLP's hidden units dropped in training",
+    "batch_norm": "whether batch normalization follows each linear layer of the MLP or the towers",
+}
+ENTRY = re.compile(r"^        (\w+): (.*)$")
+WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "left out"}
+TOP = ("seed", "data_seed", "warm_start", "benchmark", "protocol")
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """What the section Args of a class's docstring says of each setting."""
+    found: dict[str, str] = {}
+    name = ""
+    inside = False
+    for line in (kind.__doc__ or "").splitlines():
+        if not line.startswith("        "):
+            inside = line.strip() == "Args:" or (inside and not line.strip())
+            continue
+        if not inside:
+            continue
+        entry = ENTRY.match(line)
+        if entry:
+            name = entry[1]
+            found[name] = entry[2]
+        elif name:
+            found[name] += " " + line.strip()
+    return found
+
+
+def type_words(kind: Any) -> str:
+    """A type as a person who writes TOML would say it.
+
+    >>> type_words(int | None), type_words(tuple[str, ...]), type_words(Literal["a", "b"])
+    ('whole number', 'list of text', '`a`, `b`')
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(type_words(one) for one in arguments if one is not type(None)))
+    if kind == tuple[Scalar, ...]:
+        return "list of values"
+    if origin is tuple:
+        different = list(dict.fromkeys(type_words(one) for one in arguments if one is not Ellipsis))
+        return f"list of {' or '.join(different)}"
+    if origin is dict:
+        return f"table of {type_words(arguments[1])}"
+    return WORDS.get(kind, "table")
+
+
+def default_words(field: "dataclasses.Field[Any]") -> str:
+    """A default as TOML has it."""
+    if field.default_factory is not dataclasses.MISSING:
+        made = field.default_factory()
+        return "`{}`" if made == {} else f"`kind = {made.kind!r}`".replace("'", '"') if hasattr(made, "kind") else "own"
+    if field.default is dataclasses.MISSING:
+        return "required"
+    return "*left out*" if field.default is None else code(field.default)
+
+
+def code(value: Any) -> str:
+    """A value as TOML has it, as code; a bar would end a table's cell.
+
+    >>> code((400, 400)), code(True), code("|")
+    ('`[400, 400]`', '`true`', '<code>"&#124;"</code>')
+    """
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, tuple):
+        text = json.dumps(value)
+    else:
+        text = f'"{value}"' if isinstance(value, str) else f"{value!r}"
+    return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
+
+
+def table(kind: type, names: tuple[str, ...] | None = None) -> list[str]:
+    """A class's settings, one a row."""
+    hints = get_type_hints(kind)
+    said = {**meanings(Bag), **meanings(Categorical)} if kind in (Numeric, Bag, Sequence) else {}  # said once there
+    said |= meanings(kind)
+    rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]
+    for field in dataclasses.fields(kind):
+        if field.name in ("kind", "_") or (names is not None and field.name not in names):
+            continue
+        meaning = said.get(field.name, "").replace("|", "&#124;")
+        shown = meaning[:1].upper() + meaning[1:] if not meaning.startswith("`") else meaning
+        cells = f"`{field.name}`", type_words(hints[field.name]), default_words(field), shown
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def summary(kind: type) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+
+
+def chapter(title: str, kind: type, names: tuple[str, ...] | None = None) -> list[str]:
+    """A heading, what the class is, its settings."""
+    return ["", title, "", summary(kind), "", *table(kind, names)]
+
+
+def models() -> list[str]:
+    """The settings that most models have, each with every model's own default."""
+    rows = [
+        "",
+        "## `[model]`",
+        "",
+        "`name` says which; the others are its settings. These most models have, with these defaults; the rest stands",
+        "on each model's page.",
+        "",
+        f"| model | {' | '.join(f'`{name}`' for name in COMMON)} |",
+        f"|---|{'---|' * len(COMMON)}",
+    ]
+    for name, settings in MODELS.items():
+        fields = {field.name: field for field in dataclasses.fields(settings)}
+        cells = [default_words(fields[one]) if one in fields else "-" for one in COMMON]
+        rows.append(f"| [`{name}`](models/{name.removesuffix('+')}.md) | {' | '.join(cells)} |")
+    return [*rows, "", *(f"- `{name}`: {meaning}" for name, meaning in COMMON.items())]
+
+
+def page() -> str:
+    """The whole page."""
+    defaults = DEFAULTS if (ROOT / "docs" / "defaults.md").exists() else ""
+    lines = [HEAD.format(defaults=defaults).rstrip()]
+    lines += chapter("## Top of the file", Recipe, TOP)
+    lines += chapter("## `[data]`", DataSettings)
+    lines += chapter("## `[schema]`", Schema)
+    lines += chapter("### `label`", Label)
+    for kind in (Categorical, Numeric, Bag, Sequence):
+        lines += chapter(f'### `fields` of `kind = "{kind.kind}"`', kind)
+    for split in get_args(SplitSettings):
+        lines += chapter(f'## `[split]` of `kind = "{split.kind}"`', split)
+    lines += chapter("## `[negatives]`", NegativeSampling)
+    lines += chapter("## `[history]`", HistorySettings)
+    lines += chapter("## `[mean_labels]`", MeanLabels)
+    lines += chapter("## `[training]`", TrainingSettings)
+    lines += models()
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the page, or print it."""
+    parser = argparse.ArgumentParser(prog="python scripts/settings_page.py", description=__doc__)
+    parser.add_argument("--print", action="store_true", help="print the page, write nothing")
+    if parser.parse_args().print:
+        print(page(), end="")
+    else:
+        write_atomically(PAGE, page().encode())
+
+
+if __name__ == "__main__":
+    main()
