@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all sanitize lint docs docs-serve bench bench-all conformance venv clean
+.PHONY: help demo test test-all sanitize lint docs docs-serve bench bench-all conformance venv demo-venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -16,7 +16,7 @@ help: ## this list
 demo: export DATA := $(DATA)
 demo: export DATA_DIR := $(DATA_DIR)
 demo: export OUT := $(OUT)
-demo: venv ## train, compare and save six models (DATA=movielens-1m, DATA_DIR=folder, OUT=folder)
+demo: demo-venv ## train, compare and save six models (DATA=movielens-1m, DATA_DIR=folder, OUT=folder)
 	@$(PYTHON) -m fieldwise demo $${DATA:+--data "$$DATA"} $${DATA_DIR:+--data-dir "$$DATA_DIR"} $${OUT:+--out "$$OUT"}
 
 test: venv ## the tests, without the slow ones
@@ -55,8 +55,11 @@ bench-all: venv ## all benchmarks at full size into benchmarks/results.json, and
 conformance: venv ## write docs/models/conformance.md: parameter counts, parity and contract of every model
 	@$(PYTHON) -m benchmarks.conformance
 
-venv: ## create or update .venv, nothing else
-	@sh scripts/setup-venv
+venv: ## create or update .venv with all that development needs, nothing else
+	@sh scripts/setup-venv dev
+
+demo-venv:
+	@sh scripts/setup-venv demo
 
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

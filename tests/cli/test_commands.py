@@ -29,6 +29,7 @@ COMMON = {"--help"}
 RANKING = {"--ranking", "--k", "--candidates", "--users", "--user", "--item", "--keep-seen"}
 OPTIONS = {
     (): {"--version", "--install-completion", "--show-completion"},
+    ("quickstart",): {"--out", "--serve", "--port", "--open", "--seed", "--quiet", "--threads"},
     ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
     ("init",): {
         "--label",
@@ -237,11 +238,11 @@ def test_version_and_recipes(fieldwise):
 
 
 def test_the_shell_completes_commands_and_options():
-    asked = {"_FIELDWISE_COMPLETE": "complete_bash", "COMP_WORDS": "fieldwise predict --co", "COMP_CWORD": "2"}
+    asked = {"_FIELDWISE_COMPLETE": "complete_bash", "COMP_WORDS": "fieldwise predict --lo", "COMP_CWORD": "2"}
     done = subprocess.run(
         [sys.executable, "-m", "fieldwise"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
     )
-    assert (done.stdout.split(), done.stderr) == (["--column"], "")
+    assert (done.stdout.split(), done.stderr) == (["--logit"], "")
     asked |= {"COMP_WORDS": "fieldwise eval", "COMP_CWORD": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "fieldwise"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
@@ -785,14 +786,9 @@ def test_demo_leaves_what_a_server_needs(fieldwise, small_demo):
     start = [*command_name(), "serve"]  # runs as it stands, in an environment or outside
     assert words[: len(start)] == start
     ranker, *rest = words[len(start) :]
-    options = dict(zip(rest[::2], rest[1::2], strict=True))
-    assert set(options) == {"--prerank", "--items", "--users"}
     assert Bundle.load(ranker).schema.label.column == "liked"
-    assert Path(options["--prerank"]) == Path("a demo/inttower")
-    items, users = as_table(options["--items"]), as_table(options["--users"])
-    assert items.columns == ["item_id", "title", "genres", "release_decade", "length"]
-    assert users.columns == ["user_id", "age_group", "gender", "city", "history"]
-    assert users.height <= 20
+    assert rest == ["--log", "a demo/log.parquet"]
+    assert {"user_id", "item_id", "title", "liked"} <= set(as_table(rest[1]).columns)
 
 
 def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch):

@@ -66,6 +66,24 @@ def _root(version: Annotated[bool, version_option()] = False) -> None:
 
 
 @app.command()
+def quickstart(
+    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/quickstart"),
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C stops it.")] = True,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 for any free one.")] = 8000,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything.")] = 0,
+    quiet: Quiet = False,
+    threads: Threads = None,
+) -> None:
+    """From an empty folder to a page: train three models on a small simulated film log, and serve the best."""
+    from fieldwise.cli.demo import DemoOptions
+    from fieldwise.cli.quickstart import run_quickstart
+
+    options = DemoOptions(out=out, seed=seed, data_dir=None, quiet=quiet, threads=threads)
+    run_quickstart(options, serve, port, browse)
+
+
+@app.command()
 def demo(
     data: Annotated[str, typer.Option(help="simulated or movielens-1m.")] = "simulated",
     out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/demo"),
@@ -75,9 +93,9 @@ def demo(
     threads: Threads = None,
 ) -> None:
     """Train LR, FM, AFM, AutoInt, AutoInt+ and IntTower side by side, compare them, recommend ten items to a user."""
-    from fieldwise.cli.demo import run_demo
+    from fieldwise.cli.demo import DemoOptions, run_demo
 
-    run_demo(data, out, seed, data_dir, quiet, threads)
+    run_demo(data, DemoOptions(out=out, seed=seed, data_dir=data_dir, quiet=quiet, threads=threads))
 
 
 @app.command()

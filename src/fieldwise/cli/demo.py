@@ -1,4 +1,4 @@
-"""`fieldwise demo`: six models side by side on one log, a leaderboard, and ten recommendations by name."""
+"""`fieldwise demo`: models side by side on one log, a leaderboard, ten films by name, and how to serve them."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,16 +21,15 @@ from fieldwise.errors import ConfigError
 from fieldwise.pipeline import Run, load_frame, prepare_recipe, train_recipe
 from fieldwise.recipe import Recipe, load_recipe
 from fieldwise.recommend import Catalogue, recommend
-from fieldwise.serving.log_tables import tables_of_log
 from fieldwise.training.progress import progress_for
 
-__all__ = ["run_demo"]
+__all__ = ["DEMOS", "Demo", "DemoOptions", "run_demo", "train_demo"]
 
 MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Demo:
+class Demo:
     """A data set of the demo: its recipes, what names its users and items, and settings that keep it short."""
 
     recipes: tuple[str, ...]
@@ -39,11 +38,11 @@ class _Demo:
 
 
 DEMOS = {
-    "simulated": _Demo(
+    "simulated": Demo(
         recipes=tuple(f"simulated/{model}" for model in MODELS),
         catalogue=Catalogue(user="user_id", item="item_id", title="title"),
     ),
-    "movielens-1m": _Demo(
+    "movielens-1m": Demo(
         recipes=(*(f"movielens-1m/{model}-ids" for model in MODELS[:-1]), "movielens-1m/inttower"),
         catalogue=Catalogue(user="user_id", item="movie_id", title="title"),
         settings=("training.epochs=2", "training.batch_size=4096"),
@@ -51,24 +50,43 @@ DEMOS = {
 }
 
 
-def run_demo(data: str, out: Path, seed: int, data_dir: Path | None, quiet: bool, threads: int | None) -> None:
-    """Train, compare, save, recommend."""
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """What `demo` and `quickstart` were asked for, by the names of their options."""
+
+    out: Path
+    seed: int
+    data_dir: Path | None
+    quiet: bool
+    threads: int | None
+
+
+def run_demo(data: str, options: DemoOptions) -> None:
+    """Train, compare, save, recommend, and name the command that serves the best."""
     if data not in DEMOS:
         raise ConfigError(f"--data must be a set that the demo knows, found {data!r}: {nearest(data, DEMOS)}")
-    set_threads(threads)
-    demo = DEMOS[data]
-    recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=seed) for name in demo.recipes]
+    words = train_demo(data, DEMOS[data], options)
+    console().print(f"a page to choose users, see recommendations and why: {command(*words)}")
+
+
+def train_demo(data: str, demo: Demo, options: DemoOptions) -> list[object]:
+    """Train, compare, save and recommend; the words of the command that serves what the recommendations came from.
+
+    Errors:
+        KeyboardInterrupt: Ctrl-C; what was trained by then is saved and shown.
+    """
+    set_threads(options.threads)
+    recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=options.seed) for name in demo.recipes]
     for recipe in recipes:
-        check_out(_folder(out, recipe))
-    frame = load_frame(recipes[0].data, existing_data_dir(data_dir, recipes[0].data.name))
+        check_out(_folder(options.out, recipe))
+    frame = load_frame(recipes[0].data, existing_data_dir(options.data_dir, recipes[0].data.name))
     prepared = prepare_recipe(recipes[0], Path(), frame)
     say(f"{data}: {row_counts(prepared.counts)}")
     runs = []
     for recipe in recipes:
-        run = train_recipe(
-            recipe, _prepared_for(recipe, recipes[0], prepared, frame), progress_for(recipe.name, quiet=quiet)
-        )
-        _, unsaved = save_or_keep(run.bundle, _folder(out, recipe))
+        rows = _prepared_for(recipe, recipes[0], prepared, frame)
+        run = train_recipe(recipe, rows, progress_for(recipe.name, quiet=options.quiet))
+        _, unsaved = save_or_keep(run.bundle, _folder(options.out, recipe))
         if unsaved is not None:
             raise unsaved
         runs.append(run)
@@ -79,10 +97,12 @@ def run_demo(data: str, out: Path, seed: int, data_dir: Path | None, quiet: bool
     screen.print(leaderboard(runs))
     best = max(runs, key=lambda run: run.valid["auc"])
     _recommendations(screen, best, demo.catalogue, prepared.train.frame, frame)
-    screen.print(f"bundles: {out}/")
-    _how_to_serve(screen, runs, demo.catalogue, frame, out)
+    screen.print(f"bundles: {options.out}/")
     if runs[-1].result.stopped == "interrupted":
         raise KeyboardInterrupt
+    log = options.out / "log.parquet"
+    write_table(frame, log)
+    return ["serve", _folder(options.out, best.recipe), "--log", log]
 
 
 def _folder(out: Path, recipe: Recipe) -> Path:
@@ -110,24 +130,6 @@ def leaderboard(runs: Sequence[Run]) -> Table:
             "best possible (true probability)", f"{best['auc']:.4f}", f"{best['logloss']:.4f}", "", "", "", ""
         )
     return table
-
-
-def _how_to_serve(screen: Console, runs: Sequence[Run], catalogue: Catalogue, frame: pl.DataFrame, out: Path) -> None:
-    """Write the items and users of the log, and show the command that serves them with the best ranking bundle."""
-    towers = [run for run in runs if run.recipe.name.endswith("/inttower")]
-    rankers = [run for run in runs if run not in towers]
-    if not towers or not rankers:
-        return
-    tower, ranker = towers[0], max(rankers, key=lambda run: run.valid["auc"])
-    schemas = [ranker.bundle.schema, tower.bundle.schema]
-    paths = {"--items": out / "items.parquet", "--users": out / "users.parquet"}
-    for table, path in zip(tables_of_log(frame, schemas, catalogue.item, catalogue.user), paths.values(), strict=True):
-        write_table(table, path)
-    words: list[object] = ["serve", _folder(out, ranker.recipe), "--prerank", _folder(out, tower.recipe)]
-    words += [part for option, path in paths.items() for part in (option, path)]
-    if catalogue.user != "user_id":
-        words += ["--user-id", catalogue.user]
-    screen.print(f"a page to choose users, see recommendations and why: {command(*words)}")
 
 
 def _prepared_for(recipe: Recipe, first: Recipe, prepared: Prepared, frame: pl.DataFrame) -> Prepared:

@@ -76,8 +76,8 @@ def run_train(
         say(f"interrupted in epoch {run.result.epochs}: {best} is in {folder}")
     _show(run, folder, as_json)
     judged = chosen and not quiet and run.result.stopped != "interrupted"
-    if judged and (sentence := below_lr(run, lr_on_valid(recipe, prepared))):
-        say(sentence)
+    if judged and (below := below_lr(run, lr_on_valid(recipe, prepared))):
+        say(below)
     if unsaved is not None:
         raise unsaved
     if not (as_json or quiet) and not suggest_report(run.bundle, folder, data_dir):

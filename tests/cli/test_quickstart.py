@@ -1,0 +1,74 @@
+"""From an empty folder to a page in one command; what the terminal shows is what the page recommends."""
+
+import dataclasses
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.test_bad_input import refused
+
+from fieldwise.bundle import Bundle
+from fieldwise.cli import quickstart as module
+from fieldwise.cli.next import command
+
+SMALL = ("data.rows=600", "data.users=20", "data.items=60", "training.epochs=1", "training.batch_size=256")
+SCRIPT = f"""
+import dataclasses, sys
+from fieldwise.cli import main, quickstart
+quickstart.QUICK = dataclasses.replace(quickstart.QUICK, settings={SMALL!r})
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(module, "QUICK", dataclasses.replace(module.QUICK, settings=SMALL))
+
+
+def test_one_command_serves_what_it_printed():
+    httpx = pytest.importorskip("httpx", reason="httpx is absent: pip install 'fieldwise[dev]'")
+    pytest.importorskip("uvicorn", reason="uvicorn is absent: pip install 'fieldwise[serve]'")
+    ask = [sys.executable, "-c", SCRIPT, "quickstart", "--port", "0", "--quiet", "--out", "q"]
+    with (
+        open("out.txt", "wb") as out,
+        subprocess.Popen(ask, stdout=out, stderr=subprocess.PIPE, text=True) as running,
+    ):
+        assert running.stderr is not None
+        lines = []
+        for line in running.stderr:
+            lines.append(line)
+            if "serving at" in line:
+                break
+        found = re.search(r"serving at (\S+)", lines[-1])
+        assert found, "".join(lines)
+        assert any(line.startswith("next, once this is stopped, the page again: ") for line in lines)
+        text = Path("out.txt").read_text()
+        user = re.search(r"ten films for user (\S+) by simulated/(\S+) ", text)
+        assert user
+        printed = re.findall(r"^ (m\d{4}) .* (0\.\d{3}) *$", text, re.M)
+        assert len(printed) == 10
+        with httpx.Client(base_url=found[1], timeout=30) as page:
+            context = page.get(f"/v1/users/{user[1]}").json()["context"]
+            asked = {"user": user[1], "context": context, "k": 10}
+            items = page.post("/v1/recommend", json=asked).json()["items"]
+        running.send_signal(signal.SIGTERM)
+    assert [(item["id"], f"{item['prediction']:.3f}") for item in items] == printed
+    assert Bundle.load(Path("q") / user[2]).about["run"]["recipe"] == f"simulated/{user[2]}"
+
+
+def test_without_serving_it_names_the_command_that_does(fieldwise, small):
+    code, out, err = fieldwise("quickstart", "--no-serve", "--out", "a folder", "--quiet")
+    assert code == 0
+    best = re.search(r"by simulated/(\S+) \(best", out)
+    assert best
+    words = command("serve", Path("a folder") / best[1], "--log", Path("a folder") / "log.parquet")
+    assert err.splitlines()[-1] == f"next, a page to choose users, see recommendations and why: {words}"
+
+
+def test_without_the_extra_it_says_so_before_any_work(fieldwise, monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    monkeypatch.setattr(module, "train_demo", lambda *_: pytest.fail("work was begun"))
+    refused(fieldwise("quickstart"), "the page needs uvicorn: pip install 'fieldwise[serve]'", "--no-serve")
