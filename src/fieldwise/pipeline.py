@@ -17,6 +17,7 @@ from fieldwise.config import nearest, to_plain
 from fieldwise.data.cache import Cache
 from fieldwise.data.digest import digest_rows, first_rows_digest
 from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.lines import naming_lines
 from fieldwise.data.prepare import PARTS, Part, Prepared, prepare
 from fieldwise.data.prepared_files import Inputs, data_key, read_prepared, write_prepared
 from fieldwise.data.public import PUBLIC_SETS
@@ -138,22 +139,31 @@ def prepare_recipe(
             `frame` is never looked for there.
     """
     if cache is None or frame is not None:
-        return _prepare(recipe, load_frame(recipe.data, data_dir) if frame is None else as_table(frame))
+        return _prepared_anew(recipe, data_dir) if frame is None else _prepare(recipe, as_table(frame))
     paths = _data_files(recipe.data, data_dir)
     try:
         inputs = Inputs.of(paths)
     except OSError:
-        return _prepare(recipe, load_frame(recipe.data, data_dir))  # whose error says what is absent
+        return _prepared_anew(recipe, data_dir)  # whose error says what is absent
     key = data_key(data_settings(recipe), inputs)
     found = cache.get(key, read_prepared)
     if found is not None:
         return found
-    prepared = _prepare(recipe, load_frame(recipe.data, data_dir))
+    prepared = _prepared_anew(recipe, data_dir)
     if inputs.unchanged(paths):  # else nobody knows which state of the files was read
         counts = ", ".join(f"{prepared.counts[f'{name}_rows']:,} {name}" for name in PARTS)
         short = Path(recipe.name).name if recipe.name.endswith(".toml") else recipe.name
         cache.put(key, f"{short}, {counts} rows", lambda folder: write_prepared(prepared, folder))
     return prepared
+
+
+def _prepared_anew(recipe: Recipe, data_dir: Path) -> Prepared:
+    data = recipe.data
+    frame = load_frame(data, data_dir)
+    if data.path is None:
+        return _prepare(recipe, frame)
+    with naming_lines(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns):
+        return _prepare(recipe, frame)
 
 
 def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:

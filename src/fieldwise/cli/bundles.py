@@ -3,6 +3,7 @@
 import json as json_module
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from fieldwise.cli.next import command, suggest, suggest_report, text_options
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.ranking import show_rankings
 from fieldwise.cli.show import calibration_words, say, show_metrics
+from fieldwise.data.encoder import check_table
 from fieldwise.data.labels import read_labels
+from fieldwise.data.lines import naming_lines
 from fieldwise.data.prepare import Prepared, group_codes
 from fieldwise.data.row_sketch import Overlap
 from fieldwise.data.tables import as_table
@@ -55,7 +58,9 @@ def run_evaluate(
     else:
         (frame, prepared), where = _test_rows(bundle, folder, data_dir, cache), "the recipe's test rows"
     labels = bundle.schema.labels
-    rows = read_labels(frame, labels)
+    with _lines(data, separator, encoding, columns):
+        check_table(frame, bundle.schema)
+        rows = read_labels(frame, labels)
     if rows.dropped:
         say(f"{rows.dropped:,} rows dropped by the label's rule")
     score = bundle.calibrated(bundle.score(rows.frame))
@@ -89,6 +94,15 @@ def run_evaluate(
         suggest("what these rows' scores are made of", "explain", folder, "--data", data, *reading)
 
 
+def _lines(
+    data: Path | None, separator: str | None, encoding: str, columns: Sequence[str] | None
+) -> AbstractContextManager[None]:
+    """Within it, errors about a row of a text file name its line."""
+    if data is None:
+        return nullcontext()
+    return naming_lines(data, separator=separator, encoding=encoding, columns=columns)
+
+
 def _trained_words(rows: int, seen: Overlap, bundle: Bundle, folder: Path) -> str:
     """That rows trained the model, and what to measure instead."""
     which = f"{seen.found:,} of {seen.looked:,} rows" + " that could be compared" * (seen.looked < rows)
@@ -114,9 +128,10 @@ def run_predict(
     check_file(out)
     set_threads(threads)
     bundle = Bundle.load(folder)
-    done = score_file(
-        bundle, data, out, column=column, logit=logit, separator=separator, encoding=encoding, columns=columns
-    )
+    with _lines(data, separator, encoding, columns):
+        done = score_file(
+            bundle, data, out, column=column, logit=logit, separator=separator, encoding=encoding, columns=columns
+        )
     say(f"{done.rows:,} rows predicted, written to {out} ({', '.join(done.columns)})")
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:

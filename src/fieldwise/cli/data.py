@@ -115,11 +115,13 @@ def infer(
     from fieldwise.cli.next import suggest, text_options
     from fieldwise.cli.show import say
     from fieldwise.data.infer import infer_schema
+    from fieldwise.data.lines import naming_lines
     from fieldwise.data.tables import as_table
 
     names = column_names(columns)
     frame = as_table(table, separator=separator, encoding=encoding, columns=names)
-    guess = infer_schema(frame, label=label, positive=positive or ())
+    with naming_lines(table, separator=separator, encoding=encoding, columns=names):
+        guess = infer_schema(frame, label=label, positive=positive or ())
     print(guess.to_toml())
     for doubt in guess.doubts.values():
         say(f"CHECK: {doubt}")

@@ -11,6 +11,7 @@ from fieldwise.cli.show import say
 from fieldwise.config import to_plain
 from fieldwise.data.infer import infer_schema
 from fieldwise.data.infer_split import suggest_split
+from fieldwise.data.lines import naming_lines
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError
 from fieldwise.files import check_folder, write_atomically
@@ -62,12 +63,13 @@ def run_init(table: Path, options: InitOptions) -> None:
     check_folder(options.out)
     frame = as_table(table, **options.reading)  # type: ignore[arg-type]
     text, doubts = None, []
-    if options.schema is not None and options.schema.is_file():
-        schema = Schema.from_toml(options.schema)
-    else:
-        guess = infer_schema(frame, label=options.label, positive=options.positive)
-        schema, text, doubts = guess.schema, guess.to_toml(), list(guess.doubts.values())
-    recipe = _recipe(frame, schema, table, recipe_file, schema_file, options)
+    with naming_lines(table, **options.reading):  # type: ignore[arg-type]
+        if options.schema is not None and options.schema.is_file():
+            schema = Schema.from_toml(options.schema)
+        else:
+            guess = infer_schema(frame, label=options.label, positive=options.positive)
+            schema, text, doubts = guess.schema, guess.to_toml(), list(guess.doubts.values())
+        recipe = _recipe(frame, schema, table, recipe_file, schema_file, options)
     if text is not None:
         write_atomically(schema_file, text.encode())
         print(schema_file)

@@ -145,6 +145,8 @@ def _head(source: ByteSource) -> bytes:
     head: list[bytes] = []
     quotes = 0
     for line in source.lines():
+        if not head and not line.strip():
+            continue  # blank lines on top, an editor's habit
         head.append(line)
         quotes += line.count(b'"')
         if (line.strip() and quotes % 2 == 0) or len(head) == _HEAD_LINES:

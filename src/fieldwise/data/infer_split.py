@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.labels import LabelledRows, read_labels
+from fieldwise.data.lines import renumbering_rows
 from fieldwise.data.split_settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.splits import split_table
 from fieldwise.errors import DataError
@@ -49,9 +50,10 @@ def suggest_split(frame: pl.DataFrame, schema: Schema) -> tuple[SplitSettings, s
 def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings) -> str:
     """Why a split does not work, or nothing."""
     try:
-        parts = split_table(
-            rows.frame, split, y=rows.main, time=schema.time, group=schema.group, time_format=schema.time_format
-        )
+        with renumbering_rows(rows.kept):
+            parts = split_table(
+                rows.frame, split, y=rows.main, time=schema.time, group=schema.group, time_format=schema.time_format
+            )
     except DataError as e:
         return str(e)
     if schema.label.task == "binary":

@@ -22,12 +22,14 @@ class LabelledRows:
     Shape:
         y: [N], or [N, T] with several labels, the main one first.
         weight: [N] float64, or None where all rows count alike.
+        kept: [N] int64, the rows' numbers in the table, or None where none was dropped.
     """
 
     frame: pl.DataFrame
     y: np.ndarray
     dropped: int = 0
     weight: np.ndarray | None = None
+    kept: np.ndarray | None = None
 
     @property
     def main(self) -> np.ndarray:
@@ -92,7 +94,9 @@ def read_labels(
     y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
     if weight is not None:
         weight = weight[keep.to_numpy()]
-    return LabelledRows(frame.filter(keep) if dropped else frame, y, dropped, weight)
+    if not dropped:
+        return LabelledRows(frame, y, weight=weight)
+    return LabelledRows(frame.filter(keep), y, dropped, weight, np.flatnonzero(keep.to_numpy()))
 
 
 def _column(frame: pl.DataFrame, label: Label) -> pl.Series:

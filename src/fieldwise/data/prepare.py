@@ -16,6 +16,7 @@ from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder, check_table
 from fieldwise.data.history import HistorySettings, add_histories, check_history
 from fieldwise.data.labels import LabelledRows, read_labels
+from fieldwise.data.lines import renumbering_rows
 from fieldwise.data.mean_labels import MeanLabels, add_mean_labels, check_mean_labels
 from fieldwise.data.negatives import NegativeSampling, mark_negative, sample_negatives
 from fieldwise.data.repeats import count_repeats
@@ -120,15 +121,16 @@ def prepare(
         made += mean_labels.made
     check_table(frame, schema, made_later=made)
     rows = read_labels(frame, schema.labels)
-    indices = split_table(
-        rows.frame,
-        split,
-        seed=seed,
-        y=rows.main,
-        time=schema.time,
-        group=schema.group,
-        time_format=schema.time_format,
-    )
+    with renumbering_rows(rows.kept):
+        indices = split_table(
+            rows.frame,
+            split,
+            seed=seed,
+            y=rows.main,
+            time=schema.time,
+            group=schema.group,
+            time_format=schema.time_format,
+        )
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
     encoded = encode_parts(parts, schema, seed=seed, negatives=negatives, history=history, mean_labels=mean_labels)
     return Prepared(

@@ -16,7 +16,7 @@ from fieldwise.data.vectors import position_columns, vector_length, with_positio
 from fieldwise.data.writing import TableWriter
 from fieldwise.errors import DataError, MissingExtraError
 
-__all__ = ["SlicedTable", "TableLike", "as_given", "as_table", "write_table"]
+__all__ = ["SlicedTable", "TableLike", "as_given", "as_table", "text_separator", "write_table"]
 
 T = TypeVar("T")
 
@@ -179,7 +179,7 @@ def _from_path(path: Path, separator: str | None, encoding: str, columns: Sequen
     _check_columns_apply(path, columns)
     if suffix in TEXT:
         source = open_source(path, encoding)
-        default = TEXT[suffix] or _guess_separator(source)
+        default = text_separator(path, source)
         frame = read_delimited(source, separator=separator or default, names=columns)
         if columns is None:
             warn_of_header(frame, path)
@@ -199,7 +199,10 @@ def _from_path(path: Path, separator: str | None, encoding: str, columns: Sequen
     raise DataError(f"a table file must be one of {_KINDS}, found the name {path.name!r}; convert or rename it")
 
 
-def _guess_separator(source: ByteSource) -> str:
+def text_separator(path: Path, source: ByteSource) -> str:
+    """What separates the cells of a text file whose separator nobody gave."""
+    if known := TEXT[suffix_of(path)[0]]:
+        return known
     first = next((line for line in source.lines() if line.strip()), b"")
     return next((mark for mark in ("\t", ";", ",") if mark.encode() in first), ",")
 

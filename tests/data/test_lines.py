@@ -1,0 +1,62 @@
+"""Rows of a text file's table are named by their lines, also behind quoted line ends and rows that were dropped."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fieldwise.data.lines import line_of, naming_lines, renumbering_rows
+from fieldwise.data.prepare import prepare
+from fieldwise.data.split_settings import TimeSplit
+from fieldwise.data.tables import as_table
+from fieldwise.errors import DataError
+from fieldwise.schema import Categorical, Label, Schema
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "header"),
+    [
+        ("a,b\n1,x\n2,y\n", [2, 3], True),
+        ("a,b\r\n1,x\r\n2,y\r\n", [2, 3], True),
+        ("\n\na,b\n1,x\n2,y\n", [4, 5], True),
+        ('a,b\n1,"x\n\n"\n2,y\n3,z\n', [2, 5, 6], True),
+        ('"a\nA",b\n1,x\n', [3], True),
+        ("1,x\n2,y\n", [1, 2], False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the first line")
+def test_the_line_of_each_row(tmp_path: Path, text: str, lines: list[int], header: bool) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.encode())
+    table = as_table(path, columns=None if header else ["a", "b"])
+    assert [line_of(path, row, header=header) for row in range(table.height)] == lines
+    assert line_of(path, table.height, header=header) is None
+    written = path.read_bytes().split(b"\n")
+    for row, line in enumerate(lines):
+        assert written[line - 1].startswith(str(table.row(row)[0]).encode())
+
+
+def test_one_column_with_blank_lines(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a\n1\n\n2\n")
+    assert as_table(path).get_column("a").to_list() == [1, None, 2]
+    assert [line_of(path, row) for row in range(3)] == [2, 3, 4]
+
+
+def test_other_errors_and_files_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    with pytest.raises(DataError, match=r"^nothing of rows$"), naming_lines(tmp_path / "t.csv"):
+        raise DataError("nothing of rows")
+    with pytest.raises(DataError, match=r"bad cell in line 2 of .*t\.csv; mend"), naming_lines(tmp_path / "t.csv"):
+        raise DataError("bad cell in row 0 (counting from 0); mend")
+    with pytest.raises(DataError, match=r"in row 0 \(counting from 0\)"), naming_lines(tmp_path / "t.parquet"):
+        raise DataError("bad cell in row 0 (counting from 0)")
+    with pytest.raises(DataError, match=r"in row 7 \(counting from 0\)"), renumbering_rows([3, 7]):
+        raise DataError("bad cell in row 1 (counting from 0)")
+
+
+def test_rows_that_the_label_drops_are_counted() -> None:
+    frame = pl.DataFrame({"x": [1, 2] * 10, "t": [*range(15), None, *range(4)], "y": [3, 1] + [3, 5, 1] * 6})
+    schema = Schema(fields=(Categorical("x"),), label=Label("y", positive_above=3, drop_values=(3,)), time="t")
+    with pytest.raises(DataError, match=r"in row 15 \(counting from 0\)"):
+        prepare(frame, schema, split=TimeSplit(), seed=0)
