@@ -777,18 +777,46 @@ def test_demo_compares_saves_and_recommends(fieldwise, small_demo):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_demo_leaves_what_a_server_needs(fieldwise, small_demo):
-    from fieldwise.data.tables import as_table
-
+def test_the_page_recommends_what_the_demo_does(fieldwise, small_demo, started):
+    """The demo's last line is run as it stands: its server gives the user the same ten films, in the same order."""
     code, out, _ = fieldwise("demo", "--out", "a demo", "--quiet")
     assert code == 0
+    listed = out[out.index("ten films") :].splitlines()[2:12]
+    user = re.search(r"ten films for user (u\d{4}) by", out)[1]
     words = shlex.split(out.splitlines()[-1].partition("and why: ")[2])
     start = [*command_name(), "serve"]  # runs as it stands, in an environment or outside
     assert words[: len(start)] == start
-    ranker, *rest = words[len(start) :]
-    assert Bundle.load(ranker).schema.label.column == "liked"
-    assert rest == ["--log", "a demo/log.parquet"]
-    assert {"user_id", "item_id", "title", "liked"} <= set(as_table(rest[1]).columns)
+    assert words[-2:] == ["--log", "a demo/log.parquet"]
+    server = started(*words[len(start) :])
+    context = server.get(f"/v1/users/{user}").json()["context"]
+    found = server.post("/v1/recommend", json={"user": user, "context": context, "k": 10}).json()
+    assert [item["id"] for item in found["items"]] == [line.split()[0] for line in listed]
+    assert [f"{item['prediction']:.3f}" for item in found["items"]] == [line.split()[-1] for line in listed]
+    assert all(item["fields"]["title"] in line for item, line in zip(found["items"], listed, strict=True))
+
+
+@pytest.fixture
+def started():
+    """Start a server: `started(words...)`."""
+    httpx = pytest.importorskip("httpx", reason="HTTPX is absent: pip install httpx")
+    pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+    running, clients = [], []
+
+    def start(*words):
+        line = [sys.executable, "-m", "fieldwise", "serve", *words, "--port", "0", "--watch", "0"]
+        running.append(subprocess.Popen(line, stderr=subprocess.PIPE, text=True))
+        heard = [running[-1].stderr.readline() for _ in range(2)]
+        place = re.search(r"http://[^ /]+", heard[-1])
+        assert place is not None, heard
+        clients.append(httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place[0], timeout=20))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        client.close()
+    for one in running:
+        one.terminate()
+        one.communicate(timeout=30)
 
 
 def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch):
