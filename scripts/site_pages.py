@@ -20,7 +20,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # The public names by the module that defines them, in the page's order; a module that is not here fails the build.
 GROUPS = {
-    "A model of your own table": ("fieldwise.estimator", "fieldwise.bundle", "fieldwise.recommend"),
+    "A model of your own table": (
+        "fieldwise.automatic.run",
+        "fieldwise.estimator",
+        "fieldwise.bundle",
+        "fieldwise.recommend",
+    ),
     "What columns mean": ("fieldwise.schema", "fieldwise.label", "fieldwise.data.infer"),
     "Tables, splits, negatives": (
         "fieldwise.data.tables",

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import fieldwise
 from fieldwise import (
@@ -37,7 +38,7 @@ from fieldwise.data.tables import TableLike
 from fieldwise.explain import Subject, explain
 from fieldwise.models.build import build_network
 from fieldwise.recommend import recommend
-from fieldwise.serving import Cascade, build_index, evaluate_cascade
+from fieldwise.serving import Cascade, WholeRanking, build_index, evaluate_cascade
 
 ROOMS = ("fieldwise", "fieldwise.evaluation", "fieldwise.explain", "fieldwise.recommend", "fieldwise.report")
 ROOMS += ("fieldwise.layers", "fieldwise.models", "fieldwise.ops", "fieldwise.serving")
@@ -133,6 +134,9 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.Recommender.explain": lambda given, _: (
         FITTED.explain(given(LOG.head(5)), background=given(LOG)).contributions
     ),
+    "fieldwise.Recommender.plot": lambda given, _: (
+        FITTED.plot("roc", given(LOG), ax=Figure().subplots()).get_lines()[0].get_xydata()
+    ),
     "fieldwise.Recommender.recommend": lambda given, _: FITTED.recommend(given(LOG), CATALOGUE, "u1"),
     "fieldwise.as_table": lambda given, _: as_table(given(LOG)),
     "fieldwise.explain.Subject.of": lambda given, _: (
@@ -144,6 +148,7 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.infer_schema": lambda given, _: infer_schema(given(LOG), label="click").to_toml(),
     "fieldwise.prepare_recipe": lambda given, folder: prepare_recipe(RECIPE, folder, given(SIMULATED)).train.table.ids,
     "fieldwise.recommend.recommend": lambda given, _: recommend(BUNDLE, given(LOG), CATALOGUE, users=["u1", "u2"]),
+    "fieldwise.serving.WholeRanking.__init__": lambda given, _: WholeRanking(BUNDLE, given(ITEMS), "item").index.items,
     "fieldwise.serving.build_index": lambda given, folder: _index(given, folder).items,
     "fieldwise.serving.evaluate_cascade": _cascade_report,
 }
@@ -151,6 +156,7 @@ KEPT = {  # built by the package from tables that came through one of the above
     "fieldwise.Bundle.__init__",
     "fieldwise.explain.Subject.__init__",
     "fieldwise.serving.ItemIndex.__init__",
+    "fieldwise.serving.ItemTable.__init__",
 }
 GIVES_TABLES = ("fieldwise.Recommender.recommend", "fieldwise.recommend.recommend")
 

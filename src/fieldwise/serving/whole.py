@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import polars as pl
 import torch
 
 from fieldwise.bundle import Bundle
 from fieldwise.data.ordering import best_places
+from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import ConfigError
 from fieldwise.serving.filters import ItemFilters, item_filters
 from fieldwise.serving.items import ItemTable, checked_ids
@@ -48,7 +48,8 @@ class WholeRanking:
 
     prerank = None  # as of a cascade: no bundle chooses before this one
 
-    def __init__(self, ranker: Bundle, items: pl.DataFrame, id_column: str) -> None:
+    def __init__(self, ranker: Bundle, items: TableLike, id_column: str) -> None:
+        items = as_table(items)
         checked_ids(items, id_column)
         if PREDICTION in items.columns:
             raise ConfigError(
