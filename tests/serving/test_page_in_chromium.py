@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 import shutil
 import socket
@@ -18,13 +19,14 @@ pytest.importorskip("playwright.sync_api", reason="playwright is absent: pip ins
 
 import uvicorn
 from playwright import sync_api as playwright
-from serving.conftest import catalogue, make
+from serving.conftest import SCHEMA, catalogue, log, make
 
-from fieldwise import AutoInt
-from fieldwise.serving import Cascade, build_index
+from fieldwise import AutoInt, Label
+from fieldwise.serving import Cascade, WholeRanking, build_index
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore
+from fieldwise.serving.user_log import UserLog
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium")
@@ -702,3 +704,33 @@ def test_the_first_list_comes_soon_and_nothing_jumps(visit, places):
         "performance.getEntriesByType('resource').reduce((sum, one) => sum + one.encodedBodySize, 0)"
     )
     assert weight < 120_000
+
+
+def test_one_bundle_with_a_log(serve, visit):
+    """All items ranked, what was used left out until the box is unticked, the label's rule and the figures in words."""
+    bundle = make(AutoInt(embedding_dim=4), schema=dataclasses.replace(SCHEMA, label=Label("rating", positive_above=3)))
+    rows = log()
+    service = Service(bundle, WholeRanking(bundle, items(), "item"), log=UserLog(rows, [bundle.schema], "user", "item"))
+    address = serve(service, users())
+    page = visit(f"{address}/?user=u3")
+    latest = rows.filter(pl.col("user") == "u3")["device"][-1]
+    assert page.get_by_label("device", exact=True).input_value() == latest
+    used = {*rows.filter(pl.col("user") == "u3")["item"]}
+    said = page.locator("#meaning").inner_text()
+    assert "the probability of a rating above 3." in said
+    assert f"Left out: {len(used)} items that the user has used." in said
+    assert page.locator("#models").inner_text() == "30 items, all ranked by autoint"
+    body = {"user": "u3", "context": {"device": latest}, "k": 10, "exclude": USERS["history"][3].split("|")}
+    assert shown(page)[0] == [item["id"] for item in recommended(address, **body)]
+    assert not used & set(shown(page)[0])
+    page.get_by_text("What the figures mean").click()
+    assert "about 80 of 100 such cases are expected to be so" in page.locator("#quality").inner_text()
+    page.locator(f"{ROW} >> nth=0").get_by_role("button").first.click()
+    page.wait_for_selector(".bars")
+    assert not page.get_by_role("button", name="Similar items").count(), "they need a tower"
+    page.get_by_label("Leave out what the user has used").uncheck()
+    settle(page)
+    page.wait_for_function("() => !document.querySelector('#meaning').textContent.includes('Left out')")
+    every = recommended(address, user="u3", context={"device": latest}, k=10, exclude_seen=False)
+    assert shown(page)[0] == [item["id"] for item in every]
+    assert parse_qs(urlsplit(page.url).query)["seen"] == ["1"]
