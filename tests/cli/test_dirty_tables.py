@@ -157,3 +157,14 @@ def test_names_for_a_file_that_has_its_own_are_refused(fieldwise, tmp_path: Path
     told = ("--columns", "user,item,click")
     assert "the first line of t.csv is one: leave them out" in fieldwise("data", "infer", "t.csv", *told)[2]
     assert "t.parquet has names of its own" in fieldwise("data", "infer", "t.parquet", *told)[2]
+
+
+def test_exact_copies_of_rows_are_counted_and_stay(fieldwise, tmp_path: Path) -> None:
+    rows = table(row_id=[f"r{k}" for k in range(ROWS)])
+    (tmp_path / "t.csv").write_text(text(rows))
+    assert "an earlier row" not in fieldwise("data", "infer", "t.csv")[2]
+    (tmp_path / "t.csv").write_text(text(pl.concat([rows, rows.head(7), rows.head(2)])))
+    sentence = "9 of 309 rows equal an earlier row in every column: they stay"
+    assert sentence in fieldwise("data", "infer", "t.csv")[2]
+    assert sentence in fieldwise("init", "t.csv")[2]
+    assert as_table(tmp_path / "t.csv").height == 309

@@ -116,6 +116,7 @@ def infer(
     from fieldwise.cli.show import say
     from fieldwise.data.infer import infer_schema
     from fieldwise.data.lines import naming_lines
+    from fieldwise.data.repeats import copies_sentence
     from fieldwise.data.tables import as_table
 
     names = column_names(columns)
@@ -123,6 +124,8 @@ def infer(
     with naming_lines(table, separator=separator, encoding=encoding, columns=names):
         guess = infer_schema(frame, label=label, positive=positive or ())
     print(guess.to_toml())
+    if copies := copies_sentence(frame):
+        say(copies)
     for doubt in guess.doubts.values():
         say(f"CHECK: {doubt}")
     given = [] if label is None else ["--label", label]

@@ -12,6 +12,7 @@ from fieldwise.config import to_plain
 from fieldwise.data.infer import infer_schema
 from fieldwise.data.infer_split import suggest_split
 from fieldwise.data.lines import naming_lines
+from fieldwise.data.repeats import copies_sentence
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError
 from fieldwise.files import check_folder, write_atomically
@@ -75,6 +76,8 @@ def run_init(table: Path, options: InitOptions) -> None:
         print(schema_file)
     write_atomically(recipe_file, recipe.encode())
     print(recipe_file)
+    if copies := copies_sentence(frame):
+        say(copies)
     for doubt in doubts:
         say(f"CHECK: {doubt}")
     read = "" if text is None else f"read {schema_file} and correct what is wrong, then "

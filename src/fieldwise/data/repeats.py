@@ -7,7 +7,7 @@ import polars as pl
 
 from fieldwise.schema import Schema
 
-__all__ = ["count_repeats", "repeat_sentences"]
+__all__ = ["copies_sentence", "count_repeats", "repeat_sentences"]
 
 REPEATS = "{}_rows_in_train"
 WORDS = {"valid": "validation", "test": "test"}
@@ -44,6 +44,22 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
         if count := int((known[place] == hashes).sum()):
             found[REPEATS.format(name)] = count
     return found
+
+
+def copies_sentence(frame: pl.DataFrame) -> str:
+    """What a person should know of a raw table's rows that equal an earlier row in every column, or nothing.
+
+    >>> copies_sentence(pl.DataFrame({"user": [1, 1, 2], "click": [0, 0, 1]})).partition(":")[0]
+    '1 of 3 rows equals an earlier row in every column'
+    """
+    copies = frame.height - (frame.hash_rows(seed=0).n_unique() if frame.width else frame.height)
+    if not copies:
+        return ""
+    verb = "equals" if copies == 1 else "equal"
+    return (
+        f"{copies:,} of {frame.height:,} rows {verb} an earlier row in every column: they stay, and where one copy "
+        "trains and the other is a test row, figures flatter; remove them if they are one event written twice"
+    )
 
 
 def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
