@@ -43,7 +43,7 @@ from fieldwise.data.tables import TableLike, as_table
 from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
-from fieldwise.files import write_atomically
+from fieldwise.files import one_writer, write_atomically
 from fieldwise.label import Label
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network, model_from_dict, model_to_dict
@@ -229,11 +229,12 @@ class Bundle:
             manifest["calibration"] = to_plain(self.calibration)
         manifest["sha256"] = _manifest_digest(manifest)
         text = json.dumps(manifest, indent=1, allow_nan=False)
-        for part, (_, content) in contents.items():
-            write_atomically(folder / str(files[part]["name"]), content)
-        write_atomically(folder / MANIFEST, text.encode())
-        for stale in _parts_in(folder) - {f["name"] for f in files.values()}:
-            (folder / stale).unlink(missing_ok=True)
+        with one_writer(folder):  # else one run would take the other's new files for old ones
+            for part, (_, content) in contents.items():
+                write_atomically(folder / str(files[part]["name"]), content)
+            write_atomically(folder / MANIFEST, text.encode())
+            for stale in _parts_in(folder) - {f["name"] for f in files.values()}:
+                (folder / stale).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path | str) -> "Bundle":

@@ -1,16 +1,17 @@
 """Files that a crash can never leave half-written."""
 
+import contextlib
 import errno
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fieldwise.errors import DataError, FieldwiseError
 
-__all__ = ["check_file", "check_folder", "keep_elsewhere", "sync_folder", "write_atomically"]
+__all__ = ["check_file", "check_folder", "keep_elsewhere", "one_writer", "sync_folder", "write_atomically"]
 
 PROBE_BYTES = 1 << 20
 
@@ -39,6 +40,34 @@ def write_atomically(path: Path, content: bytes) -> None:
     finally:
         if partial.exists():
             partial.unlink()
+
+
+@contextlib.contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Wait until no other process or thread writes to a folder by this function; the folder is made where it is absent.
+
+    It holds until the block or the process ends, and leaves no file. Where a system has no such locks, nobody waits.
+
+    Errors:
+        DataError: the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise _not_writable(folder, e) from e
+    descriptor = None
+    try:
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        pass
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def check_folder(folder: Path) -> None:
