@@ -4,10 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from automatic_runs import shorten
 
 from fieldwise import simulate
-from fieldwise.automatic import models
-from fieldwise.automatic.candidates import TITLES
 
 ROWS = 2000
 
@@ -34,7 +33,5 @@ def log() -> pl.DataFrame:
 
 @pytest.fixture
 def few_models(monkeypatch):
-    """LR, FM and LightGBM alone, and two trials."""
-    for name in set(TITLES) - {"lr", "fm"}:
-        monkeypatch.delitem(TITLES, name)
-    monkeypatch.setattr(models, "MOST_TRIALS", 2)
+    """As `shorten`."""
+    shorten(monkeypatch)

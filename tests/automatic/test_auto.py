@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
+from automatic_runs import shorten
 from sklearn.metrics import log_loss, mean_squared_error, roc_auc_score
 
 import fieldwise
@@ -38,9 +39,7 @@ def made(log, tmp_path_factory):
     log.write_csv(folder / "log.csv")
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        for name in set(models.TITLES) - {"lr", "fm"}:
-            patch.delitem(models.TITLES, name)
-        patch.setattr(models, "MOST_TRIALS", 2)
+        shorten(patch)
         patch.setattr("fieldwise.automatic.run.REPORT_ROWS", 20)
         result = run(folder / "log.csv", said, schema=None, out=folder / "out", keep=())
     return result, said, folder

@@ -4,16 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from automatic_runs import shorten
 
 from fieldwise.automatic import models
-from fieldwise.automatic.candidates import TITLES
 
 
 @pytest.fixture(autouse=True)
 def _few_models(monkeypatch):
-    for name in set(TITLES) - {"lr", "fm"}:
-        monkeypatch.delitem(TITLES, name)
-    monkeypatch.setattr(models, "MOST_TRIALS", 1)
+    shorten(monkeypatch, trials=1)
     monkeypatch.setattr("fieldwise.automatic.run.REPORT_SECONDS", 1e9)
 
 

@@ -1,0 +1,18 @@
+"""Makes runs of `auto` short: few models, few epochs, few trials. Tests of its command share it."""
+
+from fieldwise.automatic import models
+from fieldwise.automatic.candidates import TITLES
+from fieldwise.automatic.problem import Problem
+from fieldwise.recipe import Recipe
+
+
+def shorten(patch, trials=2):
+    """LR, FM and LightGBM alone, two epochs each, and so many trials."""
+
+    def recipe(problem, model, name):
+        return Recipe.from_dict({**problem.settings, "model": model, "training": {"epochs": 2}}, name)
+
+    for name in set(TITLES) - {"lr", "fm"}:
+        patch.delitem(TITLES, name)
+    patch.setattr(Problem, "recipe", recipe)
+    patch.setattr(models, "MOST_TRIALS", trials)
