@@ -83,6 +83,8 @@ class ItemFilters:
             separator = self.separators.get(column)
             lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
             try:
+                if cells.dtype == pl.Duration:  # answers show it in words, which models do not read
+                    raise DataError(f"column {column!r} holds durations")
                 self._texts[column] = as_list(cells, separator or "|") if lists else as_text(cells)
             except (DataError, PolarsError):
                 raise DataError(
