@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.defaults.runs import MODELS
-from benchmarks.defaults.show import load_runs, table_rows
+from benchmarks.defaults.show import load_runs
 from benchmarks.defaults.store import Found
 from benchmarks.defaults.tables import TABLES
 from benchmarks.defaults.targets import Verdict, difference, judge, judge_time, mean_of, time_ratio
@@ -17,12 +17,14 @@ __all__ = ["environments", "summary"]
 
 
 def summary(store: Path, tag: str, before: str, table: str) -> dict[str, Any] | None:
-    """A table's figures by a tag and by an older one, with the verdicts on both; None without a run of `tag`."""
+    """A table's figures by a tag and by an older one, with the verdicts on both; None without a run of either."""
     now, then = load_runs(store, tag, table), load_runs(store, before, table)
     ours = [name for name in now if name in MODELS]
-    if not ours:
+    if not (ours or then):
         return None
-    first = now[ours[0]][0].about
+    if not ours:
+        now = {name: runs for name, runs in then.items() if name not in MODELS}  # baselines stand beside either
+    first = next(iter((now if ours else then).values()))[0].about
     found: dict[str, Any] = {
         "about": TABLES[table].about,
         "counts": {part: first["counts"][f"{part}_rows"] for part in ("train", "valid", "test")},
@@ -32,8 +34,8 @@ def summary(store: Path, tag: str, before: str, table: str) -> dict[str, Any] | 
         "base_rate": first["base_rate"],
         "now": {name: _figures(runs) for name, runs in now.items()},
         "before": {name: _figures(runs) for name, runs in then.items() if name in MODELS},
-        "verdicts": [_plain(one) for one in (*judge(now, table_rows(now)), *judge_time(now, then))],
-        "verdicts_before": [_plain(one) for one in judge(then, table_rows(then))] if then else [],
+        "verdicts": [_plain(one) for one in (*judge(now, first["rows"]), *judge_time(now, then))],
+        "verdicts_before": [_plain(one) for one in judge(then, first["rows"])],
     }
     for name in ours:
         if name in then:
@@ -42,7 +44,7 @@ def summary(store: Path, tag: str, before: str, table: str) -> dict[str, Any] | 
             to_auc, in_all = time_ratio(now[name], then[name])
             reached = None if np.isinf(to_auc) else to_auc
             found["now"][name]["less_before"] = {**asdict(gap), "time_to_auc": reached, "time_in_all": in_all}
-    runs = [run for name in ours for run in (*now[name], *then.get(name, []))]
+    runs = [run for name in MODELS for run in (*now.get(name, []), *then.get(name, []))]
     found["environment"] = environments(run.about["environment"] for run in runs)
     return found
 

@@ -28,7 +28,7 @@ Our figures are means over seeds on the test rows, with 95 % intervals of a boot
 model to model, that printed test figures beside the validation ones. Published figures are as printed: mostly of one
 run, and without an interval. Figures compare within a table alone. LightGBM's parameters are its leaves, its epochs its
 trees; `benchmarks/published/trees.py` says how its settings are chosen. A `+` behind a commit: with changes that were
-committed later.
+committed later. What models reach by their defaults alone is [a page of its own](defaults-results.md).
 """
 
 
