@@ -57,6 +57,8 @@ class Numeric:
             beyond the training range are clipped to it), `standard` to mean 0 and deviation 1,
             `log` to sign(x) log(1 + |x|).
         bins: number of bins; values beyond the training range fall in the first or last one.
+        point_masses: of `quantile`: whether a number that more than 1 / bins of the rows have is a bin of its own, and
+            the quantiles are those of the others. Without it a column that is mostly 0 has one bin.
         missing: an absent number contributes nothing (`zero`) or the field's own learned vector (`vector`).
             Bins always have a row of their own for it.
         number_format: how numbers are written in text, where not plainly: `1.234,5` and `1 234,5` with a decimal
@@ -70,6 +72,7 @@ class Numeric:
     encoding: Literal["value", "uniform", "quantile"] = "value"
     transform: Literal["none", "minmax", "standard", "log"] = "standard"
     bins: int = 10
+    point_masses: bool = False
     missing: Literal["zero", "vector"] = "zero"
     number_format: NumberFormat | None = None
     kind: Literal["numeric"] = "numeric"
@@ -79,6 +82,10 @@ class Numeric:
         check_number_format(f"field {self.name!r}", self.number_format)
         if self.bins < 2:
             raise SchemaError(f"field {self.name!r}: bins must be at least 2, found {self.bins}")
+        if self.point_masses and self.encoding != "quantile":
+            raise SchemaError(
+                f"field {self.name!r}: point_masses belongs to encoding 'quantile', found {self.encoding!r}"
+            )
 
 
 @dataclass(frozen=True)

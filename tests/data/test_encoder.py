@@ -1,5 +1,6 @@
 """The encoder against a plain Python twin, scikit-learn and NumPy; unseen values, leakage, JSON, and each bad table."""
 
+import dataclasses
 import json
 import math
 from collections import Counter
@@ -577,3 +578,20 @@ def test_booleans_are_one_value_however_they_are_written(trained: list[object], 
     for values in (["True", "False", None], ["TRUE", "FALSE", None], [True, False, None], ["true", "false", None]):
         ids = encoder.transform(pl.DataFrame({"member": values * (rows // 3)})).ids.ravel().tolist()
         assert ids == [2, 3, 0] * (rows // 3)
+
+
+def test_a_number_that_many_rows_have_is_a_bin_of_its_own():
+    # 80 zeros, 15 different numbers above and 5 below: of 5 bins zero is one, and quantiles divide the others.
+    numbers = [0.0] * 80 + [float(i) for i in range(1, 16)] + [-5.0, -4.0, -3.0, -2.0, -1.0]
+    frame = pl.DataFrame({"gain": numbers, "user_id": [str(i % 7) for i in range(100)]})
+    field = Numeric("gain", encoding="quantile", transform="none", bins=5, point_masses=True)
+    schema = Schema(fields=(field, Categorical("user_id")), label=Label("click"))
+    ids = Encoder.fit(frame, schema).transform(frame).ids[:, 0]
+    zero = set(ids[:80].tolist())
+    assert len(zero) == 1
+    assert zero.isdisjoint(ids[80:].tolist())
+    assert len(set(ids[80:].tolist())) == 4  # four quantile bins
+    plain = Encoder.fit(
+        frame, dataclasses.replace(schema, fields=(dataclasses.replace(field, point_masses=False), schema.fields[1]))
+    )
+    assert len(set(plain.transform(frame).ids[:, 0].tolist())) < 4

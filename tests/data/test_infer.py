@@ -14,6 +14,8 @@ from fieldwise.data.simulated import simulate
 from fieldwise.errors import SchemaError
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 
+BINS = {"bins": 8, "point_masses": True}  # of few rows
+
 
 def with_label(**columns: object) -> pl.DataFrame:
     frame = pl.DataFrame(columns)
@@ -90,8 +92,14 @@ def test_movielens_names_give_ratings_users_and_items() -> None:
         (pl.Series("tags", ["a, b", "b", "c, a", "a, c"] * 5), Bag("tags", separator=",")),
         (pl.Series("tags", [["a"], ["b", "a"], [], ["c"]] * 5), Bag("tags")),
         (pl.Series("past_items", [[1], [2, 1], [], [3]] * 5), Sequence("past_items")),
-        (pl.Series("weight", np.linspace(0, 1, 20)), Numeric("weight", encoding="quantile", transform="none")),
-        (pl.Series("count", np.arange(100) ** 2), Numeric("count", encoding="quantile", transform="none")),
+        (
+            pl.Series("weight", np.linspace(0, 1, 20)),
+            Numeric("weight", encoding="quantile", transform="none", **BINS),
+        ),
+        (
+            pl.Series("count", np.arange(100) ** 2),
+            Numeric("count", encoding="quantile", transform="none", **BINS),
+        ),
         (pl.Series("count", [1, 2, 3, 4] * 5), Categorical("count")),
         (pl.Series("count", [1.0, 2.0, None, 4.0] * 5), Categorical("count")),
         (pl.Series("site_id", np.arange(100)), Categorical("site_id")),
@@ -99,7 +107,7 @@ def test_movielens_names_give_ratings_users_and_items() -> None:
         (pl.Series("note", ["Lyon, France", "Rome, Italy"] * 10), Categorical("note")),
         (
             pl.Series("amount", [str(k / 7) for k in range(100)]),
-            Numeric("amount", encoding="quantile", transform="none"),
+            Numeric("amount", encoding="quantile", transform="none", **BINS),
         ),
     ],
 )

@@ -278,7 +278,8 @@ def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
     if f.encoding == "uniform":
         return Bins(edges=_rising(np.linspace(low, high, f.bins + 1)[1:-1]), logarithm=logarithm)
     if f.encoding == "quantile":
-        return Bins(edges=_rising(np.quantile(number, np.linspace(0, 1, f.bins + 1)[1:-1])), logarithm=logarithm)
+        edges = quantile_edges(number, f.bins, point_masses=f.point_masses)
+        return Bins(edges=_rising(edges), logarithm=logarithm)
     match f.transform:
         case "minmax":
             return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
@@ -287,6 +288,31 @@ def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
             return Scaling(shift=float(number.mean()), scale=(float(number.std()) if low < high else 0.0) or 1.0)
         case _:
             return Scaling(logarithm=logarithm)
+
+
+def quantile_edges(number: np.ndarray, bins: int, *, point_masses: bool = False) -> np.ndarray:
+    """Inner edges of bins of equal counts; equal edges are one.
+
+    Args:
+        number: the training numbers [N].
+        bins: how many bins are wanted.
+        point_masses: whether a number that more than 1 / bins of the rows have is a bin of its own.
+
+    >>> mostly_zero = np.array([0.0] * 90 + [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0])
+    >>> np.unique(quantile_edges(mostly_zero, 4)).tolist()
+    [0.0]
+    >>> np.unique(quantile_edges(mostly_zero, 4, point_masses=True)).tolist()
+    [0.0, 1.0, 4.0, 7.0]
+    """
+    if not point_masses:
+        return np.asarray(np.quantile(number, np.linspace(0, 1, bins + 1)[1:-1]))
+    values, counts = np.unique(number, return_counts=True)
+    heavy = counts * bins > len(number)
+    first, after = values[heavy], values[1:][heavy[:-1]]
+    rest = number[~np.isin(number, first)]
+    left = max(2, bins - len(first))
+    cuts = np.quantile(rest, np.linspace(0, 1, left + 1)[1:-1]) if len(rest) else rest
+    return np.concatenate([first, after, cuts])
 
 
 def _rising(edges: np.ndarray) -> tuple[float, ...]:

@@ -1,5 +1,7 @@
 """What a column's contents tell: which kind of field it is, if any, and why."""
 
+from dataclasses import replace
+
 import polars as pl
 
 from fieldwise.data.columns import as_list, as_text
@@ -40,7 +42,7 @@ def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
     if distinct == 1:
         return None, "it is constant"
     if kind == pl.Duration:
-        return Numeric(name, role=role, encoding="quantile", transform="none"), "durations, in seconds, cut into bins"
+        return _binned(name, role, len(column)), "durations, in seconds, cut into bins"
     if kind.is_temporal():
         return None, "a date or time would have to be turned into a field first (its hour, its weekday)"
     if not kind.is_numeric() and kind != pl.Boolean:
@@ -56,7 +58,7 @@ def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
         return Categorical(name, role=role), f"whole numbers with {distinct} values"
     what = "wide-ranging whole numbers" if whole else "numbers with fractions"
     reason = f"{what}, cut into quantile bins, which outliers cannot spoil (encoding 'value' keeps the number itself)"
-    return Numeric(name, role=role, encoding="quantile", transform="none"), reason
+    return _binned(name, role, len(column)), reason
 
 
 def _from_lists(column: pl.Series, role: Role) -> tuple[Field | None, str]:
@@ -103,8 +105,14 @@ def _from_text(present: pl.Series, role: Role, distinct: int) -> tuple[Field | N
     number = words.str.strip_chars().cast(pl.Float64, strict=False)
     padded = words.str.contains(r"^0\d").any()  # a number is not written 007, a code is
     if distinct > _LOW_CARDINALITY and not number.null_count() and not padded and not _is_name(name):
-        return Numeric(name, role=role, encoding="quantile", transform="none"), "text that holds numbers alone"
+        return _binned(name, role, len(words)), "text that holds numbers alone"
     return Categorical(name, role=role), f"text with {distinct} values"
+
+
+def _binned(name: str, role: Role, rows: int) -> Numeric:
+    """A number in quantile bins, of some 400 rows each: a power of 2 from 8 to 128 of them."""
+    bins = min(128, max(8, 1 << (max(1, rows // 400).bit_length() - 1)))
+    return Numeric(name, role=role, encoding="quantile", transform="none", bins=bins, point_masses=True)
 
 
 def _written_numbers(words: pl.Series, role: Role) -> tuple[Field | None, str] | None:
@@ -118,7 +126,7 @@ def _written_numbers(words: pl.Series, role: Role) -> tuple[Field | None, str] |
             f"CHECK: {decimal!r} is a number with a mark between thousands, or with a decimal comma, and nothing tells "
             'which: add a numeric field for it with number_format = "1,234.5" or "1.234,5"'
         )
-    field = Numeric(words.name, role=role, encoding="quantile", transform="none", number_format=forms[0])
+    field = replace(_binned(words.name, role, len(words)), number_format=forms[0])
     return field, f"text that holds numbers written as {decimal!r}, cut into quantile bins"
 
 

@@ -14,7 +14,7 @@ from fieldwise.defaults.facts import Facts
 
 __all__ = ["RULES", "Rule", "model_rules", "training_rules"]
 
-RULES = 1  # raised where a rule changes: kept runs that followed other rules are then run again
+RULES = 2  # raised where a rule changes: kept runs that followed other rules are then run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
@@ -31,25 +31,29 @@ class Plan:
         std: deviation of the embeddings' starting values.
         prior: `c` of the embeddings' L2 strength `c / rows`.
         rate: Adam's learning rate.
+        few: training rows below which `slow` is the learning rate instead.
+        slow: see `few`.
         of_pairs: whether `prior` is divided by the number of pairs of fields, as AFM's mean over pairs asks.
     """
 
     std: float
     prior: float
     rate: float = 0.003
+    few: int = 0
+    slow: float = 0.003
     of_pairs: bool = False
 
 
 FACTORIZED = Plan(std=0.05, prior=30.0)
-DEEP = Plan(std=0.2, prior=300.0)
+DEEP = Plan(std=0.2, prior=300.0, few=5_000, slow=0.002)
 PLANS: Mapping[str, Plan] = {
     "lr": Plan(std=0.0, prior=0.0),
     "fm": FACTORIZED,
     "hofm": FACTORIZED,
     "fwfm": FACTORIZED,
     "ffm": FACTORIZED,
-    "afm": Plan(std=0.2, prior=120.0, rate=0.015, of_pairs=True),
-    "inttower": Plan(std=0.3, prior=300.0),
+    "afm": Plan(std=0.2, prior=120.0, rate=0.015, few=20_000, slow=0.006, of_pairs=True),
+    "inttower": Plan(std=0.3, prior=300.0, few=5_000, slow=0.002),
 }
 FIRST_ORDER_PRIOR = 1.0
 UNKNOWN_SHARE = 0.3
@@ -122,7 +126,7 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[
     looks = min(4, max(1, steps // STEPS_A_LOOK)) if facts.rows >= MANY_ROWS else 1
     rules = {
         "batch_size": Rule(batch, rows),
-        "learning_rate": Rule(PLANS.get(model, DEEP).rate, f"Adam's, for {model or 'a model'}"),
+        "learning_rate": _rate(PLANS.get(model, DEEP), facts, model or "a model"),
         "l2": Rule(_strengths(model, facts, tables), f"Gaussian priors, divided by {rows}"),
         "start_at_base_rate": Rule(
             True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"
@@ -162,6 +166,12 @@ def batch_size(rows: int) -> int:
     """
     wanted = max(1, rows // STEPS_AN_EPOCH)
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << (wanted.bit_length() - 1)))
+
+
+def _rate(plan: Plan, facts: Facts, model: str) -> Rule:
+    few = facts.rows < plan.few
+    rows = f", {facts.rows:,} rows" if plan.few else ""
+    return Rule(plan.slow if few else plan.rate, f"Adam's, for {model}{rows}")
 
 
 def _strengths(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[str, float]:
