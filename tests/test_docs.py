@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer.main
 from doc_blocks import LANGUAGES, blocks, prose
 from doc_runner import LOG, LONG, PageRunner, check_commands, command_lines, link_data, prepare, resolve
 
 from fieldwise.cli import run
+from fieldwise.cli.app import app
 from fieldwise.data.simulated import simulate
 from fieldwise.models import MODELS
 from fieldwise.recipe import load_recipe, recipe_names
@@ -108,7 +110,9 @@ def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
 def test_commands_within_sentences_exist(page):
     """With the options that are named; arguments may be left away."""
     for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page)):
-        _, command, rest = resolve(shlex.split(code)[1:])
+        words = shlex.split(code)[1:]
+        alone = all(word.startswith("--") for word in words)  # options of the program itself, which would act
+        command, rest = (typer.main.get_command(app), words) if alone else resolve(words)[1:]
         known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
         assert {word for word in rest if word.startswith("--")} <= {*known, "--help"}, code
 

@@ -44,8 +44,11 @@ def folder(tmp_path, monkeypatch):
 
 def run_page(*, slow: bool) -> None:
     runner = PageRunner(slow=slow)
-    for block in blocks(ROOT / "README.md"):
-        runner.run(block)
+    try:
+        for block in blocks(ROOT / "README.md"):
+            runner.run(block)
+    finally:
+        runner.close()
 
 
 def test_nothing_in_the_blocks_goes_unread():
