@@ -14,7 +14,7 @@ from fieldwise.defaults.facts import Facts
 
 __all__ = ["RULES", "Rule", "model_rules", "training_rules"]
 
-RULES = 2  # raised where a rule changes: kept runs that followed other rules are then run again
+RULES = 3  # raised where a rule changes: kept runs that followed other rules are then run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
@@ -69,7 +69,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "dcnv2": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
     "xdeepfm": {"embedding_dim": 16, "cin_layers": (32, 32), "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
     "fibinet": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
-    "autoint": {"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1, "wide": True},
+    "autoint": {"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1},
     "autoint+": {
         "layers": 1,
         "attention_dim": 32,
