@@ -12,6 +12,7 @@ from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say, show_metrics
 from fieldwise.data.repeats import repeat_sentences
+from fieldwise.defaults import sentence_of
 from fieldwise.models import LR
 from fieldwise.pipeline import Run, lr_on_valid, prepare_recipe, settled, train_recipe
 from fieldwise.recipe import load_recipe
@@ -60,7 +61,7 @@ def run_train(
         say(f"WARNING: {sentence}")
     chosen = settled(recipe, prepared)[1]
     if chosen and not quiet:
-        say("by the data: " + "; ".join(map(str, chosen)))
+        say(f"by the data: {sentence_of(chosen)}")
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         say(caution)
     with warnings.catch_warnings():  # which puts back what showed them before

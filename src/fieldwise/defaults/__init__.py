@@ -5,7 +5,7 @@ each with its reason. Whatever is given stays as it is. docs/defaults.md has the
 """
 
 from fieldwise.defaults.facts import Facts
-from fieldwise.defaults.resolve import Chosen, Resolved, resolve
+from fieldwise.defaults.resolve import Chosen, Resolved, resolve, sentence_of
 from fieldwise.defaults.rules import RULES
 
-__all__ = ["RULES", "Chosen", "Facts", "Resolved", "resolve"]
+__all__ = ["RULES", "Chosen", "Facts", "Resolved", "resolve", "sentence_of"]

@@ -1,7 +1,7 @@
 """From settings of which some were given to settings of which all are, with the reason of every choice."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network, model_name
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Chosen", "Resolved", "resolve"]
+__all__ = ["Chosen", "Resolved", "resolve", "sentence_of"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,12 @@ class Chosen:
     reason: str
 
     def __str__(self) -> str:
-        words = self.setting.partition(".")[2].replace("_", " ")
-        return f"{words} {self.shown}: {self.reason}"
+        return f"{self.words} {self.shown}: {self.reason}"
+
+    @property
+    def words(self) -> str:
+        """The setting's name as a person reads it."""
+        return self.setting.partition(".")[2].replace("_", " ")
 
     @property
     def shown(self) -> str:
@@ -51,8 +55,8 @@ class Resolved:
     chosen: tuple[Chosen, ...]
 
     def sentence(self) -> str:
-        """The choices on one line; empty where everything was given."""
-        return "; ".join(map(str, self.chosen))
+        """The choices on one line, with the reasons that are numbers of the data; empty where everything was given."""
+        return sentence_of(self.chosen)
 
 
 def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> Resolved:
@@ -77,6 +81,15 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     tables = _embeddings(resolved, facts)
     trained, by_training = _fill(training, training_rules(name, facts, tables), "training")
     return Resolved(resolved, trained, (*by_model, *by_training))
+
+
+def sentence_of(chosen: Iterable[Chosen]) -> str:
+    """Choices on one line, with the reasons that are numbers of the data.
+
+    >>> sentence_of([Chosen("training.batch_size", 128, "9,731 rows"), Chosen("model.layers", 1, "of this model")])
+    'batch size 128: 9,731 rows; layers 1'
+    """
+    return "; ".join(str(one) if any(map(str.isdigit, one.reason)) else f"{one.words} {one.shown}" for one in chosen)
 
 
 def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[Chosen]]:
