@@ -178,6 +178,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         check_params(self.get_params(deep=False))
         schema = self._inferred(X, y) if self.schema is None else self.schema
         rows = labelled(X, y, schema, sample_weight)
+        if self.schema is None and rows.dropped:
+            warnings.warn(
+                f"{rows.dropped:,} rows dropped by the label's rule that was inferred (schema_.label): give a schema "
+                "to change it",
+                stacklevel=2,
+            )
         check_columns(rows.frame.columns, schema)
         given = None if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
         encoded = encode_parts(given or self._hold_out(rows, schema), schema, seed=self.seed, negatives=self.negatives)

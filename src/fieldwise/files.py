@@ -122,10 +122,10 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
         The folder: among the system's temporary files, in the user's home or in the current folder, the first that
         took it; None where none did.
     """
-    for place in (Path(tempfile.gettempdir()), Path.home(), Path.cwd()):
+    for place in (tempfile.gettempdir, Path.home, Path.cwd):
         try:
-            folder = Path(tempfile.mkdtemp(prefix="fieldwise-kept-", dir=place))
-        except OSError:
+            folder = Path(tempfile.mkdtemp(prefix="fieldwise-kept-", dir=place()))
+        except (OSError, RuntimeError):  # RuntimeError: a user without a home
             continue
         try:
             write(folder)

@@ -31,7 +31,7 @@ def recipe_of(bundle: Bundle, folder: Path, instead: str) -> Recipe:
     saved = bundle.about.get("recipe")
     if not isinstance(saved, dict) or "settings" not in saved:
         raise BundleError(f"the bundle {folder} was not made by a recipe, so it names no rows: {instead}")
-    return Recipe.from_dict(saved["settings"], str(saved.get("name", folder)))
+    return Recipe.from_dict({"defaults": "fixed", **saved["settings"]}, str(saved.get("name", folder)))
 
 
 def rows_of_run(

@@ -246,8 +246,8 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
     assert (out / "leaderboard.json").read_bytes() != first
     # A table from memory is written too, so that the recipe finds it.
     recipe = load_recipe(out / "recipe.toml")
-    assert recipe.data.path == str(out / "table.parquet")
-    assert pl.read_parquet(out / "table.parquet").equals(log)
+    assert recipe.data.path == str(out / "auto-table.parquet")
+    assert pl.read_parquet(out / "auto-table.parquet").equals(log)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     with pytest.raises(ConfigError, match="needs a folder of its own"):

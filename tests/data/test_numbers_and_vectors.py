@@ -63,7 +63,13 @@ def with_label(n: int = 200, **columns: object) -> pl.DataFrame:
 def test_infer_finds_the_format_or_asks() -> None:
     guess = infer_schema(with_label(price=[f"{k},{k % 9}5" for k in range(200)]))
     assert guess.schema.fields[1] == Numeric(
-        "price", role="item", encoding="quantile", transform="none", number_format="1.234,5"
+        "price",
+        role="item",
+        encoding="quantile",
+        transform="none",
+        bins=8,
+        point_masses=True,
+        number_format="1.234,5",
     )
     assert Schema.from_toml(guess.to_toml()) == guess.schema
     asked = infer_schema(with_label(price=[f"{k},{k + 100}" for k in range(1, 201)]))

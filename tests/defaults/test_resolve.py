@@ -191,3 +191,25 @@ def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():
     assert f"logloss {lr['logloss']:.4f} against {run.valid['logloss']:.4f}" in sentence
     good = dataclasses.replace(run, valid={**run.valid, "logloss": lr["logloss"] - 0.01})
     assert below_lr(good, lr) is None
+
+
+def test_rules_go_by_the_settings_that_are_given():
+    given_batch = resolve(FM(), TrainingSettings(batch_size=64, evaluations_per_epoch=20), facts(rows=200_000))
+    assert (given_batch.training.patience, given_batch.training.plateau_patience) == (100, 40)
+    steps = resolve(FM(), TrainingSettings(batch_size=64), facts(rows=200_000))
+    assert "evaluations per epoch 4: 3,125 steps an epoch" in [str(choice) for choice in steps.chosen]
+    assert resolve(FM(), TrainingSettings(optimizer="sgd"), facts()).training.learning_rate == 1e-3
+    large = facts(layout=Layout.of_sizes([200_000, 200_000]))
+    dense = resolve(FM(), TrainingSettings(embedding_update="dense"), large).training
+    assert (dense.l2_rows, dense.average) == ("all", 0.99)
+
+
+def test_a_warm_start_keeps_its_output_bias(tmp_path):
+    log = simulate(1_500, users=50, items=30).with_columns(liked=(np.arange(1_500) % 10 > 0).astype(int))
+    schema = Schema(
+        fields=(Categorical("user_id", role="user"), Categorical("item_id", role="item")), label=Label("liked")
+    )
+    Recommender(schema, FM(), training=TrainingSettings(epochs=3)).fit(log).save(tmp_path / "first")
+    still = TrainingSettings(epochs=1, learning_rate=1e-9)
+    again = Recommender(schema, FM(), training=still, warm_start=tmp_path / "first").fit(log)
+    assert again.evaluate(log)["mean_prediction"] == pytest.approx(0.9, abs=0.03)

@@ -113,3 +113,8 @@ def test_the_draws_follow_the_seed():
     assert torch.equal(first, again)
     assert not torch.equal(first, torch.stack([(ShowUnknown(rows, 1.0, 6))(batch).ids for _ in range(30)]))
     assert dataclasses.is_dataclass(rows)
+
+
+def test_rows_with_weights_count_by_them():
+    # Three positives of weight 1 and one negative of weight 3: half of the weight is positive.
+    assert base_score(np.array([1.0, 1.0, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 3.0]), binary=True) == 0.0

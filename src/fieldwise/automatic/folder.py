@@ -5,7 +5,7 @@ recipe.toml        the best model: `fieldwise train FOLDER/recipe.toml` repeats 
 leaderboard.json   all figures
 leaderboard.md     the same for people
 bundle/            the model
-table.parquet      the rows, where they came from memory
+auto-table.parquet the rows, where they came from memory
 report.html        the page about the best (written last)
 """
 
@@ -30,7 +30,7 @@ from fieldwise.recipe import DataSettings
 
 __all__ = ["TABLE", "claimed", "write_folder"]
 
-TABLE, BOARD = "table.parquet", "leaderboard.json"
+TABLE, BOARD = "auto-table.parquet", "leaderboard.json"
 
 
 @contextlib.contextmanager
@@ -76,7 +76,7 @@ def write_folder(result: AutoResult, problem: Problem, out: Path) -> None:
 
 
 def _write(result: AutoResult, problem: Problem, folder: Path) -> None:
-    if problem.settings["data"]["path"].endswith(f"/{TABLE}"):
+    if Path(problem.settings["data"]["path"]).name == TABLE:
         write_table(problem.frame, folder / TABLE)
     write_atomically(folder / "schema.toml", _schema(result, problem).encode())
     write_atomically(folder / "recipe.toml", _recipe(result).encode())

@@ -117,7 +117,7 @@ def pose(
     check_columns(frame.columns, schema)
     split, why = suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
-    parts = split_table(rows.frame, split, seed=seed, y=rows.y, time=schema.time)
+    parts = split_table(rows.frame, split, seed=seed, y=rows.y, time=schema.time, time_format=schema.time_format)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
     note(f"rows are divided into {sizes} rows: {why}")
     findings = audit(rows.frame[parts.train], rows.y[parts.train], schema, keep=keep, seed=seed)

@@ -72,6 +72,7 @@ def auto(
     seed: int = 0,
     schema: Schema | None = None,
     keep: Collection[str] = (),
+    positive: Collection[str] = (),
     again: bool = False,
     quiet: bool = False,
 ) -> AutoResult:
@@ -92,6 +93,7 @@ def auto(
         seed: of everything.
         schema: instead of an inferred one.
         keep: columns that stay fields whatever the audit finds.
+        positive: the label's values that count as positive, where their words do not tell.
         again: whether a former result in `out` is replaced.
         quiet: whether nothing is said on standard error meanwhile.
 
@@ -106,6 +108,7 @@ def auto(
         seed=seed,
         schema=schema,
         keep=keep,
+        positive=tuple(positive),
         again=again,
     )
     return run_auto(data, settings, (lambda _: None) if quiet else _say)

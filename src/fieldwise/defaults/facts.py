@@ -40,7 +40,11 @@ class Facts:
         y = np.asarray(train.y, np.float64)
         main = y if y.ndim == 1 else y[:, 0]
         return cls(
-            layout=train.layout, rows=len(train), task=labels[0].task, mean=float(main.mean()), labels=len(labels)
+            layout=train.layout,
+            rows=len(train),
+            task=labels[0].task,
+            mean=float(np.average(main, weights=train.weight)),
+            labels=len(labels),
         )
 
     @property

@@ -79,7 +79,9 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     name = model_name(model) if isinstance(model, Settings) else ""
     resolved, by_model = _fill(model, model_rules(name), "model")
     tables = _embeddings(resolved, facts)
-    trained, by_training = _fill(training, training_rules(name, facts, tables), "training")
+    trained, by_training = _fill(
+        training, training_rules(name, facts, tables, {n: getattr(training, n) for n in given(training)}), "training"
+    )
     return Resolved(resolved, trained, (*by_model, *by_training))
 
 

@@ -113,20 +113,22 @@ class Rule:
     reason: str
 
 
-def training_rules(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[str, Rule]:
+def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]) -> dict[str, Rule]:
     """Every training setting that has a rule.
 
     Args:
         model: its name among `fieldwise.models.MODELS`; "" for one of one's own.
         facts: of the training rows.
         tables: the width of each embedding table by its parameter's name; width 1 are first-order weights.
+        fixed: the training settings that are given, which others depend on.
     """
-    rows, batch, binary = f"{facts.rows:,} rows", batch_size(facts.rows), facts.task == "binary"
+    rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
+    batch = fixed.get("batch_size", batch_size(facts.rows))
     steps = math.ceil(facts.rows / batch)
     looks = min(4, max(1, steps // STEPS_A_LOOK)) if facts.rows >= MANY_ROWS else 1
+    looks = fixed.get("evaluations_per_epoch", looks)
     rules = {
         "batch_size": Rule(batch, rows),
-        "learning_rate": _rate(PLANS.get(model, DEEP), facts, model or "a model"),
         "l2": Rule(_strengths(model, facts, tables), f"Gaussian priors, divided by {rows}"),
         "start_at_base_rate": Rule(
             True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"
@@ -139,7 +141,9 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[
         "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values stand for those not seen yet"),
         "plateau_factor": Rule(0.3, "where the validation rows gain nothing more"),
     }
-    if facts.vocabulary < LARGE_VOCABULARY:
+    if fixed.get("optimizer", "adam") == "adam":  # other optimizers' steps are of another scale
+        rules["learning_rate"] = _rate(PLANS.get(model, DEEP), facts, model or "a model")
+    if facts.vocabulary < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
         return rules | {"average": Rule(0.99, "the mean of the latest steps' weights")}
     large = f"{facts.vocabulary:,} rows of the embedding table"
     return rules | {
@@ -155,7 +159,7 @@ def model_rules(model: str) -> dict[str, Rule]:
         return {}
     plan = PLANS.get(model, DEEP)
     found = {"embedding_std": Rule(plan.std, f"for {model}")}
-    return found | {name: Rule(value, "the smallest that does as well") for name, value in SIZES.get(model, {}).items()}
+    return found | {name: Rule(value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
 
 
 def batch_size(rows: int) -> int:

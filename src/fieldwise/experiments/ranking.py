@@ -119,7 +119,7 @@ class RankingTask:
         names = as_text(items.get_column(columns[ITEM]))
         row_of = pl.DataFrame({ITEM: names, "place": np.arange(len(names))})
         seen = pl.concat([likes["train"], likes["valid"]]).select(USER, ITEM).unique()
-        pairs = _in_order(likes["test"], prepared.test.frame, schema.time)
+        pairs = _in_order(likes["test"], prepared.test.frame, schema)
         first = pairs.unique(USER, keep="first")  # gives the context, whatever becomes of its item
         targets = pairs.unique([USER, ITEM], keep="first")
         before = targets.height
@@ -299,11 +299,11 @@ def _likes(part: Part, columns: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame({**named, ROW: rows}).drop_nulls()
 
 
-def _in_order(likes: pl.DataFrame, frame: pl.DataFrame, time: str | None) -> pl.DataFrame:
+def _in_order(likes: pl.DataFrame, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """By the schema's time, or as they stand."""
-    if time is None or time not in frame.columns:
+    if schema.time is None or schema.time not in frame.columns:
         return likes
-    moment = order_values(frame, time, "time")[likes.get_column(ROW).to_numpy()]
+    moment = order_values(frame, schema.time, "time", schema.time_format)[likes.get_column(ROW).to_numpy()]
     return likes[np.argsort(moment, kind="stable")]
 
 
@@ -313,7 +313,7 @@ def _catalogue(prepared: Prepared, schema: Schema, item: str) -> pl.DataFrame:
     time = [] if schema.time is None or schema.time in columns else [schema.time]
     rows = pl.concat([getattr(prepared, name).frame.select(columns + time) for name in PARTS])
     if schema.time is not None:
-        rows = rows[np.argsort(order_values(rows, schema.time, "time"), kind="stable")]
+        rows = rows[np.argsort(order_values(rows, schema.time, "time", schema.time_format), kind="stable")]
     named = rows.with_columns(as_text(rows.get_column(item)).alias(f"{item} as text")).drop_nulls(f"{item} as text")
     latest = named.unique(f"{item} as text", keep="last", maintain_order=True).sort(f"{item} as text")
     catalogue: pl.DataFrame = latest.select(columns)

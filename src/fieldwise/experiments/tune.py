@@ -25,7 +25,7 @@ from fieldwise.experiments.records import Record, Store, run_key
 from fieldwise.experiments.runs import recorded_runs
 from fieldwise.files import write_atomically
 from fieldwise.models.build import build_network, model_name
-from fieldwise.pipeline import data_inputs, fit_recipe, prepare_recipe
+from fieldwise.pipeline import data_inputs, fit_recipe, prepare_recipe, settled
 from fieldwise.recipe import Recipe, setting_path
 from fieldwise.search_space import Bounds, Choices, default_space, grid_ends, merged_space, suggested
 from fieldwise.training.fit import HIGHER_IS_BETTER, Evaluation, monitored
@@ -151,9 +151,11 @@ def tune(
     space = search_space(recipe)
     check_space(recipe, space)
     key = _study_key(recipe, space, data_dir)
+    Store(store).check()
+    prepared = prepare_recipe(recipe, data_dir, cache=cache)
+    recipe = settled(recipe, prepared)[0]  # what a search begins from, and what judges it, are numbers
     stem = f"{_short(recipe)}-{key[:8]}"
     file = store / f"{stem}.journal"
-    Store(store).check()
     _mend(file, note)
     metric = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=recipe.schema.group is not None)
     try:
@@ -178,7 +180,6 @@ def tune(
     note(f"{recipe.name}: {done}; searching {', '.join(space)}")
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         note(caution)
-    prepared = prepare_recipe(recipe, data_dir, cache=cache)
     _check_parameters(recipe, space, prepared)
     failures: list[str] = []
 

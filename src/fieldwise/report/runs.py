@@ -95,7 +95,7 @@ def open_run(folder: Path) -> Opened:
     """
     if not (folder / MANIFEST).exists() and (record := read_record(folder)) is not None:
         try:
-            recipe = Recipe.from_dict(record.about["settings"], str(record.about["recipe"]))
+            recipe = Recipe.from_dict({"defaults": "fixed", **record.about["settings"]}, str(record.about["recipe"]))
         except (LookupError, TypeError) as e:
             raise DataError(
                 f"the run {folder} is damaged: its record has no {e}; remove the folder, and run again"

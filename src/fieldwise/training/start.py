@@ -23,8 +23,8 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     finite), and the mean of a regression label. The scores of other parameters start near 0.
 
     Args:
-        network: changed in place.
-        train: rows with targets.
+        network: changed in place; a bias that is not 0, as of a warm start, stays as it is.
+        train: rows with targets; rows with weights count by them.
         objective: of the main label, with `more` for further ones.
 
     Returns:
@@ -37,26 +37,28 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     columns = [train.y] if train.y.ndim == 1 else list(train.y.T)
     changed = []
     for number, (one, y, task) in enumerate(zip(networks, columns, objective.each(), strict=True)):
-        start = base_score(np.asarray(y, np.float64), binary=task.task == "binary")
+        start = base_score(np.asarray(y, np.float64), train.weight, binary=task.task == "binary")
         for name, parameter in output_biases(one, batch):
+            if bool(parameter.count_nonzero()):
+                continue  # a warm start brought it
             with torch.no_grad():
-                parameter.add_(start)
+                parameter.fill_(start)
             changed.append(name if heads is None else f"heads.{number}.{name}")
     return changed
 
 
-def base_score(y: np.ndarray, *, binary: bool) -> float:
-    """The score that a constant would give rows with these targets.
+def base_score(y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool) -> float:
+    """The score that a constant would give rows with these targets [N] and weights [N].
 
     >>> round(base_score(np.array([1.0, 0.0, 0.0, 0.0]), binary=True), 6) == round(math.log(1.5 / 3.5), 6)
     True
     >>> base_score(np.array([2.0, 4.0]), binary=False)
     3.0
     """
+    mean = float(np.average(y, weights=weight))
     if not binary:
-        return float(y.mean())
-    positives = float(y.sum())
-    return math.log((positives + 0.5) / (len(y) - positives + 0.5))
+        return mean
+    return math.log((mean * len(y) + 0.5) / ((1.0 - mean) * len(y) + 0.5))
 
 
 @torch.no_grad()
