@@ -38,7 +38,7 @@ def parquet(options: dict[str, Any]) -> Timed:
         out.unlink(missing_ok=True)
         began = time.perf_counter()
         with use_ops(options["ops"]):
-            run_predict(bundle, data, out, "prediction", False, None, None, options["threads"])
+            run_predict(bundle, data, out, "prediction", False, None, "utf-8", None, options["threads"])
         seconds = time.perf_counter() - began
         if pl.scan_parquet(out).select(pl.len()).collect().item() != options["rows"]:
             raise ValueError("not every row was scored")

@@ -54,7 +54,7 @@ def test_both_are_measured_on_rows_that_neither_has_seen(tmp_path, monkeypatch, 
     assert first.splitlines()[0].endswith(f": {words}")
     assert first.splitlines()[1] == f"no worse on {int(words == 'no worse')} of 1 tables"
     assert (len(seen[0]), len(asked[0]), len(seen[0] & asked[0])) == (320, 80, 0)
-    table = pl.read_parquet(tmp_path / "versus" / "toy" / "auto-table.parquet")
+    table = pl.read_parquet(tmp_path / "versus" / "toy" / "table.parquet")
     assert set(table.filter(pl.col(versus.PART) == "test")["row"]) == asked[0]
     assert versus.main([*command, "--threads", "1", "--data-dir", str(tmp_path)]) == 0  # kept
     assert capsys.readouterr().out == first

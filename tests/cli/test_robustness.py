@@ -174,7 +174,11 @@ def test_ctrl_c_while_saving_keeps_the_old_bundle(fieldwise, recipe, monkeypatch
         real(path, content)
 
     monkeypatch.setattr(bundle_module, "write_atomically", stops)
-    code, _, err = fieldwise("train", recipe, "--out", "b", "--quiet", "--set", "seed=3")
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts behind & ignores it
+    try:
+        code, _, err = fieldwise("train", recipe, "--out", "b", "--quiet", "--set", "seed=3")
+    finally:
+        signal.signal(signal.SIGINT, ours)
     assert code == 130
     assert "interrupted" in err
     assert len(written) == 5

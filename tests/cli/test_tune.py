@@ -17,7 +17,7 @@ def tuned(recipe):
 def test_a_search_for_people(fieldwise, tuned):
     code, out, err = fieldwise("tune", tuned, "--trials", 3, "--final-seeds", 2, "--quiet", "--no-cache")
     assert (code, err) == (0, "")
-    assert "best auc on validation rows" in out
+    assert "best logloss on validation rows" in out
     assert "This study looked at the test rows for these settings alone, after the search." in out
     assert all(
         path in out for path in ("training.learning_rate", "training.l2.embedding.weight", "model.embedding_dim")
@@ -52,7 +52,7 @@ def test_json_and_a_recipe_to_train(fieldwise, tuned):
     assert load_recipe(found["recipe_file"]).model.embedding_dim == found["values"]["model.embedding_dim"]
     assert [run["seed"] for run in found["runs"]] == [0]
     code, out, _ = fieldwise("train", found["recipe_file"], "--seed", 0, "--quiet", "--no-cache", "--json")
-    assert json.loads(out)["valid"]["auc"] == pytest.approx(found["value"], abs=1e-9)
+    assert json.loads(out)["valid"]["logloss"] == pytest.approx(found["value"], abs=1e-9)
 
 
 @pytest.mark.parametrize(
