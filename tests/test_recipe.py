@@ -379,3 +379,8 @@ def test_rows_have_a_seed_of_their_own_where_asked():
     assert load_recipe("simulated/lr", ["seed=3", "data_seed=1"]).rows_seed == 1
     with pytest.raises(ConfigError, match="data_seed must lie between"):
         load_recipe("simulated/lr", ["data_seed=-1"])
+
+
+def test_a_folder_is_no_recipe(tmp_path):
+    with pytest.raises(ConfigError, match=r"a recipe must be a TOML file .*, found the folder"):
+        load_recipe(tmp_path)

@@ -256,6 +256,8 @@ def _find(source: str | Path) -> tuple[str, Path]:
             raise ConfigError(f"a recipe file must exist: {path} does not; check the path, or see `fieldwise recipes`")
         return str(path), path
     names = recipe_names()
+    if str(source) not in ("", *names) and path.is_dir():
+        raise ConfigError(f"a recipe must be a TOML file or a name of the package's, found the folder {path}")
     if str(source) not in names:
         raise ConfigError(f"no recipe is named {str(source)!r}: {nearest(str(source), names)}")
     return str(source), RECIPES / f"{source}.toml"

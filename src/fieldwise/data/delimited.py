@@ -193,9 +193,10 @@ def _explain(source: ByteSource, separator: str, quoting: bool, width: int, reas
             # A blank line is a null where there is one column, an editor's habit at the file's two ends, else an error.
             blank = not record and (not begun or width == 1 or not any(records))
             if len(record) != width and not blank:
+                many = "1 field" if width == 1 else f"{width} fields"
                 raise DataError(
-                    f"every line must have {width} fields: {source.path} line {start} has "
-                    f"{len(record)}; correct the line, or give another separator than {separator!r}"
+                    f"every line must have {many}: {source.path} line {start} has {len(record)}; correct the line, or "
+                    f"give another separator than {separator!r}, such as --separator ';'"
                 )
             start = source.first_line + records.line_num
     except UnicodeDecodeError:

@@ -196,6 +196,8 @@ def _from_path(path: Path, separator: str | None, encoding: str, columns: Sequen
         return _binary(path, "Parquet", lambda: pl.read_parquet(path, glob=False))
     if suffix in ARROW and not packed:
         return _binary(path, "Arrow IPC", lambda: _read_ipc(path))
+    if path.is_dir():
+        raise DataError(f"a table must be a file, found the folder {path}: name a file in it")
     raise DataError(f"a table file must be one of {_KINDS}, found the name {path.name!r}; convert or rename it")
 
 
