@@ -242,6 +242,10 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
     with pytest.raises(ConfigError, match="holds the result of a former run: give --again"):
         run(log, out=out)
     assert (out / "leaderboard.json").read_bytes() == first
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"holds .notes\.txt. too: move it away first"):
+        run(log, out=out, again=True, seed=1)
+    (out / "notes.txt").unlink()
     run(log, out=out, again=True, seed=1)
     assert (out / "leaderboard.json").read_bytes() != first
     # A table from memory is written too, so that the recipe finds it.

@@ -31,6 +31,7 @@ from fieldwise.recipe import DataSettings
 __all__ = ["TABLE", "claimed", "write_folder"]
 
 TABLE, BOARD = "auto-table.parquet", "leaderboard.json"
+OWN = {TABLE, BOARD, "schema.toml", "recipe.toml", "leaderboard.md", "bundle", "report.html"}
 
 
 @contextlib.contextmanager
@@ -48,6 +49,9 @@ def claimed(out: Path, *, again: bool) -> Iterator[None]:
             raise ConfigError(f"--out needs a folder of its own: {out} holds other files; choose another")
         if not again:
             raise ConfigError(f"{out} holds the result of a former run: give --again to replace it, or another --out")
+        others = sorted({path.name for path in out.iterdir()} - OWN)
+        if others:
+            raise ConfigError(f"--again replaces the whole of {out}, which holds {others[0]!r} too: move it away first")
     check_folder(out)
     with Store(out.absolute().parent).claim(out.name) as mine:
         if not mine:
