@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fieldwise.data.encoded import EncodedTable
+from fieldwise.defaults.effects import effect_variance
 from fieldwise.label import Label, Task
 from fieldwise.layout import Layout
 
@@ -22,6 +23,7 @@ class Facts:
         task: of the main label.
         mean: of the main label's targets: the share of positives, for a binary label.
         labels: how many there are.
+        effects: the variance of first-order weights that the rows show (`fieldwise.defaults.effects`); 1 for a number.
 
     >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
     1
@@ -32,6 +34,7 @@ class Facts:
     task: Task = "binary"
     mean: float = 0.5
     labels: int = 1
+    effects: float = 1.0
 
     @classmethod
     def of(cls, train: EncodedTable, labels: Sequence[Label]) -> "Facts":
@@ -45,6 +48,7 @@ class Facts:
             task=labels[0].task,
             mean=float(np.average(main, weights=train.weight)),
             labels=len(labels),
+            effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
         )
 
     @property

@@ -14,7 +14,7 @@ from fieldwise.defaults.facts import Facts
 
 __all__ = ["RULES", "Rule", "model_rules", "training_rules"]
 
-RULES = 3  # raised where a rule changes: kept runs that followed other rules are then run again
+RULES = 4  # raised where a rule changes: kept runs that followed other rules are then run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
@@ -47,7 +47,7 @@ class Plan:
 FACTORIZED = Plan(std=0.05, prior=30.0)
 DEEP = Plan(std=0.2, prior=300.0, few=5_000, slow=0.002)
 PLANS: Mapping[str, Plan] = {
-    "lr": Plan(std=0.0, prior=0.0),
+    "lr": Plan(std=0.0, prior=0.0, rate=0.01, few=20_000, slow=0.003),
     "fm": FACTORIZED,
     "hofm": FACTORIZED,
     "fwfm": FACTORIZED,
@@ -55,7 +55,6 @@ PLANS: Mapping[str, Plan] = {
     "afm": Plan(std=0.2, prior=120.0, rate=0.015, few=20_000, slow=0.006, of_pairs=True),
     "inttower": Plan(std=0.3, prior=300.0, few=5_000, slow=0.002),
 }
-FIRST_ORDER_PRIOR = 1.0
 UNKNOWN_SHARE = 0.3
 
 DROPOUT, WIDTH = 0.2, 128
@@ -182,6 +181,6 @@ def _strengths(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[str,
     plan = PLANS.get(model, DEEP)
     prior = plan.prior / facts.pairs if plan.of_pairs else plan.prior
     return {
-        name: float(f"{(FIRST_ORDER_PRIOR if width == 1 else prior) / facts.rows:.4g}")
+        name: float(f"{(1 / facts.effects if width == 1 else prior) / facts.rows:.4g}")
         for name, width in tables.items()
     }
