@@ -21,10 +21,10 @@ from fieldwise import FM, AutoInt, Categorical, Label, Numeric, Schema
 from fieldwise.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import fit_calibration
+from fieldwise.id_columns import id_column, id_columns
 from fieldwise.recommend import Catalogue, recommend
 from fieldwise.serving import Query, WholeRanking
 from fieldwise.serving.http import create_app
-from fieldwise.serving.id_columns import id_column
 from fieldwise.serving.log_tables import tables_of_log
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
@@ -239,6 +239,7 @@ GENDER, ITEM = Categorical("gender", role="user"), Categorical("sku", role="item
         ("user", schema_of(GENDER, ITEM, group="visitor"), ["visitor", "gender"], None, "visitor"),
         ("user", schema_of(GENDER, ITEM, group="visitor"), ["user_id", "gender"], None, "user_id"),
         ("user", schema_of(GENDER, ITEM, group="sku"), ["gender", "sku"], None, "gender"),
+        ("user", schema_of(GENDER, Categorical("member_no", role="user")), ["gender", "member_no"], None, "member_no"),
         ("user", schema_of(GENDER, ITEM), None, "gender", "gender"),
         ("item", schema_of(GENDER, Numeric("price", role="item"), ITEM), None, None, "sku"),
         ("item", schema_of(GENDER), ["item_id", "x"], None, "item_id"),
@@ -246,6 +247,8 @@ GENDER, ITEM = Categorical("gender", role="user"), Categorical("sku", role="item
 )
 def test_ids_are_named_by_the_schema(role, schema, columns, given, found):
     assert id_column(role, [schema], columns, given) == found
+    if columns is not None and given is None:  # reports and ranking go by the same rule
+        assert id_columns(columns, schema)[role] == found
 
 
 def test_ids_that_no_column_names():

@@ -20,9 +20,9 @@ from fieldwise.cli.show import say
 from fieldwise.config import nearest
 from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError, MissingExtraError
+from fieldwise.id_columns import id_column
 from fieldwise.schema import Schema
 from fieldwise.serving.cascade import Cascade
-from fieldwise.serving.id_columns import id_column
 from fieldwise.serving.index import ItemIndex, build_index, open_index
 from fieldwise.serving.index_files import MANIFEST as INDEX
 from fieldwise.serving.log_tables import tables_of_log
