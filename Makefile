@@ -6,6 +6,9 @@ PYTHON := .venv/bin/python
 # Threads that wait asleep, not spinning, lose little on a free machine and leave a busy one usable.
 export OMP_WAIT_POLICY ?= PASSIVE
 
+# One worker of one thread a core; a worker without tests takes over those that wait elsewhere.
+ON_ALL_CORES := -n logical --dist worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all sanitize lint docs docs-serve bench bench-all conformance venv demo-venv clean
 
@@ -19,11 +22,11 @@ demo: export OUT := $(OUT)
 demo: demo-venv ## train, compare and save six models (DATA=movielens-1m, DATA_DIR=folder, OUT=folder)
 	@$(PYTHON) -m fieldwise demo $${DATA:+--data "$$DATA"} $${DATA_DIR:+--data-dir "$$DATA_DIR"} $${OUT:+--out "$$OUT"}
 
-test: venv ## the tests, without the slow ones
-	@$(PYTHON) -m pytest
+test: venv ## the tests, without the slow ones, on all cores
+	@$(PYTHON) -m pytest $(ON_ALL_CORES)
 
 test-all: venv ## all tests
-	@$(PYTHON) -m pytest -m "slow or not slow"
+	@$(PYTHON) -m pytest $(ON_ALL_CORES) -m "slow or not slow"
 
 sanitize: venv ## the tests of the native operations under the address and undefined-behaviour sanitizers (GCC)
 	@mkdir -p build && cmake -S . -B build/sanitized -DFIELDWISE_SANITIZE=ON >build/sanitize.log && cmake --build build/sanitized >>build/sanitize.log

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 import typer.main
 from doc_blocks import LANGUAGES, blocks, prose
 from doc_runner import LOG, LONG, PageRunner, check_commands, command_lines, link_data, prepare, resolve
@@ -43,14 +42,6 @@ def is_long(page):
 
 def model_page(name):
     return DOCS / "models" / f"{name.removesuffix('+')}.md"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.bundle import Bundle
@@ -16,14 +15,6 @@ from fieldwise.pipeline import load_frame, prepare_recipe, rows_digest, train_re
 from fieldwise.recipe import DataSettings, load_recipe, recipe_names
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def train(name: str, settings: list[str], data_dir: Path = Path()):

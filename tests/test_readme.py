@@ -6,7 +6,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
 from doc_blocks import blocks
 from doc_runner import PageRunner, link_data, parse
 
@@ -36,10 +35,7 @@ def folder(tmp_path, monkeypatch):
     log[600:].drop("liked").write_csv(tmp_path / "rows.csv")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FIELDWISE_DATA", raising=False)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tmp_path
-    torch.set_num_threads(before)
+    return tmp_path
 
 
 def run_page(*, slow: bool) -> None:

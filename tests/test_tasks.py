@@ -19,14 +19,6 @@ SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=2"
 BOUGHT = 'schema.more_labels=[{column="bought", weight=0.5}, {column="minutes", task="regression", range=[0, 2]}]'
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def frappe_like() -> pl.DataFrame:
     """Rows of Frappe's columns, their labels -1 and 1; each user has a value of its own in all fields."""
     contexts = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")

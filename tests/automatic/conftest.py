@@ -3,20 +3,11 @@
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from automatic_runs import shorten
 
 from fieldwise import simulate
 
 ROWS = 2000
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

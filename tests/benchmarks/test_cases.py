@@ -4,7 +4,6 @@ import json
 import math
 
 import pytest
-import torch
 from benchmarks.absent import NotAvailableError
 from benchmarks.case import MACHINE, Contender, Settings
 from benchmarks.cases import CASES, SHORT
@@ -15,14 +14,6 @@ from benchmarks.memory import peak_bytes
 from benchmarks.worker import Process
 
 SLOW = ("preparing", "sizes-vocabulary", "update-step")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CASES])

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 from fieldwise.cli import run
 
@@ -48,14 +47,6 @@ def make_log(rows: int = 400) -> pl.DataFrame:
             "click": (rng.random(rows) < np.where((user + item) % 2, 0.85, 0.15)).astype(int),
         }
     )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -36,14 +36,6 @@ def log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
     )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def make():
     """A bundle of a model whose weights are random, not trained."""

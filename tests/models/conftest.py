@@ -3,17 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 from parity import lab as laboratory
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    """Tensors of a few numbers gain nothing from threads, and lose much where other work fills the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -47,14 +47,6 @@ def log(rows: int = 80, seed: int = 0) -> pl.DataFrame:
     return pl.concat([users, catalogue()[rng.integers(0, 30, rows)]], how="horizontal")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def make(settings=TOWER, *, schema=SCHEMA, seed=0):
     encoder = Encoder.fit(log(), schema)
     network = build_network(settings, encoder.layout, seed, labels=len(schema.labels)).eval()

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 from fieldwise import Categorical, Label, Schema
 from fieldwise.data.encoder import Encoder
@@ -31,14 +30,6 @@ def _tables(rows: int = 160, seed: int = 0) -> SimpleNamespace:
         train=encoder.transform(frame[:cut], y=y[:cut]),
         valid=encoder.transform(frame[cut:], y=y[cut:]),
     )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

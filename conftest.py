@@ -1,16 +1,26 @@
-"""Fixtures that every room's tests share."""
+"""Fixtures that the tests of every folder and the examples in docstrings share."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+# Before PyTorch is imported, and for every process that a test starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
+import torch
 from hypothesis import settings
 from serving.servers import postgres_server, redis_server
 
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """One thread a worker: small tensors gain nothing from more. A test about threads sets its own number."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,7 +35,7 @@ def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def real_data() -> Path:
     """The folder of real data sets, named by FIELDWISE_DATA or beside the project; tests skip without it."""
     named = os.environ.get("FIELDWISE_DATA")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(named) if named else Path(__file__).resolve().parents[1] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder.name!r}: set FIELDWISE_DATA to a folder of public data sets")
     return folder
