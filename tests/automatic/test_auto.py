@@ -15,6 +15,7 @@ from fieldwise import Bundle, Categorical, ConfigError, DataError, Label, Numeri
 from fieldwise.automatic import AutoSettings, models, run_auto
 from fieldwise.automatic.budget import Until
 from fieldwise.automatic.candidates import Candidate, calibrated
+from fieldwise.evaluation.calibration import Platt
 from fieldwise.pipeline import prepare_recipe, train_recipe
 
 MINUTES = 30.0  # more than any of these runs takes, so that none depends on the machine
@@ -299,6 +300,23 @@ def test_too_few_rows_of_a_class_are_one_sentence(log):
     rare = log.with_columns(liked=pl.Series([1, 1] + [0] * (log.height - 2)))
     with pytest.raises(DataError, match="needs rows to learn from, to choose the epoch by and to judge by"):
         run(rare)
+
+
+@pytest.mark.usefixtures("few_models")
+def test_a_calibrated_bundle_has_figures_of_before_and_after(log, monkeypatch):
+    line = Platt(slope=0.5, intercept=0.1)
+    monkeypatch.setattr("fieldwise.automatic.candidates.calibrated", lambda _, z, **__: (line.logit(z), line))
+    result = run(log)
+    test = log.sort("timestamp").tail(200)
+    y, z = test["liked"].to_numpy(), result.best.score(test)
+    record = result.best.about["calibration"]
+    assert set(record["figures"]) == {"validation rows", "test rows"}
+    figures = record["figures"]["test rows"]["liked"]
+    assert figures["before"]["logloss"] == pytest.approx(log_loss(y, 1 / (1 + np.exp(-z))), rel=1e-5)
+    assert figures["after"]["logloss"] == pytest.approx(log_loss(y, result.best.predict(test)), rel=1e-5)
+    assert figures["after"]["logloss"] == pytest.approx(result.board.chosen.metrics["logloss"].value)
+    said = f"test logloss {figures['before']['logloss']:.4f} before it, {figures['after']['logloss']:.4f} with it"
+    assert any(said in sentence for sentence in result.sentences())
 
 
 def test_a_calibration_is_kept_only_where_it_helps_rows_that_it_did_not_see():

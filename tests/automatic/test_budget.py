@@ -28,6 +28,8 @@ def test_a_clock_counts_from_its_beginning():
     clock = Clock(60, lambda: seconds[0])
     seconds[0] = 25.0
     assert (clock.spent, clock.left) == (20.0, 40.0)
+    earlier = Clock(60, lambda: seconds[0], began=1.0)  # what was loaded before it was made counts too
+    assert (earlier.spent, earlier.left) == (24.0, 36.0)
 
 
 def test_until_ends_a_training_at_its_time_and_not_before(now):
@@ -79,6 +81,8 @@ def test_a_model_gets_its_share_or_what_it_usually_needs_where_the_others_keep_t
     assert allotted([1.0, 1.0], 100.0) == 50.0  # its share is more than it needs
     assert allotted([1.0, 10.0], 100.0) == 30.0  # thirty epochs, and 70 for three of the other's and more
     assert allotted([1.0, 10.0], 40.0) == 10.0  # the other keeps three epochs, 30
+    assert allotted([2.0, 3.0], 50.0) == 20.0  # four tenths, though thirty epochs take 60 and the other needs 9
+    assert allotted([3.0, 1.0], 40.0) == 30.0  # more by its share
 
 
 def test_a_trial_that_falls_behind_is_broken_off_from_half_of_the_others_best_on():

@@ -1,12 +1,16 @@
 """`fieldwise auto` as it is typed."""
 
 import json
+import re
+import shlex
+import time
 from pathlib import Path
 
 import pytest
 from automatic_runs import shorten
 
 from fieldwise.automatic import models
+from fieldwise.automatic.budget import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +54,24 @@ def test_json_quiet_own_schema_and_another_separator(fieldwise, log):
     assert found["folder"] == "o"
     assert {line["model"] for line in found["leaderboard"]["lines"]} >= {"constant", "LR", "FM"}
     assert found["recipe"]["data"]["separator"] == ";"
+
+
+def test_a_file_without_a_header_and_a_clock_that_counts_from_the_start(fieldwise, log, monkeypatch):
+    log.write_csv("bare.csv", include_header=False)
+    named = "--columns", ",".join(log.columns)
+    clocks = []
+    monkeypatch.setattr("fieldwise.automatic.run.Clock", lambda *a, **k: clocks.append(Clock(*a, **k)) or clocks[0])
+    before = time.perf_counter()
+    code, _, err = fieldwise("auto", "bare.csv", *named, "--label", "click", "--minutes", 20, "--out", "o")
+    assert code == 0
+    assert clocks[0].spent >= time.perf_counter() - before - 0.2, "loading and parsing are of the minutes too"
+    assert "s for training: LR has" in err
+    assert re.search(r"^LR: validation .* s of [\d.]+ s at most$", err, re.M)
+    commands = [shlex.split(line.rpartition("fieldwise ")[2]) for line in err.splitlines() if line.startswith("next, ")]
+    for command in commands[:-1]:
+        assert command[-2:] == list(named) or command[-4:-2] == list(named), command
+    assert fieldwise(*commands[0])[0] == 0
+    assert fieldwise(*commands[2])[0] == 0
 
 
 def test_ctrl_c_saves_and_exits_as_interrupted(fieldwise, log, monkeypatch):

@@ -36,12 +36,18 @@ def test_it_is_fitted_on_validation_rows_alone(fieldwise, own, method, fit):
     expected = fit(rows.valid.y, plain.score(rows.valid.frame))
     kept = Bundle.load(own)
     assert kept.calibration == {"click": expected}
-    assert kept.about["calibration"] == {"method": method, "fitted_on": "validation rows", "rows": 80}
+    record = kept.about["calibration"]
+    assert {k: v for k, v in record.items() if k != "figures"} == {
+        "method": method,
+        "fitted_on": "validation rows",
+        "rows": 80,
+    }
     score = plain.score(rows.test.frame)
     np.testing.assert_allclose(kept.predict(rows.test.frame), 1 / (1 + np.exp(-expected.logit(score))))
-    shown = json.loads(out)["metrics"]["test rows"]["click"]["logloss"]
-    both = [logloss_from_logits(rows.test.y, z) for z in (score, expected.logit(score))]
-    assert shown == pytest.approx(both)
+    shown = record["figures"]["test rows"]["click"]
+    assert json.loads(out)["figures"]["test rows"]["click"] == shown
+    assert shown["before"]["logloss"] == pytest.approx(logloss_from_logits(rows.test.y, score))
+    assert shown["after"]["logloss"] == pytest.approx(logloss_from_logits(rows.test.y, expected.logit(score)))
 
 
 def test_every_command_speaks_in_calibrated_probabilities(fieldwise, own, log, tmp_path):

@@ -1,12 +1,15 @@
 """`fieldwise index` and `fieldwise evaluate-cascade`."""
 
 import json
+import shlex
+from pathlib import Path
 
 import polars as pl
 import pytest
 from cli.conftest import RECIPE, make_log
 from cli.test_bad_input import refused
 
+from fieldwise.bundle import Bundle
 from fieldwise.cli import run
 from fieldwise.cli.next import command
 
@@ -69,6 +72,33 @@ def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
         assert words in out
 
 
+def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
+    def bare(table, name):
+        table.write_csv(name, include_header=False)
+        return "--columns", ",".join(table.columns)
+
+    rows, catalogue = bare(log, "bare.csv"), bare(items, "bare-items.csv")
+    log.write_csv("rows.csv")
+    code, out, _ = fieldwise("index", trained, "--items", "bare-items.csv", "--out", "ix", *catalogue)
+    assert (code, out[:12]) == (0, "7 items in i")
+    measure = "evaluate-cascade", trained, bundle, "--index", "ix", "--k", 3, "--prerank", 5, "--rows", 20, "--json"
+    found = [fieldwise(*measure, "--data", *data)[1] for data in (("bare.csv", *rows), ("rows.csv",))]
+    plain = [{k: v for k, v in json.loads(text).items() if k != "milliseconds"} for text in found]
+    assert plain[0] == plain[1]
+    explained = [
+        json.loads(fieldwise("explain", bundle, "--data", *data, "--row", 5, "--json")[1])
+        for data in (("bare.csv", "--background", "bare.csv", *rows), ("rows.csv", "--background", "rows.csv"))
+    ]
+    assert explained[0]["fields"] == explained[1]["fields"]
+    for name, data in (("a", ("bare.csv", *rows)), ("b", ("rows.csv",))):
+        assert fieldwise("calibrate", bundle, "--method", "platt", "--out", name, "--data", *data)[0] == 0
+    assert Bundle.load(Path("a")).calibration == Bundle.load(Path("b")).calibration
+    _, _, err = fieldwise("predict", bundle, "--data", "bare.csv", "--out", "scores.csv", *rows)
+    after = shlex.split(err.splitlines()[-1].rpartition("fieldwise ")[2])
+    assert after[0] == "explain"
+    assert fieldwise(*after)[0] == 0
+
+
 def test_what_is_refused(fieldwise, trained, bundle, items, log):
     build = "index", trained, "--items", "items.csv", "--out", "ix"
     refused(fieldwise(*build, "--storage", "int4"), "did you mean 'int8'")
@@ -107,6 +137,7 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     refused(fieldwise("serve", "nothing"), "nothing is no bundle")
     refused(fieldwise("serve", bundle, "--prerank", trained), "give --index, or --items, or a --log")
     refused(fieldwise("serve", bundle, "--index", "items.csv"), "--index is for", "give --prerank")
+    refused(fieldwise("serve", bundle, "--columns", "user,item"), "say how to read --log, which is not given")
     refused(fieldwise("serve", bundle, "--exclude-seen"), "--exclude-seen needs to know", "give --log")
     refused(fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"), "an index is made of a table")
     refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is no index")

@@ -282,13 +282,14 @@ def started(tmp_path):
 
 def test_one_bundle_and_its_log_recommend(started, tmp_path, ranker):
     ranker.save(tmp_path / "ranker")
-    LOG.write_csv(tmp_path / "log.csv")
-    heard, server = started("ranker", "--log", "log.csv", lines=2)
-    assert heard[0].startswith("log.csv: 90 rows; users by 'user' (--user-id), items by 'item' (--item-id); ")
+    LOG.write_csv(tmp_path / "log.txt", separator=";", include_header=False)
+    reading = "--separator", ";", "--columns", ",".join(LOG.columns)
+    heard, server = started("ranker", "--log", "log.txt", *reading, lines=2)
+    assert heard[0].startswith("log.txt: 90 rows; users by 'user' (--user-id), items by 'item' (--item-id); ")
     assert "not recommended again (--include-seen)" in heard[0]
     page = server.get("/v1/users/u2").json()
     found = server.post("/v1/recommend", json={"user": "u2", "context": page["context"], "k": 5}).json()
-    rows = pl.read_csv(tmp_path / "log.csv")
+    rows = pl.read_csv(tmp_path / "log.txt", separator=";", has_header=False, new_columns=LOG.columns)
     expected = recommend(Bundle.load(tmp_path / "ranker"), rows, NAMES, "u2", n=5)
     assert found["ranked"] == "all"
     # The schema has no time, so the last row of the log counts, in both.

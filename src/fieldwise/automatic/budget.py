@@ -13,6 +13,7 @@ __all__ = ["Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted
 
 LEAST_EPOCHS = 3.0  # a model that has time for fewer is not begun
 USUAL_EPOCHS = 30.0  # a model may have so many where that leaves the others the least
+MOST_SHARE = 0.4  # of what is left, for a model that others follow, unless it has a greater share by cost
 PROBE_STEPS = 6
 BEHIND = 0.01  # a trial is broken off where it is worse by this share of the other's figure
 
@@ -23,11 +24,14 @@ class Clock:
     Args:
         seconds: of the whole.
         now: tells the time in seconds.
+        began: by `now`; this moment where left out.
     """
 
-    def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, seconds: float, now: Callable[[], float] = time.perf_counter, began: float | None = None
+    ) -> None:
         self.seconds, self._now = seconds, now
-        self._began = now()
+        self._began = now() if began is None else began
 
     @property
     def spent(self) -> float:
@@ -136,15 +140,16 @@ def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
 def allotted(costs: Sequence[float], seconds: float) -> float:
     """Seconds that the first of some models may take: its share by cost, or what it usually needs if there is more.
 
-    What it does not use, since its training ends by itself, is the others'.
+    What it usually needs is thirty epochs, at most four tenths of the time while others follow. What it does not use,
+    since its training ends by itself, is the others'.
 
     Args:
         costs: seconds of an epoch of each, the model's own first.
         seconds: for all of them.
 
     >>> allotted([1.0, 9.0], 100.0), allotted([1.0, 9.0], 50.0), allotted([5.0], 60.0)
-    (30.0, 23.0, 60.0)
+    (30.0, 20.0, 60.0)
     """
     share = seconds * costs[0] / sum(costs)
     spare = seconds - LEAST_EPOCHS * sum(costs[1:])
-    return max(share, min(USUAL_EPOCHS * costs[0], spare))
+    return max(share, min(USUAL_EPOCHS * costs[0], spare, MOST_SHARE * seconds))

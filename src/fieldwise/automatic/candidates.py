@@ -86,14 +86,18 @@ class Candidate:
 
     def score(self, part: Part, schema: Schema) -> np.ndarray:
         """Scores of a part's rows [N], calibrated where it is."""
+        raw = self.raw(part, schema)
+        return raw if self.calibration is None else self.calibration.logit(raw)
+
+    def raw(self, part: Part, schema: Schema) -> np.ndarray:
+        """Scores of a part's rows [N] as the model gives them, within the label's range."""
         if self.fitted is not None:
             raw = score_batches(self.fitted.network, part.table.batches(SCORING_BATCH)).astype(np.float64)
         elif self.trees is not None:
             raw = self.trees.score(part, schema)
         else:
             raw = np.full(len(part.table), self.level)
-        raw = _within(raw, schema.label)
-        return raw if self.calibration is None else self.calibration.logit(raw)
+        return _within(raw, schema.label)
 
 
 def recipes_for(problem: Problem, stem: str) -> dict[str, Recipe]:

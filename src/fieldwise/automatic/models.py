@@ -27,7 +27,8 @@ from fieldwise.recipe import Recipe
 __all__ = ["Tried", "try_models"]
 
 DEFAULTS_SHARE = 0.6  # of the time for training; the rest is for the search
-FIRST_SHARE = 0.3  # of the time for training is for LR at most
+FIRST_SHARE = 0.15  # of the time for training is for LR at most
+TREES_SHARE = 0.25  # of the time for training by defaults is for LightGBM at most
 MOST_TRIALS, PATIENCE = 40, 16
 TRIAL_TIMES = 3.0  # as long as the training to beat may a trial take
 LUCK = 0.5  # standard errors by which a trial must gain on validation rows to count as better
@@ -77,16 +78,17 @@ class Tried:
             if one is best or (one.fitted is not None and not _gains(self.problem, best, one))
         )
 
-    def add(self, one: Candidate) -> None:
-        """Take a candidate in, and say what it has reached."""
+    def add(self, one: Candidate, allowed: float | None = None) -> None:
+        """Take a candidate in, and say what it has reached within the seconds that it was allowed."""
         self.candidates.append(one)
         self.interrupted |= one.stopped == "interrupted"
         what = "trees" if one.trees is not None else "epochs"
         mapped = ", calibrated" if one.calibration is not None else ""
         ended = ENDED.get(one.stopped, one.stopped)
+        most = "" if allowed is None else f" of {allowed:.1f} s at most"
         self.note(
             f"{one.title}: validation {self.problem.metric} {one.value:.4f}{mapped}, {one.epochs} {what} ({ended}), "
-            f"{one.seconds:.1f} s"
+            f"{one.seconds:.1f} s{most}"
         )
 
     def skip(self, title: str, why: str) -> None:
@@ -123,12 +125,17 @@ def try_models(problem: Problem, stem: str, clock: Clock, *, reserve: float, not
 
 def _defaults(tried: Tried, recipes: dict[str, Recipe]) -> None:
     """LR, LightGBM and then the other models, the cheapest first."""
-    first = fit_one(TITLES["lr"], recipes.pop("lr"), tried.problem, Until(max(tried.left * FIRST_SHARE, 1.0)))
-    tried.add(first)
+    seconds = max(tried.left * FIRST_SHARE, 1.0)
+    tried.note(
+        f"{max(tried.left, 0):.0f} s for training: LR has {seconds:.0f} s of them at most, the search after the models "
+        f"{1 - DEFAULTS_SHARE:.0%} of what LR leaves; what one does not use is the next one's"
+    )
+    first = fit_one(TITLES["lr"], recipes.pop("lr"), tried.problem, Until(seconds))
+    tried.add(first, seconds)
     if tried.interrupted:
         return
     end = tried.left * (1 - DEFAULTS_SHARE)  # what is to be left then
-    _trees(tried, max((tried.left - end) / 4, 1.0))
+    _trees(tried, max((tried.left - end) * TREES_SHARE, 1.0))
     costs = _costs(tried, recipes)
     while costs and not tried.interrupted:
         names = admitted(costs, tried.left - end)
@@ -147,7 +154,7 @@ def _defaults(tried: Tried, recipes: dict[str, Recipe]) -> None:
 
 def _one(tried: Tried, name: str, recipe: Recipe, seconds: float) -> None:
     try:
-        tried.add(fit_one(TITLES[name], recipe, tried.problem, Until(seconds)))
+        tried.add(fit_one(TITLES[name], recipe, tried.problem, Until(seconds)), seconds)
     except FieldwiseError as e:
         tried.skip(TITLES[name], str(e))
 
@@ -177,7 +184,7 @@ def _trees(tried: Tried, seconds: float) -> None:
     except MissingExtraError as e:
         tried.skip(TREES, str(e))
         return
-    tried.add(of_trees(trees, problem))
+    tried.add(of_trees(trees, problem), seconds)
     if gone:
         tried.note(
             f"{TREES} does not read {', '.join(gone)}: histories, or more than {MOST_BAG_VALUES} values in a cell"

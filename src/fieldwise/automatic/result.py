@@ -92,7 +92,7 @@ class AutoResult:
             changes = ", ".join(f"{path} = {value}" for path, value in line.changes.items())
             said.append(f"the search changed {changes}")
         if line.calibrated:
-            said.append("its probabilities are mapped by a line fitted on validation rows (Platt), which helped there")
+            said.append(f"its probabilities are calibrated by Platt's line over validation rows{_gain(self.best)}")
         said += [f"{title} was left out: {why}" for title, why in self.skipped.items()]
         return said
 
@@ -164,6 +164,15 @@ def legend(board: Board) -> str:
         f"{lower[0].upper()}{lower[1:]}; a difference whose interval holds 0 may be luck. {by} bootstrap over test "
         f"rows ({board.replicates} draws), differences paired by row.{more}"
     )
+
+
+def _gain(best: Bundle) -> str:
+    """The test rows' logloss before and after the calibration that a bundle keeps, where it keeps them."""
+    figures = best.about.get("calibration", {}).get("figures", {}).get("test rows", {}).get(best.schema.label.name)
+    if figures is None:
+        return ""
+    before, after = (figures[when]["logloss"] for when in ("before", "after"))
+    return f": test logloss {before:.4f} before it, {after:.4f} with it, as in the leaderboard"
 
 
 def _named(base: str) -> str:

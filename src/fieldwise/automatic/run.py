@@ -19,6 +19,7 @@ from fieldwise.automatic.problem import IN_MEMORY, Problem, pose, read_source
 from fieldwise.automatic.result import AutoResult
 from fieldwise.bundle import Bundle
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
+from fieldwise.evaluation.calibration import before_and_after
 from fieldwise.pipeline import finish_run
 from fieldwise.recipe import check_seed
 from fieldwise.schema import Schema
@@ -43,6 +44,7 @@ class AutoSettings:
         schema: instead of an inferred one.
         keep: columns that stay fields though they are constant, id-like or tell the label.
         again: whether a former result in `out` is replaced.
+        began: when the minutes began, by `time.perf_counter()`; at the call where left out.
 
     Errors:
         ConfigError: minutes that are not positive, a seed out of range.
@@ -56,6 +58,7 @@ class AutoSettings:
     schema: Schema | None = None
     keep: Collection[str] = ()
     again: bool = False
+    began: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes < float("inf"):
@@ -87,8 +90,8 @@ def auto(
     Args:
         data: a path, or a table of any kind that `as_table` takes.
         label: the label's column; guessed by its name where left out.
-        minutes: of the whole run. Models that do not fit are left out, and said; a training that takes longer is ended
-            at its best.
+        minutes: of the whole run, from this call on. Models that do not fit are left out, and said; a training that
+            takes longer than its share is ended at its best.
         out: folder for schema, recipe, leaderboard, bundle and report; nothing is written where left out.
         seed: of everything.
         schema: instead of an inferred one.
@@ -122,7 +125,7 @@ def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> 
         settings: what it goes by.
         note: hears, in a sentence each, what is done.
     """
-    clock = Clock(settings.minutes * 60)
+    clock = Clock(settings.minutes * 60, began=settings.began)
     with contextlib.ExitStack() as stack:
         if settings.out is not None:
             stack.enter_context(claimed(settings.out, again=settings.again))
@@ -184,8 +187,14 @@ def _bundle(problem: Problem, chosen: Candidate) -> Bundle:
     bundle = finish_run(problem.prepared, chosen.fitted, spent=chosen.seconds).bundle
     if chosen.calibration is None:
         return bundle
-    facts = {"method": "platt", "fitted_on": "validation rows", "rows": len(problem.prepared.valid.table)}
     name = problem.schema.label.name
+    parts = {"validation rows": problem.prepared.valid, "test rows": problem.prepared.test}
+    figures = {
+        rows: {name: before_and_after(part.y, chosen.raw(part, problem.schema), chosen.calibration)}
+        for rows, part in parts.items()
+    }
+    rows = len(problem.prepared.valid.table)
+    facts = {"method": "platt", "fitted_on": "validation rows", "rows": rows, "figures": figures}
     about = {**bundle.about, "calibration": facts}
     return dataclasses.replace(bundle, calibration={name: chosen.calibration}, about=about)
 

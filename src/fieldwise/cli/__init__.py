@@ -6,6 +6,7 @@ Results go to standard output, everything else to standard error.
 import errno
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,13 +39,14 @@ def run(arguments: Sequence[str]) -> int:
     # Threads that wait for each other asleep, not spinning, lose little on a free machine and much less on a busy one.
     # It counts only before PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    began = time.perf_counter()  # what counts its minutes counts those of loading PyTorch too
     try:
         from fieldwise.cli.app import app
 
         with warnings.catch_warnings():  # which puts back what showed them before
             shown = warnings.showwarning
             warnings.showwarning = partial(_warn, shown)
-            code = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False)
+            code = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
     except FieldwiseError as e:
         return _fail(str(e), USER_FAULT)
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ from fieldwise.cli.options import (
     Quiet,
     RankedUsers,
     Ranking,
+    Reading,
     Separator,
     Threads,
     TopK,
@@ -122,12 +123,15 @@ def init(
 
 @app.command()
 def auto(
+    context: typer.Context,
     table: Annotated[
         Path, typer.Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")
     ],
     label: Annotated[str | None, typer.Option(help="The label's column; guessed by name where left out.")] = None,
     positive: Positive = None,
-    minutes: Annotated[float, typer.Option(min=0.01, help="Of the whole run, which ends by then.")] = 10.0,
+    minutes: Annotated[
+        float, typer.Option(min=0.01, help="Of the whole run, from the command's start to its end.")
+    ] = 10.0,
     out: Annotated[Path | None, typer.Option(help="Folder for all results; runs/auto-TABLE where left out.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Replace the result of a former run in that folder.")] = False,
     schema: Annotated[Path | None, typer.Option(help="A schema of your own, in TOML; inferred where left out.")] = None,
@@ -138,6 +142,7 @@ def auto(
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything.")] = 0,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
     json: AsJson = False,
     quiet: Quiet = False,
     threads: Threads = None,
@@ -155,8 +160,12 @@ def auto(
         seed=seed,
         keep=keep or (),
         again=again,
+        began=context.obj,
     )
-    data = DataSettings(path=str(table), separator=separator, encoding=encoding)
+    names = column_names(columns)
+    data = DataSettings(
+        path=str(table), separator=separator, encoding=encoding, columns=None if names is None else tuple(names)
+    )
     run_auto_command(data, settings, schema, json, quiet, threads)
 
 
@@ -317,6 +326,7 @@ def calibrate(
     ] = None,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
     data_dir: DataDir = None,
     json: AsJson = False,
     threads: Threads = None,
@@ -325,7 +335,7 @@ def calibrate(
     """Fit a calibration on validation rows and keep it in the bundle, whose probabilities it then corrects."""
     from fieldwise.cli.calibrate import run_calibrate
 
-    run_calibrate(bundle, method, out, data, separator, encoding, data_dir, json, threads, cache)
+    run_calibrate(bundle, method, out, data, Reading.of(separator, encoding, columns), data_dir, json, threads, cache)
 
 
 @app.command()
@@ -378,6 +388,7 @@ def explain(
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of rows and background rows drawn.")] = 0,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
     json: AsJson = False,
     threads: Threads = None,
 ) -> None:
@@ -395,8 +406,7 @@ def explain(
         top,
         faithfulness,
         seed,
-        separator,
-        encoding,
+        Reading.of(separator, encoding, columns),
         json,
         threads,
     )
@@ -421,13 +431,15 @@ def index(
     remove: Annotated[Path | None, typer.Option(help="A table whose ids leave the index.")] = None,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
     json: AsJson = False,
     threads: Threads = None,
 ) -> None:
     """Store the item heads of an IntTower for a whole catalogue; an update computes new and changed items alone."""
     from fieldwise.cli.serving import run_index
 
-    run_index(bundle, items, out, id_column, storage, changes, remove, separator, encoding, json, threads)
+    reading = Reading.of(separator, encoding, columns)
+    run_index(bundle, items, out, id_column, storage, changes, remove, reading, json, threads)
 
 
 @app.command("evaluate-cascade")
@@ -446,13 +458,15 @@ def evaluate_cascade(
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the contexts drawn.")] = 0,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
     json: AsJson = False,
     threads: Threads = None,
 ) -> None:
     """Measure what pre-ranking loses against ranking every item, and what each stage costs."""
     from fieldwise.cli.serving import run_evaluate_cascade
 
-    run_evaluate_cascade(prerank, ranker, index, data, k, size, probe, rows, seed, separator, encoding, json, threads)
+    reading = Reading.of(separator, encoding, columns)
+    run_evaluate_cascade(prerank, ranker, index, data, k, size, probe, rows, seed, reading, json, threads)
 
 
 @app.command()
@@ -498,6 +512,14 @@ def serve(
             help="A log of what users have used; items and users are taken from it too, with their latest values, "
             "for want of --items, --index and --users."
         ),
+    ] = None,
+    separator: Annotated[
+        str | None,
+        typer.Option(help="Of --log, a text file: what stands between its cells, if its suffix does not tell."),
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="Of --log, a text file.")] = "utf-8",
+    columns: Annotated[
+        str | None, typer.Option(help="Of --log, a text file without a header: its columns, as user,item,click.")
     ] = None,
     exclude_seen: Annotated[
         bool | None,
@@ -549,6 +571,7 @@ def serve(
             items=items,
             item_id=item_id,
             log=log,
+            reading=Reading.of(separator, encoding, columns),
             exclude_seen=exclude_seen,
             title=title,
             store_timeout=store_timeout,

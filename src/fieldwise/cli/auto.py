@@ -78,11 +78,11 @@ def _show(result: AutoResult) -> None:
 def _suggest(result: AutoResult, data: DataSettings, quiet: bool) -> None:
     """Name the commands worth typing next."""
     folder, table = result.folder or Path(), Path(str(data.path))
-    bundle, how = folder / "bundle", text_options(data.separator, data.encoding)
+    bundle, how = folder / "bundle", text_options(data.separator, data.encoding, data.columns)
     scores = folder / "predictions.csv"
     suggest("predict; --data may be new rows", "predict", bundle, "--data", table, *how, "--out", scores, quiet=quiet)
     roles = {field.role for field in result.schema.fields}
-    log = ["--log", table] if {"user", "item"} <= roles and not how else []
+    log = ["--log", table, *how] if {"user", "item"} <= roles else []
     suggest("a page to look at, and a server", "serve", bundle, *log, quiet=quiet)
     suggest("what the scores depend on", "explain", bundle, "--data", table, *how, quiet=quiet)
     suggest("train the same again, or change it", "train", folder / "recipe.toml", quiet=quiet)

@@ -89,8 +89,8 @@ def run_evaluate(
         return
     if data is None:
         suggest_report(bundle, folder, data_dir)
-    elif columns is None:  # `explain` takes tables with a header
-        reading = text_options(separator, encoding)
+    else:
+        reading = text_options(separator, encoding, columns)
         suggest("what these rows' scores are made of", "explain", folder, "--data", data, *reading)
 
 
@@ -136,8 +136,8 @@ def run_predict(
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
         say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
-    if done.rows and columns is None:
-        reading = text_options(separator, encoding)
+    if done.rows:
+        reading = text_options(separator, encoding, columns)
         suggest("why its first row has this prediction", "explain", folder, "--data", data, "--row", 0, *reading)
 
 

@@ -4,23 +4,21 @@ import dataclasses
 import json as json_module
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
 from rich.table import Table
 
 from fieldwise.bundle import Bundle
-from fieldwise.cli.next import suggest, suggest_report, text_options
-from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
+from fieldwise.cli.next import suggest, suggest_report
+from fieldwise.cli.options import Reading, cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out
 from fieldwise.cli.show import console, say
 from fieldwise.config import nearest
 from fieldwise.data.labels import read_labels
-from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation import logloss_from_logits, sigmoid
-from fieldwise.evaluation.calibration import METHODS, Calibration, Method, brier, calibration_error, fit_calibration
+from fieldwise.evaluation.calibration import METHODS, Calibration, Method, before_and_after, fit_calibration
 from fieldwise.pipeline import prepare_recipe
 from fieldwise.run_rows import UNCHECKED, recipe_of, rows_of_run
 
@@ -34,8 +32,7 @@ def run_calibrate(
     method: str,
     out: Path | None,
     data: Path | None,
-    separator: str | None,
-    encoding: str,
+    reading: Reading,
     data_dir: Path | None,
     as_json: bool,
     threads: int | None,
@@ -45,8 +42,8 @@ def run_calibrate(
     known = (*METHODS, NONE)
     if method not in known:
         raise ConfigError(f"--method must be one of {', '.join(known)}, found {method!r}: {nearest(method, known)}")
-    if data is None and (separator is not None or encoding != "utf-8"):
-        raise ConfigError("--separator and --encoding say how to read the file of --data, which is not given")
+    if data is None and reading.given:
+        raise ConfigError("--separator, --encoding and --columns say how to read --data, which is not given")
     set_threads(threads)
     if out is not None:
         check_out(out)
@@ -61,7 +58,7 @@ def run_calibrate(
     binary = [label.name for label in bundle.schema.labels if label.task == "binary"]
     if not binary:
         raise ConfigError(f"a calibration is for probabilities, but {folder} predicts a number: there is nothing to do")
-    parts = _parts(bundle, folder, data, separator, encoding, data_dir, cache)
+    parts = _parts(bundle, folder, data, reading, data_dir, cache)
     scored = {name: _scored(bundle, frame) for name, frame in parts.items()}
     rows, *_ = scored
     maps: dict[str, Calibration] = {}
@@ -70,22 +67,22 @@ def run_calibrate(
             maps[name] = fit_calibration(y, z, cast(Method, method))
         except DataError as e:
             raise DataError(f"label {name!r}, {rows}: {e}") from None
-    facts = {"method": method, "fitted_on": rows, "rows": parts[rows].height}
-    dataclasses.replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target)
     found = {
-        where: {name: _before_and_after(y, z, maps[name]) for name, (y, z) in labels.items()}
+        where: {name: before_and_after(y, z, maps[name]) for name, (y, z) in labels.items()}
         for where, labels in scored.items()
     }
+    facts = {"method": method, "fitted_on": rows, "rows": parts[rows].height, "figures": found}
+    dataclasses.replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target)
     if as_json:
-        json_module.dump({"bundle": str(target), **facts, "metrics": found}, sys.stdout, indent=1)
+        json_module.dump({"bundle": str(target), **facts}, sys.stdout, indent=1)
         print()
         return
     for where, labels in found.items():
         for name, metrics in labels.items():
             of = (f"{name}, {where}" if len(binary) > 1 else where) + " (fitted on these)" * (where == rows)
             table = Table(of, "before", "after", box=None)
-            for metric, (before, after) in metrics.items():
-                table.add_row(metric, f"{before:.4f}", f"{after:.4f}")
+            for metric, before in metrics["before"].items():
+                table.add_row(metric, f"{before:.4f}", f"{metrics['after'][metric]:.4f}")
             console().print(table)
     console().print(
         f"{target} now predicts with this calibration ({method}); its scores and their order are as before. "
@@ -96,29 +93,28 @@ def run_calibrate(
         for where, labels in found.items()
         if where != rows
         for name, m in labels.items()
-        if _is_worse(m["logloss"])
+        if m["after"]["logloss"] > m["before"]["logloss"]
     ]
     if worse:
         say(f"the logloss of {', '.join(worse)} is higher with it on rows that it was not fitted on")
     if data is None:
         suggest_report(bundle, target, data_dir)
     else:
-        reading = text_options(separator, encoding)
-        suggest("calibrated probabilities", "predict", target, "--data", data, "--out", "predictions.csv", *reading)
+        given = "--data", data, "--out", "predictions.csv", *reading.options()
+        suggest("calibrated probabilities", "predict", target, *given)
 
 
 def _parts(
     bundle: Bundle,
     folder: Path,
     data: Path | None,
-    separator: str | None,
-    encoding: str,
+    reading: Reading,
     data_dir: Path | None,
     cache: bool,
 ) -> dict[str, pl.DataFrame]:
     """The rows to fit on first, then those to show, by words for them."""
     if data is not None:
-        frame = as_table(data, separator=separator, encoding=encoding)
+        frame = reading.table(data)
         if not frame.height:
             raise DataError(f"a calibration needs rows, but {data} has none")
         return {str(data): frame}
@@ -140,19 +136,3 @@ def _scored(bundle: Bundle, frame: pl.DataFrame) -> dict[str, tuple[np.ndarray, 
         say(f"{rows.dropped:,} rows dropped by the label's rule")
     y, score = (x.reshape(len(rows.frame), -1) for x in (rows.y, bundle.score(rows.frame)))
     return {label.name: (y[:, k], score[:, k]) for k, label in enumerate(labels) if label.task == "binary"}
-
-
-def _is_worse(before_and_after: list[float]) -> bool:
-    before, after = before_and_after
-    return after > before
-
-
-def _before_and_after(y: np.ndarray, z: np.ndarray, calibration: Calibration) -> dict[str, Any]:
-    pairs = [(z, sigmoid(z)), (after := calibration.logit(z), sigmoid(after))]
-    return {
-        "logloss": [logloss_from_logits(y, logit) for logit, _ in pairs],
-        "brier": [brier(y, p) for _, p in pairs],
-        "ece": [calibration_error(y, p) for _, p in pairs],
-        "mean_prediction": [float(p.mean()) for _, p in pairs],
-        "positive_rate": [float(y.mean())] * 2,
-    }

@@ -12,11 +12,10 @@ import polars as pl
 from rich.table import Table
 
 from fieldwise.bundle import Bundle
-from fieldwise.cli.next import suggest, suggest_report, text_options
-from fieldwise.cli.options import set_threads
+from fieldwise.cli.next import suggest, suggest_report
+from fieldwise.cli.options import Reading, set_threads
 from fieldwise.cli.show import console, drawn_rows
 from fieldwise.config import to_plain
-from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.explanation import Explanation, Method, Subject, explain_subject
 from fieldwise.explain.faithfulness import Curves, faithfulness
@@ -42,8 +41,7 @@ def run_explain(
     top: int,
     judge: bool,
     seed: int,
-    separator: str | None,
-    encoding: str,
+    reading: Reading,
     as_json: bool,
     threads: int | None,
 ) -> None:
@@ -52,8 +50,8 @@ def run_explain(
         raise ConfigError("--faithfulness is a mean over rows: leave --row out")
     set_threads(threads)
     bundle = Bundle.load(folder)
-    frame = as_table(data, separator=separator, encoding=encoding)
-    usual = None if background is None else as_table(background, separator=separator, encoding=encoding)
+    frame = reading.table(data)
+    usual = None if background is None else reading.table(background)
     if usual is not None:
         if not usual.height:
             raise DataError(f"--background {background} has no rows: give some to compare with")
@@ -88,8 +86,7 @@ def run_explain(
         plain["faithfulness"] = [to_plain(_plain_curves(c)) for c in curves]
     _show(plain, as_json, lambda: _print_set(plain, curves, top))
     if not as_json:
-        reading = text_options(separator, encoding)
-        suggest("one row's own score", "explain", folder, "--data", data, "--row", 0, *reading)
+        suggest("one row's own score", "explain", folder, "--data", data, "--row", 0, *reading.options())
 
 
 def _chosen(frame: pl.DataFrame, data: Path, row: int | None, rows: int, seed: int) -> pl.DataFrame:

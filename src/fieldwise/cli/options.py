@@ -1,6 +1,8 @@
 """Options that several commands share, and what they mean."""
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +12,8 @@ import fieldwise
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from fieldwise.data.cache import Cache
 
 __all__ = [
@@ -24,6 +28,7 @@ __all__ = [
     "Quiet",
     "RankedUsers",
     "Ranking",
+    "Reading",
     "Separator",
     "Threads",
     "TopK",
@@ -109,6 +114,47 @@ def column_names(given: str | None) -> list[str] | None:
     if "" in names:
         raise ConfigError(f"--columns names every column of the file, separated by commas, found {given!r}")
     return names
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a command reads the text files that it is given.
+
+    Args:
+        separator: between cells; by the suffix where left out.
+        encoding: of the text.
+        columns: names of the columns of files without a header.
+    """
+
+    separator: str | None = None
+    encoding: str = "utf-8"
+    columns: Sequence[str] | None = None
+
+    @classmethod
+    def of(cls, separator: str | None, encoding: str, columns: str | None) -> "Reading":
+        """From the texts of the options."""
+        return cls(separator, encoding, column_names(columns))
+
+    @property
+    def given(self) -> bool:
+        """Whether one of the options was given."""
+        return self != Reading()
+
+    def table(self, path: Path | str) -> "pl.DataFrame":
+        """The table of a file.
+
+        Errors:
+            DataError: as of `as_table`.
+        """
+        from fieldwise.data.tables import as_table
+
+        return as_table(path, separator=self.separator, encoding=self.encoding, columns=self.columns)
+
+    def options(self) -> list[str]:
+        """The options as they are typed, those that are not the usual ones."""
+        from fieldwise.cli.next import text_options
+
+        return text_options(self.separator, self.encoding, self.columns)
 
 
 def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":

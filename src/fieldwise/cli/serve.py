@@ -15,7 +15,7 @@ import polars as pl
 
 from fieldwise.bundle import MANIFEST as BUNDLE
 from fieldwise.bundle import Bundle
-from fieldwise.cli.options import set_threads
+from fieldwise.cli.options import Reading, set_threads
 from fieldwise.cli.show import say
 from fieldwise.config import nearest
 from fieldwise.data.tables import as_table
@@ -53,6 +53,7 @@ class ServeOptions:
     items: str | None
     item_id: str | None
     log: Path | None
+    reading: Reading
     exclude_seen: bool | None
     title: str | None
     store_timeout: float
@@ -135,6 +136,8 @@ def _check_sources(asked: ServeOptions) -> None:
         raise ConfigError("--prerank needs items to recommend: give --index, or --items, or a --log that has them")
     if asked.prerank is not None and asked.index is None and asked.items is not None and "://" in asked.items:
         raise ConfigError("an index is made of a table: give --index, or a file as --items")
+    if asked.reading.given and asked.log is None:
+        raise ConfigError("--separator, --encoding and --columns say how to read --log, which is not given")
     if asked.exclude_seen and asked.log is None:
         raise ConfigError("--exclude-seen needs to know what users have used: give --log")
 
@@ -167,7 +170,7 @@ def _tables(asked: ServeOptions, schemas: Sequence[Schema]) -> _Tables:
         catalogue = as_table(asked.items)
         item_id = id_column("item", schemas, catalogue.columns, asked.item_id)
     if asked.log is not None:
-        log = as_table(asked.log)
+        log = asked.reading.table(asked.log)
         user = id_column("user", schemas, log.columns, asked.user_id)
         item = id_column("item", schemas, log.columns, asked.item_id)
         people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"

@@ -13,11 +13,10 @@ from rich.table import Table
 
 from fieldwise.bundle import Bundle
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import set_threads
+from fieldwise.cli.options import Reading, set_threads
 from fieldwise.cli.show import console, drawn_rows, say
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
-from fieldwise.data.tables import as_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.files import check_folder
 from fieldwise.ops.stored_items import Storage
@@ -36,8 +35,7 @@ def run_index(
     storage: str | None,
     changes_alone: bool,
     remove: Path | None,
-    separator: str | None,
-    encoding: str,
+    reading: Reading,
     as_json: bool,
     threads: int | None,
 ) -> None:
@@ -57,11 +55,11 @@ def run_index(
         )
     if id_column is None and old is None:
         say(f"items are named by the column {column!r} (--id names another)")
-    given = None if items is None else as_table(items, separator=separator, encoding=encoding)
+    given = None if items is None else reading.table(items)
     if changes_alone or remove is not None:
         if old is None:
             raise ConfigError(f"--changes and --remove need an index to change, found none at {out}: leave them out")
-        gone = None if remove is None else as_table(remove, separator=separator, encoding=encoding)
+        gone = None if remove is None else reading.table(remove)
         given = _merged(old.items, given if changes_alone else None, gone, given, column)
     assert given is not None, "items, or what is left of the old ones"
     chosen = cast(Storage, storage or (old.stored.storage if old else "float32"))
@@ -143,15 +141,14 @@ def run_evaluate_cascade(
     probe: int | None,
     rows: int,
     seed: int,
-    separator: str | None,
-    encoding: str,
+    reading: Reading,
     as_json: bool,
     threads: int | None,
 ) -> None:
     """Measure a cascade against ranking everything."""
     set_threads(threads)
     cascade = Cascade(Bundle.load(prerank), open_index(index), Bundle.load(ranker), probe=probe)
-    frame = as_table(data, separator=separator, encoding=encoding)
+    frame = reading.table(data)
     contexts = drawn_rows(frame, rows, seed, "rows drawn as contexts")
     report = evaluate_cascade(cascade, contexts, k=k, prerank=size)
     if as_json:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fieldwise.cli.options import Encoding, Separator
+from fieldwise.cli.options import Columns, Encoding, Separator, column_names
 
 __all__ = ["app"]
 
@@ -32,6 +32,7 @@ def load(
     id_column: Annotated[str, typer.Option("--id", help="The column that names a user, or an item.")] = "user_id",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    columns: Columns = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Write a table into a store. A table of this name is replaced; servers read it until the new one is whole."""
@@ -40,7 +41,9 @@ def load(
 
     address = StoreURL.parse(to)
     began = time.perf_counter()
-    loaded = load_table(table, address, id_column, separator=separator, encoding=encoding)
+    loaded = load_table(
+        table, address, id_column, separator=separator, encoding=encoding, columns=column_names(columns)
+    )
     seconds = time.perf_counter() - began
     if json:
         json_module.dump({"store": address.shown, **asdict(loaded), "seconds": seconds}, sys.stdout, indent=1)

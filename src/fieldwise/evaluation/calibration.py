@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation.binary import sigmoid
+from fieldwise.evaluation.binary import logloss_from_logits, sigmoid
 from fieldwise.evaluation.checks import labelled_column, probability_column, require_both_classes, weight_column
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Method",
     "Platt",
     "Reliability",
+    "before_and_after",
     "brier",
     "calibration_error",
     "calibration_luck",
@@ -338,6 +339,32 @@ def calibration_luck(probability: ArrayLike, *, bins: int = BINS) -> float:
     edges = np.arange(bins + 1) * len(p) // bins
     variance = np.diff(np.concatenate([[0.0], np.cumsum(p * (1 - p))])[edges]).clip(min=0)
     return float(math.sqrt(2 / math.pi) * np.sqrt(variance).sum() / len(p))
+
+
+def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -> dict[str, dict[str, float]]:
+    """Figures of probabilities as a model gives them (`before`) and as a calibration corrects them (`after`).
+
+    Args:
+        y: labels of 0 and 1, [N].
+        logit: the model's scores, [N].
+        calibration: of them.
+
+    >>> found = before_and_after([1, 0, 1, 1], [2.0, -1.0, 4.0, -2.0], Platt(slope=0.5, intercept=0.0))
+    >>> found["after"]["logloss"] < found["before"]["logloss"], found["after"]["positive_rate"]
+    (True, 0.75)
+    """
+    truth, z = np.asarray(y, dtype=np.float64), np.asarray(logit, dtype=np.float64)
+    figures = {}
+    for when, score in {"before": z, "after": calibration.logit(z)}.items():
+        p = sigmoid(score)
+        figures[when] = {
+            "logloss": logloss_from_logits(truth, score),
+            "brier": brier(truth, p),
+            "ece": calibration_error(truth, p),
+            "mean_prediction": float(p.mean()),
+            "positive_rate": float(truth.mean()),
+        }
+    return figures
 
 
 def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,6 +1,6 @@
 """Tables written into stores: whole or not at all, while servers read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,13 +50,15 @@ class Source:
     table: SlicedTable
 
     @classmethod
-    def of(cls, path: Path, column: str, separator: str | None, encoding: str) -> "Source":
+    def of(
+        cls, path: Path, column: str, separator: str | None, encoding: str, columns: Sequence[str] | None = None
+    ) -> "Source":
         """The rows of a file.
 
         Errors:
             DataError: no such file or column, an id twice, values that a request could not have.
         """
-        table = SlicedTable(path, separator=separator, encoding=encoding)
+        table = SlicedTable(path, separator=separator, encoding=encoding, columns=columns)
         if column not in table.empty.columns:
             raise DataError(
                 f"the rows must have the column {column!r} of ids: {nearest(column, table.empty.columns)} (--id names "
@@ -80,7 +82,13 @@ class Source:
 
 
 def load_table(
-    path: Path, address: StoreURL, column: str, *, separator: str | None = None, encoding: str = "utf-8"
+    path: Path,
+    address: StoreURL,
+    column: str,
+    *,
+    separator: str | None = None,
+    encoding: str = "utf-8",
+    columns: Sequence[str] | None = None,
 ) -> Loaded:
     """Write a file's rows into a store; readers see the old table or the new one, never parts.
 
@@ -90,13 +98,14 @@ def load_table(
         column: which column names a row.
         separator: of delimited text.
         encoding: of delimited text.
+        columns: of delimited text without a header.
 
     Errors:
         DataError: as of `Source`; a value that the store cannot hold.
         ConfigError: the store cannot be reached, lets nobody write, or has something else of this name.
         MissingExtraError: the store's client is not installed.
     """
-    source = Source.of(path, column, separator, encoding)
+    source = Source.of(path, column, separator, encoding, columns)
     if address.kind == "redis":
         from fieldwise.serving.stores.redis_load import load_redis
 
