@@ -1,5 +1,6 @@
 """Inferred schemas against what a person would write for known tables."""
 
+import re
 from datetime import date, datetime
 from pathlib import Path
 
@@ -184,7 +185,7 @@ def test_what_cannot_be_guessed_is_told(frame: dict[str, list[object]], label: s
         for yes, no in [
             ("yes", "no"), ("Y", "N"), ("T", "F"), ("click", "no click"), ("Click", "skip"),
             ("liked", "disliked"), ("positive", "Negative"), ("clicked", "not_clicked"), ("like", "unlike"),
-            ("bought", "view"), ("pass", "fail"), ("ja", "nein"), ("oui", "non"), ("👍", "👎"), ("+", "-"),
+            ("pass", "fail"), ("ja", "nein"), ("oui", "non"), ("👍", "👎"), ("+", "-"),
         ]
     ],
 )  # fmt: skip
@@ -195,6 +196,24 @@ def test_words_of_a_known_meaning_decide_before_frequency(often: str, rarely: st
         assert guess.schema.label == Label("y", positive_values=(often,))
         assert guess.doubts == {}
         assert read_label(pl.DataFrame({"y": values}), guess.schema.label).y.sum() == positive_rows
+
+
+@pytest.mark.parametrize(
+    ("words", "positive", "sentence", "other"),
+    [
+        (("bad", "terrible"), "terrible", "'terrible' .* was taken as positive, the opposite of 'bad'", "bad"),
+        (("bought", "view"), "bought", "'view' .* was taken as negative, the opposite of 'bought'", "view"),
+    ],
+)
+def test_two_words_of_which_one_is_known_are_in_doubt(words, positive, sentence, other) -> None:
+    for rows in (3, 7):
+        frame = pl.DataFrame({"y": [words[0]] * rows + [words[1]] * (10 - rows), "x": [1, 2] * 5})
+        guess = infer_schema(frame)
+        assert guess.schema.label == Label("y", positive_values=(positive,))
+        assert re.search(sentence, guess.doubts["y"])
+        assert guess.doubts["y"].endswith(f"--positive {other}, else every prediction means the opposite")
+        assert f"# CHECK: {guess.doubts['y']}\n[label]" in guess.to_toml()
+        assert infer_schema(frame, positive=[other]).doubts == {}
 
 
 @pytest.mark.parametrize("values", [["True", "False", "True"], ["TRUE", "FALSE", "TRUE"], [True, False, True]])

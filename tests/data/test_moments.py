@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from fieldwise.data.infer_split import suggest_split
+from fieldwise.data.infer_time import guess_time
 from fieldwise.data.moments import check_format, read_moments
 from fieldwise.data.ordering import order_values
 from fieldwise.data.prepare import prepare
@@ -60,8 +61,23 @@ def test_the_whole_column_tells_day_from_month_or_nothing_does() -> None:
 
 
 def test_formats_may_be_mixed_where_none_is_in_doubt() -> None:
-    cells = ["2026-01-31", "31 Jan 2026 17:05", "2026-01-31T17:05:09Z"]
-    assert read_moments(pl.Series(cells)).values.to_list() == [DAY, MINUTE, MOMENT]
+    found = read_moments(pl.Series(["2026-01-31", "31 Jan 2026 17:05", "2026-01-31T17:05:09"]))
+    assert (found.values.to_list(), found.mixed) == ([DAY, MINUTE, MOMENT], "")
+    zoned = ["2026-01-31T18:05:09+01:00", "Sat Jan 31 17:05:09 +0000 2026", "2026-01-31 17:05:09Z", None]
+    found = read_moments(pl.Series(zoned))
+    assert (found.values.to_list(), found.mixed) == ([MOMENT, MOMENT, MOMENT, None], "")
+
+
+@pytest.mark.parametrize("bare", ["2026-01-31 17:05:09", "31-01-2026", "31/01/2026 17:05"])
+def test_times_with_and_without_an_offset_are_not_compared(bare: str) -> None:
+    frame = pl.DataFrame({"day": [bare, "2026-01-31T18:05:09+01:00", "2026-01-31T17:05:09Z", bare, bare]})
+    with pytest.raises(DataError, match=r"column 'day' 2 of 5 cells name their offset .*'2026-01-31T18:05:09\+01:00'"):
+        order_values(frame, "day", "time")
+    guess = guess_time(frame, ())
+    assert guess.column == "day"
+    assert f"2 of 5 cells name their offset from UTC ('2026-01-31T18:05:09+01:00'), the others do not ({bare!r})" in (
+        guess.doubt
+    )
 
 
 def test_a_format_that_is_given_decides() -> None:

@@ -180,9 +180,8 @@ def _of_texts(text: pl.Series) -> GuessedLabel:
     yes = tuple(v for v in values if meant[v])
     no = [v for v in values if meant[v] is False]
     rest = [v for v in values if meant[v] is None]
-    if len(values) == 2 and len(rest) == 1:  # the one known word tells both
-        yes, rest = (yes or tuple(rest)), []
-        no = [v for v in values if v not in yes]
+    if len(values) == 2 and len(rest) == 1:
+        return _by_one_word(text, rest[0], yes or tuple(rest))
     if yes and no:
         note = f"label: binary, {_listed(yes)} positive by the meaning of the words"
         return GuessedLabel(
@@ -220,6 +219,19 @@ def _unknown_doubt(text: pl.Series, rest: list[str]) -> str:
         f"{int(text.is_in(rest).sum()):,} rows have it: they were taken as negative; put such values among "
         "positive_values, or among drop_values to leave the rows out"
     )
+
+
+def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> GuessedLabel:
+    """A label of two words of which one is known: the other one is taken for its opposite, which is a guess."""
+    known = next(value for value in text.unique() if value != unknown)
+    taken, other = ("positive", known) if unknown in yes else ("negative", unknown)
+    doubt = (
+        f"the meaning of {unknown!r} in the label's column {text.name!r} is not known: it was taken as {taken}, the "
+        f"opposite of {known!r}; if it is not, write positive_values = [{_toml(other)}], or run this again with "
+        f"--positive {shlex.quote(other)}, else every prediction means the opposite"
+    )
+    note = f"label: binary, {_listed(yes)} positive by the meaning of {known!r}"
+    return GuessedLabel(label=Label(text.name, positive_values=yes), note=note, doubt=doubt)
 
 
 def _by_frequency(text: pl.Series, values: list[str]) -> GuessedLabel:

@@ -99,6 +99,11 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
 
 
 def _doubt(name: str, column: pl.Series, moments: Moments | None) -> str:
+    if moments is not None and moments.mixed:
+        return (
+            f"the times of column {name!r} cannot be compared: {moments.mixed}; write the offset into every cell, or "
+            "bring all to one clock and leave it out"
+        )
     if moments is None or moments.other is None:
         return ""
     first, second = moments.other

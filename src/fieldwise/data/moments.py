@@ -48,6 +48,7 @@ _LOOKS = {
     "%z": r"[+-]\d\d:?\d\d",
     " ": " +",
 }
+_OFFSET = r":\d\d(?:\.\d+)? ?[+-]\d\d:?\d\d(?: \d{4})?$"
 _SAMPLE = 100
 _ROUNDS = 4
 _YEARS = (-2_208_988_800_000_000, 7_258_118_400_000_000)  # 1900 to 2200: "%Y" would take "26" for the year 26
@@ -61,11 +62,14 @@ class Moments:
         values: microseconds since 1970 (of UTC, where the text names its offset), null where a cell is none.
         format: the one that decided between day-month and month-day, where the column needed it.
         other: where day-month and month-day read every cell, the two formats; `values` are then all null.
+        mixed: where some cells name their offset from UTC and others do not, a sentence that counts and shows both;
+            else "". Such moments are not comparable: nothing says what clock the latter are of.
     """
 
     values: pl.Series
     format: str | None = None
     other: tuple[str, str] | None = None
+    mixed: str = ""
 
 
 def check_format(text: pl.Series, form: str) -> pl.Series:
@@ -94,7 +98,7 @@ def read_moments(text: pl.Series) -> Moments:
     normal = _normal(text)
     values, _ = _by(normal, "unambiguous")
     if values.null_count() == normal.null_count():
-        return Moments(values=values)
+        return Moments(values=values, mixed=_mixed(text, normal))
     rest = normal.zip_with(values.is_null(), normal.clear(len(normal)))
     ways = []
     for family in ("day first", "month first"):
@@ -105,8 +109,18 @@ def read_moments(text: pl.Series) -> Moments:
         return Moments(values=values.clear(len(values)), other=(ways[0][0][0], ways[1][0][0]))
     if len(ways) == 1:
         used, found = ways[0]
-        return Moments(values=found, format=used[0] if len(used) == 1 else None)
+        return Moments(values=found, format=used[0] if len(used) == 1 else None, mixed=_mixed(text, normal))
     return Moments(values=values)
+
+
+def _mixed(text: pl.Series, normal: pl.Series) -> str:
+    """How many cells name their offset, with an example of either kind, where some do and some do not; else ""."""
+    named = normal.str.contains(_OFFSET)
+    count, present = int(named.sum()), len(normal) - normal.null_count()
+    if not 0 < count < present:
+        return ""
+    with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
+    return f"{count:,} of {present:,} cells name their offset from UTC ({with_one!r}), the others do not ({without!r})"
 
 
 @cache

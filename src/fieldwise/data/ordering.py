@@ -20,7 +20,7 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
 
     Errors:
         DataError: no such column, an absent value, text that is neither a number nor a date, dates of which day and
-            month cannot be told apart.
+            month cannot be told apart, times of which some name their offset from UTC and others do not.
 
     >>> order_values(pl.DataFrame({"day": ["2026-01-02", "2026-01-01"]}), "day", "time").argmin()
     np.int64(1)
@@ -98,6 +98,11 @@ def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
         raise DataError(
             f"day and month must be told apart: the {what} column {column.name!r} holds {text.drop_nulls()[0]!r}, and "
             f"every cell can be read as {first!r} and as {second!r}; write which it is as the schema's time_format"
+        )
+    if found.mixed:
+        raise DataError(
+            f"either every time names its offset or none does: of the {what} column {column.name!r} {found.mixed}; "
+            "write the offset into every cell, or bring all to one clock and leave it out"
         )
     return found.values if found.values.null_count() < number.null_count() else number
 
