@@ -12,9 +12,7 @@ import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fieldwise.data.history import HistorySettings
-from fieldwise.data.mean_labels import MeanLabels
-from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.prepare_settings import HistorySettings, MeanLabels, NegativeSampling
 from fieldwise.data.split_settings import SplitSettings
 from fieldwise.files import write_atomically
 from fieldwise.label import Scalar

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.prepare_settings import NegativeSampling
 from fieldwise.data.public import PUBLIC_SETS
 from fieldwise.data.split_settings import ColumnSplit, RandomSplit, TimeSplit
 from fieldwise.errors import ConfigError, FieldwiseError, SchemaError

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.infer import infer_schema
-from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.prepare_settings import NegativeSampling
 from fieldwise.data.public import PUBLIC_SETS
 from fieldwise.data.simulated import simulate
 from fieldwise.data.split_settings import ColumnSplit, RandomSplit, SplitSettings

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fieldwise.bundle import Bundle
     from fieldwise.data.encoder import Encoder
     from fieldwise.data.infer import infer_schema
-    from fieldwise.data.negatives import NegativeSampling
+    from fieldwise.data.prepare_settings import NegativeSampling
     from fieldwise.data.simulated import simulate
     from fieldwise.data.split_settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, TimeSplit
     from fieldwise.data.tables import as_table
@@ -151,7 +151,7 @@ _LAZY = {
     "LR": "fieldwise.models",
     "Layout": "fieldwise.layout",
     "LeaveLastOutSplit": "fieldwise.data.split_settings",
-    "NegativeSampling": "fieldwise.data.negatives",
+    "NegativeSampling": "fieldwise.data.prepare_settings",
     "RandomSplit": "fieldwise.data.split_settings",
     "Recipe": "fieldwise.recipe",
     "Recommender": "fieldwise.estimator",

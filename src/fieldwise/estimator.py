@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from fieldwise.bundle import Bundle, sample_rows
 from fieldwise.config import to_plain
 from fieldwise.data.labels import LabelledRows
-from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import check_columns, encode_parts, group_codes
+from fieldwise.data.prepare_settings import NegativeSampling
 from fieldwise.data.splits import hold_out
 from fieldwise.data.tables import TableLike
 from fieldwise.defaults import Facts, resolve

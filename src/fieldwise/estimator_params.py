@@ -16,7 +16,7 @@ from fieldwise.config import changed as changed_settings
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encoder import check_table
 from fieldwise.data.labels import LabelledRows, read_labels
-from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.prepare_settings import NegativeSampling
 from fieldwise.data.tables import as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.estimator_tables import estimator_table

@@ -4,22 +4,30 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fieldwise.config import given_plain, nearest, parse, to_plain
-from fieldwise.data.history import HistorySettings
-from fieldwise.data.mean_labels import MeanLabels
-from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.prepare_settings import HistorySettings, MeanLabels, NegativeSampling
 from fieldwise.data.split_settings import RandomSplit, SplitSettings
 from fieldwise.errors import ConfigError
-from fieldwise.models import ModelSettings
-from fieldwise.models.build import model_from_dict, model_name, model_to_dict
 from fieldwise.schema import Schema
 from fieldwise.search_space import Bounds, parse_space
-from fieldwise.setting_names import nearest_setting, setting_names
+from fieldwise.setting_names import SURE, nearest_setting, setting_names
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["DataSettings", "Recipe", "check_seed", "load_recipe", "protocol_names", "recipe_names", "setting_path"]
+if TYPE_CHECKING:
+    from fieldwise.models import ModelSettings
+
+__all__ = [
+    "DataSettings",
+    "Recipe",
+    "check_recipe",
+    "check_seed",
+    "load_recipe",
+    "protocol_names",
+    "recipe_names",
+    "setting_path",
+]
 
 RECIPES = Path(__file__).parent / "recipes"
 CHOICES = ("kind", "name", "task")
@@ -104,7 +112,7 @@ class Recipe:
     name: str
     data: DataSettings
     schema: Schema
-    model: ModelSettings
+    model: "ModelSettings"
     split: SplitSettings = field(default_factory=RandomSplit)
     negatives: NegativeSampling | None = None
     history: HistorySettings | None = None
@@ -130,6 +138,8 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that `from_dict` reads back."""
+        from fieldwise.models.build import model_name, model_to_dict
+
         plain: dict[str, Any] = to_plain(self)
         del plain["name"]
         if self.defaults == "fixed":
@@ -144,15 +154,17 @@ class Recipe:
         Errors:
             ConfigError, SchemaError: an unknown, missing or wrong setting, by its path.
         """
-        top = parse(_Top, data, f"recipe {name}")
+        top, schema, search = _checked(data, name)
+        from fieldwise.models.build import model_from_dict  # PyTorch: where the rest of the recipe is right
+
         return cls(
             name=name,
             description=top.description,
             benchmark=top.benchmark,
             protocol=top.protocol,
-            search=parse_space(top.search, f"recipe {name}.search"),
+            search=search,
             data=top.data,
-            schema=Schema.from_dict(top.schema, f"recipe {name}.schema"),
+            schema=schema,
             split=top.split,
             negatives=top.negatives,
             history=top.history,
@@ -184,6 +196,15 @@ class _Top:
     search: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     data_seed: int | None = None
+
+
+def _checked(data: Mapping[str, Any], name: str) -> tuple[_Top, Schema, dict[str, Bounds | Literal[False]]]:
+    """All of a recipe but its model's settings, for which alone PyTorch is loaded."""
+    top = parse(_Top, data, f"recipe {name}")
+    check_seed(top.seed)
+    check_seed(top.seed if top.data_seed is None else top.data_seed, "data_seed")
+    schema = Schema.from_dict(top.schema, f"recipe {name}.schema")
+    return top, schema, parse_space(top.search, f"recipe {name}.search")
 
 
 def check_seed(seed: int, what: str = "seed") -> None:
@@ -223,6 +244,18 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
     >>> load_recipe("simulated/afm", ["model.attention_dim=8"]).model.attention_dim
     8
     """
+    settings, name = _settings(source, overrides, protocol)
+    return Recipe.from_dict(settings, name)
+
+
+def check_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> None:
+    """`load_recipe`'s errors but those of the model's settings, without PyTorch: what a command checks first."""
+    settings, name = _settings(source, overrides, protocol)
+    _checked(settings, name)
+
+
+def _settings(source: str | Path, overrides: Sequence[str], protocol: str | None) -> tuple[dict[str, Any], str]:
+    """A recipe's tables, with all that is laid over them, and its name."""
     name, file = _find(source)
     settings = _read(file, name, ())
     if protocol is not None:
@@ -234,7 +267,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
         settings = _merge(settings, _parse_override(override))
     for override in overrides:
         _check_name(override, settings)
-    return Recipe.from_dict(settings, name)
+    return settings, name
 
 
 def _protocol(protocol: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,14 +355,21 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
     """Refuse a path that a recipe does not have, and name the nearest of all; values are checked as they are read."""
     key = override.partition("=")[0].strip()
     table, *below = setting_path(key)
-    names = setting_names(settings, DataSettings)
+    names = setting_names(settings, DataSettings, model=table == "model")
     if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
         return
-    known = {f"{one}.{name}" for one, within in names.items() for name in within}
-    near = nearest_setting(key, known.union(set(SECTIONS) - names.keys()))
+    near = nearest_setting(key, _paths(names), SURE)
+    if near is None:  # the model's settings too, for which PyTorch is loaded
+        names = setting_names(settings, DataSettings)
+        near = nearest_setting(key, _paths(names))
     listing = nearest(below[0], names[table]) if table in names else nearest(table, SECTIONS)
     hint = listing if near is None else f"did you mean {near!r}? {listing.partition('? ')[2] or listing}"
     raise ConfigError(f"--set {override}: a recipe has no setting {key!r}: {hint}")
+
+
+def _paths(names: Mapping[str, set[str]]) -> set[str]:
+    paths = {f"{table}.{name}" for table, within in names.items() for name in within}
+    return paths.union(set(SECTIONS) - names.keys())
 
 
 def _parse_override(override: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.cli import run
-from fieldwise.data.history import HistorySettings, add_histories, check_history
-from fieldwise.data.negatives import NegativeSampling
+from fieldwise.data.history import add_histories, check_history
 from fieldwise.data.prepare import prepare
+from fieldwise.data.prepare_settings import HistorySettings, NegativeSampling
 from fieldwise.data.split_settings import ColumnSplit, RandomSplit
 from fieldwise.errors import ConfigError, DataError, FieldwiseError, SchemaError
 from fieldwise.recipe import Recipe, load_recipe

@@ -4,8 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.data.mean_labels import MeanLabels, add_mean_labels
+from fieldwise.data.mean_labels import add_mean_labels
 from fieldwise.data.prepare import prepare
+from fieldwise.data.prepare_settings import MeanLabels
 from fieldwise.data.split_settings import RandomSplit
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.data.negatives import NegativeSampling
 from fieldwise.data.prepare import prepare
+from fieldwise.data.prepare_settings import NegativeSampling
 from fieldwise.data.repeats import count_repeats, repeat_sentences
 from fieldwise.data.simulated import simulate
 from fieldwise.data.split_settings import ColumnSplit, RandomSplit

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.columns import as_list, as_number, as_text
-from fieldwise.data.mean_labels import MeanLabels, add_mean_labels
+from fieldwise.data.mean_labels import add_mean_labels
+from fieldwise.data.prepare_settings import MeanLabels
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.schema import Bag, Categorical, Field, Label, Numeric, Schema

@@ -183,6 +183,9 @@ def train(
     cache: UseCache = True,
 ) -> None:
     """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best so far."""
+    from fieldwise.recipe import check_recipe
+
+    check_recipe(recipe, settings or [], protocol=protocol)  # before PyTorch is loaded
     from fieldwise.cli.train import run_train
 
     run_train(recipe, settings or [], protocol, seed, out, data_dir, json, quiet, threads, cache)
@@ -217,6 +220,10 @@ def compare(
     cache: UseCache = True,
 ) -> None:
     """Train recipes with several seeds and show a leaderboard with intervals and a paired test. Resumes by itself."""
+    from fieldwise.recipe import check_recipe
+
+    for recipe in recipes:
+        check_recipe(recipe, settings or [], protocol=protocol)  # before PyTorch is loaded
     from fieldwise.cli.compare import run_compare
     from fieldwise.cli.ranking import ranking_settings
 
@@ -258,6 +265,9 @@ def tune(
 
     Ctrl-C keeps the trials that ended, and the same command goes on. The recipe's table `search` says what is searched.
     """
+    from fieldwise.recipe import check_recipe
+
+    check_recipe(recipe, settings or [], protocol=protocol)  # before PyTorch is loaded
     from fieldwise.cli.tune import run_tune
 
     run_tune(recipe, settings or [], protocol, trials, seed, final_seeds, store, data_dir, json, quiet, threads, cache)
@@ -611,6 +621,9 @@ def describe(
     cache: UseCache = True,
 ) -> None:
     """Show a recipe's fields, sizes, parameter count and memory estimate. Nothing is trained."""
+    from fieldwise.recipe import check_recipe
+
+    check_recipe(recipe, settings or [], protocol=protocol)  # before PyTorch is loaded
     from fieldwise.cli.describe import run_describe
 
     run_describe(recipe, settings or [], protocol, data_dir, json, cache)

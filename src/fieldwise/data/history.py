@@ -1,7 +1,6 @@
 """Point-in-time histories: for every row, the items that its user used earlier, out of the training rows alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -9,47 +8,11 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
 from fieldwise.data.ordering import order_values
+from fieldwise.data.prepare_settings import HistorySettings
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 
-__all__ = ["HistorySettings", "add_histories", "check_history"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HistorySettings:
-    """How the column of histories is made that a Sequence field of the schema reads.
-
-    A row's history holds the items of training rows of the same user that come strictly before it; rows of one moment
-    are not before each other. No label of a validation or test row, nor any row's own, nor a later one enters it. Rows
-    that the label's rule drops are no events.
-
-    Recipes alone make histories. A `Recommender` does not, and rows that a bundle is to score later (`predict`,
-    `evaluate --data`) come from elsewhere: such tables must hold the column themselves.
-
-    Args:
-        column: name of the new column; a cell is a list of items, oldest first.
-        user: column of users. A row without a user has an empty history.
-        item: column of items. A training row without an item is no event.
-        order: column that orders a user's rows; the schema's time, where left out.
-        positives_only: of the training rows count those with a positive label (above 0) alone.
-        max_length: only the newest so many items are kept.
-    """
-
-    column: str = "history"
-    user: str
-    item: str
-    order: str | None = None
-    positives_only: bool = True
-    max_length: int = 50
-
-    def __post_init__(self) -> None:
-        for name in ("column", "user", "item", "order"):
-            if getattr(self, name) == "":
-                raise ConfigError(f"a history's {name} must name a column, found an empty name")
-        if self.column in (self.user, self.item, self.order):
-            raise ConfigError(f"a history's column must be a new one, but {self.column!r} is named twice: rename it")
-        if self.max_length < 1:
-            raise ConfigError(f"a history's max_length must be at least 1, found {self.max_length}")
+__all__ = ["add_histories", "check_history"]
 
 
 def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:

@@ -1,64 +1,17 @@
 """Mean labels of categories, such as a user's and an item's mean rating, as columns that numeric fields read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.columns import as_text
-from fieldwise.errors import ConfigError, DataError, SchemaError
+from fieldwise.data.prepare_settings import MeanLabels
+from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Schema
 
-__all__ = ["MeanLabels", "add_mean_labels", "check_mean_labels"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanLabels:
-    """Which columns' categories get a column `COLUMN_mean_label` of their rows' mean main label.
-
-    A validation or test row reads the mean over the training rows; a training row the mean over those of the other
-    folds, so that no row's own label enters. A category without such a row is missing, as is an absent one.
-
-    Recipes alone make these columns, as those of histories: tables to be scored later must hold them themselves.
-
-    Args:
-        columns: of categories.
-        folds: into how many random parts the training rows are dealt.
-        prior_rows: so many rows of the overall mean are added to every category's.
-        source: `train`, or `own-part`: every part's means are taken over its own rows, those of the test over the test
-            labels. That leaks the labels that are predicted; published figures rest on it, and it is there to repeat
-            them alone.
-    """
-
-    columns: tuple[str, ...]
-    folds: int = 5
-    prior_rows: float = 0.0
-    source: Literal["train", "own-part"] = "train"
-
-    def __post_init__(self) -> None:
-        if not self.columns or len(set(self.columns)) != len(self.columns):
-            raise ConfigError(f"mean_labels.columns must name different columns, found {list(self.columns)}")
-        if self.folds < 2:
-            raise ConfigError(f"mean_labels.folds must be at least 2, found {self.folds}")
-        if self.prior_rows < 0:
-            raise ConfigError(f"mean_labels.prior_rows must not be negative, found {self.prior_rows:g}")
-
-    @property
-    def made(self) -> tuple[str, ...]:
-        """The new columns."""
-        return tuple(f"{column}_mean_label" for column in self.columns)
-
-    def caution(self) -> str | None:
-        """What a person must know of figures by leaked labels; None where none leaks."""
-        if self.source == "train":
-            return None
-        return (
-            "warning: mean_labels.source = 'own-part' takes means over the labels of the rows that are scored: the "
-            "figures are too good, and compare with published ones of the same leak alone"
-        )
+__all__ = ["add_mean_labels", "check_mean_labels"]
 
 
 def check_mean_labels(frame: pl.DataFrame, schema: Schema, settings: MeanLabels) -> None:

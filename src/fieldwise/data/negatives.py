@@ -1,47 +1,12 @@
 """Negatives for implicit logs, where only what happened is recorded: items that the user never used."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 import polars as pl
 
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.data.prepare_settings import NegativeSampling
+from fieldwise.errors import DataError
 
-__all__ = ["NegativeSampling", "mark_negative", "sample_negatives"]
-
-Part = Literal["train", "valid", "test"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NegativeSampling:
-    """How negatives are drawn.
-
-    Args:
-        user: column of users.
-        item: column of items.
-        per_positive: negatives a positive row, at least 1.
-        parts: the parts of the split that get them.
-        only_where_missing: leave out parts that hold negatives already, such as published test files.
-        item_columns: columns that describe the item; they become the drawn item's. All others keep the positive's.
-    """
-
-    user: str
-    item: str
-    per_positive: int = 2
-    parts: tuple[Part, ...] = ("train",)
-    only_where_missing: bool = False
-    item_columns: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.per_positive < 1:
-            raise ConfigError(f"per_positive must be at least 1, found {self.per_positive}")
-        if not self.parts:
-            raise ConfigError("negatives need at least one part: name some of train, valid and test in parts")
-        if self.item in (self.user, *self.item_columns):
-            raise ConfigError(f"the item column {self.item!r} must not be named as user or in item_columns too")
-        if self.user in self.item_columns:
-            raise ConfigError(f"the user column {self.user!r} must not be named in item_columns")
+__all__ = ["mark_negative", "sample_negatives"]
 
 
 def sample_negatives(

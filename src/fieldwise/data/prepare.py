@@ -14,11 +14,12 @@ from fieldwise.config import nearest
 from fieldwise.data.coded import coded
 from fieldwise.data.encoded import EncodedTable
 from fieldwise.data.encoder import Encoder, check_table
-from fieldwise.data.history import HistorySettings, add_histories, check_history
+from fieldwise.data.history import add_histories, check_history
 from fieldwise.data.labels import LabelledRows, read_labels
 from fieldwise.data.lines import renumbering_rows
-from fieldwise.data.mean_labels import MeanLabels, add_mean_labels, check_mean_labels
-from fieldwise.data.negatives import NegativeSampling, mark_negative, sample_negatives
+from fieldwise.data.mean_labels import add_mean_labels, check_mean_labels
+from fieldwise.data.negatives import mark_negative, sample_negatives
+from fieldwise.data.prepare_settings import HistorySettings, MeanLabels, NegativeSampling
 from fieldwise.data.repeats import count_repeats
 from fieldwise.data.split_settings import SplitSettings
 from fieldwise.data.splits import split_table

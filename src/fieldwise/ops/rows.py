@@ -56,7 +56,10 @@ def gather_rows(table_RD: Tensor, ids: Tensor, *, sparse: bool = False) -> Tenso
             [1., 2.]])
     """
     if sparse and table_RD.requires_grad and torch.is_grad_enabled():
-        return _with_sparse_gradient(table_RD, ids)
+        if torch.compiler.is_compiling():  # it knows no sparse gradients: it compiles what comes before and after
+            uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_sparse_gather)  # type: ignore[no-untyped-call]
+            return uncompiled(table_RD, ids)
+        return _sparse_gather(table_RD, ids)
     return _gathered(table_RD, ids)
 
 
@@ -111,10 +114,6 @@ class _SparseGather(torch.autograd.Function):
 def _sparse_gather(table: Tensor, ids: Tensor) -> Tensor:
     gathered: Tensor = _SparseGather.apply(table, ids)  # type: ignore[no-untyped-call]
     return gathered
-
-
-# torch.compile knows no sparse gradients: it compiles what comes before and after.
-_with_sparse_gradient: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_sparse_gather)  # type: ignore[no-untyped-call]
 
 
 def _gathered(table: Tensor, ids: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from fieldwise.errors import ConfigError
@@ -55,6 +54,8 @@ class HeadClusters:
         wanted = min(MOST, count, max(1, round((10 * count) ** 0.5))) if clusters is None else clusters
         if not 1 <= wanted <= count * heads:
             raise ConfigError(f"clusters must be from 1 to the {count * heads:,} heads that there are, found {wanted}")
+        from sklearn.cluster import MiniBatchKMeans  # seconds to load, which a cascade without clusters is spared
+
         rng = np.random.default_rng(seed)
         chosen = rng.choice(count, min(count, -(-wanted * PER_CLUSTER // heads)), replace=False)
         sample = _floats(stored, np.sort(chosen)).reshape(-1, size)
