@@ -16,7 +16,7 @@ from fieldwise.data.prepare_settings import HistorySettings, MeanLabels, Negativ
 from fieldwise.data.split_settings import SplitSettings
 from fieldwise.files import write_atomically
 from fieldwise.label import Scalar
-from fieldwise.models import MODELS
+from fieldwise.models import MODELS, ModelSettings
 from fieldwise.recipe import DataSettings, Recipe
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.training.settings import TrainingSettings
@@ -112,7 +112,7 @@ def code(value: Any) -> str:
 
 def table(kind: type, names: tuple[str, ...] | None = None) -> list[str]:
     """A class's settings, one a row."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, localns={"ModelSettings": ModelSettings})
     said = {**meanings(Bag), **meanings(Categorical)} if kind in (Numeric, Bag, Sequence) else {}  # said once there
     said |= meanings(kind)
     rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]

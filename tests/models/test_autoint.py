@@ -52,6 +52,24 @@ def test_norm_stands_before_or_after_the_relu(norm, output_relu, expected):
     torch.testing.assert_close(found, torch.tensor([[expected]]), atol=1e-4, rtol=0)
 
 
+def test_the_authors_norm_adds_1e_8_to_the_variance(lab):
+    """A ReLU output of (0.002, 0) has mean 0.001 and variance 1e-6: 1e-5 would leave 0.3 of the normed 1."""
+    for epsilon in (1e-8, 1e-5):
+        layer = identity_layer(norm="after_relu", norm_epsilon=epsilon)
+        expected = 0.001 / math.sqrt(1e-6 + epsilon)
+        for found in (layer(torch.tensor([[[0.002, -1.0]]])), layer.attend(torch.tensor([[[0.002, -1.0]]]))[0]):
+            torch.testing.assert_close(found, torch.tensor([[[expected, -expected]]]), atol=1e-5, rtol=0)
+    layout = Layout.of_sizes([2, 2])
+    default = {"paper": 1e-5, "authors": 1e-8, "fuxictr": 1e-5, "transformer": 1e-5}
+    for variant, epsilon in default.items():
+        layers = AutoInt(**SMALL | {"attention_dim": 4}, variant=variant, norm="before_relu").build(layout).layers
+        assert [layer.norm.eps for layer in layers] == [epsilon] * 2
+    assert AutoIntPlus(**SMALL, variant="authors", norm_epsilon=0.1).build(layout).layers[0].norm.eps == 0.1
+    for wrong in (0.0, -1.0, float("inf")):
+        with pytest.raises(ConfigError, match="norm_epsilon must be above 0"):
+            AutoInt(norm_epsilon=wrong)
+
+
 def test_scale_divides_scores_by_the_root_of_a_heads_size(lab):
     """Queries twice as large with heads of size 4 and scale score as plain ones."""
     plain, scaled = InteractingLayer(4, 8, 2), InteractingLayer(4, 8, 2, scale=True)

@@ -33,8 +33,8 @@ class InteractingLayer(nn.Module):
         bias: a bias in Q, K, V and the projected residual, as the authors' code has it.
         scale: scores are divided by sqrt(A/H).
         residual: `projected` always, `where_sizes_differ` (the input itself where D equals A), or `none`.
-        norm: LayerNorm of the sum `before_relu` or `after_relu`, or `none`. NOTE[DIFF]: it adds 1e-5 to the variance
-            as PyTorch does, where the authors' code adds 1e-8, with which a nearly constant vector's gradient explodes.
+        norm: LayerNorm of the sum `before_relu` or `after_relu`, or `none`.
+        norm_epsilon: what LayerNorm adds to the variance; PyTorch's usual value.
         output_projection: the joined heads pass one more linear map, as in a transformer.
         output_relu: ReLU on the sum.
         dropout: share of the attention weights dropped.
@@ -57,6 +57,7 @@ class InteractingLayer(nn.Module):
         scale: bool = False,
         residual: Residual = "projected",
         norm: Norm = "none",
+        norm_epsilon: float = 1e-5,
         output_projection: bool = False,
         output_relu: bool = True,
         dropout: float = 0.0,
@@ -64,7 +65,7 @@ class InteractingLayer(nn.Module):
         super().__init__()
         self.heads, self.scale, self.dropout = heads, scale, dropout
         self.relu_on_projections, self.residual, self.norm_place = relu_on_projections, residual, norm
-        self.output_relu = output_relu
+        self.output_relu, self.norm_epsilon = output_relu, norm_epsilon
         self.projects_residual = residual == "projected" or (
             residual == "where_sizes_differ" and inputs != attention_dim
         )
@@ -76,7 +77,7 @@ class InteractingLayer(nn.Module):
         if bias:
             nn.init.zeros_(self.projection.bias)
         self.output = linear(attention_dim, attention_dim, bias=bias) if output_projection else None
-        self.norm = None if norm == "none" else nn.LayerNorm(attention_dim)
+        self.norm = None if norm == "none" else nn.LayerNorm(attention_dim, eps=norm_epsilon)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
         """The fields' new vectors [B, F, A]."""
@@ -121,7 +122,14 @@ class InteractingLayer(nn.Module):
         if self.output is not None:
             y = self.output(y)
         added = residual[0] if residual else None if self.residual == "none" else x
-        return finish_interacting(y, added, *self._normed(), norm=self.norm_place, output_relu=self.output_relu)
+        return finish_interacting(
+            y,
+            added,
+            *self._normed(),
+            norm=self.norm_place,
+            output_relu=self.output_relu,
+            epsilon=self.norm_epsilon,
+        )
 
     def _interact(self, x_BFD: Tensor, parts: int, residual: OpResidual, *, ends: bool) -> Tensor:
         """The op with the first parts of the projections; `ends`: with norm and ReLU."""
@@ -136,6 +144,7 @@ class InteractingLayer(nn.Module):
             relu_on_projections=self.relu_on_projections,
             scale=self.scale,
             output_relu=self.output_relu and ends,
+            epsilon=self.norm_epsilon,
             dropout=self.dropout,
             training=self.training,
         )

@@ -44,6 +44,7 @@ class _Choices:
     scale: bool = False
     residual: Residual = "projected"
     norm: Norm = "none"
+    norm_epsilon: float = 1e-5
     output_projection: bool = False
     output_relu: bool = True
     field_vectors: bool = False
@@ -51,7 +52,9 @@ class _Choices:
 
 PRESETS: dict[Variant, _Choices] = {
     "paper": _Choices(),
-    "authors": _Choices(relu_on_projections=True, projection_bias=True, scale=True, norm="after_relu"),
+    "authors": _Choices(
+        relu_on_projections=True, projection_bias=True, scale=True, norm="after_relu", norm_epsilon=1e-8
+    ),
     # FuxiCTR leaves scale and norm to its user, both off by default; its norm is `before_relu`.
     "fuxictr": _Choices(residual="where_sizes_differ"),
     # NOTE[DIFF]: a transformer's residual is its input, which asks for an attention_dim equal to embedding_dim. Where
@@ -84,6 +87,7 @@ class _Interacting(Settings):
     scale: bool | None = None
     residual: Residual | None = None
     norm: Norm | None = None
+    norm_epsilon: float | None = None
     output_projection: bool | None = None
     output_relu: bool | None = None
     field_vectors: bool | None = None
@@ -101,6 +105,7 @@ class _Interacting(Settings):
         chosen = self._choices()
         check_choice("residual", chosen.residual, Residual)
         check_choice("norm", chosen.norm, Norm)
+        check_positive(norm_epsilon=chosen.norm_epsilon)
         check_positive(embedding_std=self.embedding_std)
 
     def _choices(self) -> _Choices:
@@ -118,6 +123,7 @@ class _Interacting(Settings):
                 scale=chosen.scale,
                 residual=chosen.residual,
                 norm=chosen.norm,
+                norm_epsilon=chosen.norm_epsilon,
                 output_projection=chosen.output_projection,
                 output_relu=chosen.output_relu,
                 dropout=self.attention_dropout,
@@ -156,6 +162,8 @@ class AutoInt(_Interacting):
             (`fuxictr`, `transformer`), or `none`.
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu`, which without a ReLU is the layer's
             end (`transformer`), or `none` (`paper`, `fuxictr`).
+        norm_epsilon: what LayerNorm adds to the variance: 1e-8 (`authors`) or 1e-5, PyTorch's value (all others).
+            With 1e-8 the gradient of a nearly constant vector is very large.
         output_projection: one more linear map of the joined heads (`transformer`).
         output_relu: ReLU on the layer's sum (all but `transformer`).
         field_vectors: one learned vector a field is added to its embedding (`transformer`: positions).

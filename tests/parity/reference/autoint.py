@@ -4,20 +4,22 @@ The table of choices is written out once more here: a preset that changes must b
 """
 
 import numpy as np
-from parity.reference.common import EPS, blocks, field_vectors, first_order, linear, relu, softmax
+from parity.reference.common import blocks, field_vectors, first_order, linear, relu, softmax
 
 from fieldwise.models import AutoInt
 
 CHOICES = (
     "relu_on_projections", "projection_bias", "scale", "residual", "norm", "output_projection", "output_relu",
-    "field_vectors",
+    "field_vectors", "norm_epsilon",
 )  # fmt: skip
 VARIANTS = {
-    "paper": dict(zip(CHOICES, (False, False, False, "projected", "none", False, True, False), strict=True)),
-    "authors": dict(zip(CHOICES, (True, True, True, "projected", "after_relu", False, True, False), strict=True)),
-    "fuxictr": dict(zip(CHOICES, (False, False, False, "where_sizes_differ", "none", False, True, False), strict=True)),
+    "paper": dict(zip(CHOICES, (False, False, False, "projected", "none", False, True, False, 1e-5), strict=True)),
+    "authors": dict(zip(CHOICES, (True, True, True, "projected", "after_relu", False, True, False, 1e-8), strict=True)),
+    "fuxictr": dict(
+        zip(CHOICES, (False, False, False, "where_sizes_differ", "none", False, True, False, 1e-5), strict=True)
+    ),
     "transformer": dict(
-        zip(CHOICES, (False, False, True, "where_sizes_differ", "before_relu", True, False, True), strict=True)
+        zip(CHOICES, (False, False, True, "where_sizes_differ", "before_relu", True, False, True, 1e-5), strict=True)
     ),
 }
 SMALL = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 6}
@@ -28,6 +30,7 @@ CASES = {
     "transformer": AutoInt(**(SMALL | {"attention_dim": 4}), variant="transformer"),
     "transformer-sizes-differ": AutoInt(**SMALL, variant="transformer", embedding_std=0.1),
     "bars": AutoInt(**SMALL, variant="fuxictr", scale=True, norm="before_relu", wide=True),
+    "small-vectors": AutoInt(**SMALL, variant="authors", norm_epsilon=0.01),
     "no-residual": AutoInt(**SMALL, residual="none", wide=True),
     "one-layer-one-head": AutoInt(embedding_dim=4, layers=1, heads=1, attention_dim=4),
     "all-against-paper": AutoInt(
@@ -70,9 +73,9 @@ def chosen(settings):
     return VARIANTS[settings.variant] | {name: value for name, value in given.items() if value is not None}
 
 
-def layer_norm(x, w, name):
+def layer_norm(x, w, name, epsilon):
     """LayerNorm over the last axis."""
-    scaled = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + EPS)
+    scaled = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
     return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
 
 
@@ -99,10 +102,10 @@ def interacting_layer(x, w, prefix, settings, choice):
     if choice["residual"] != "none":
         joined = joined + (maps[3] if projects else x)
     if choice["norm"] == "before_relu":
-        joined = layer_norm(joined, w, f"{prefix}norm")
+        joined = layer_norm(joined, w, f"{prefix}norm", choice["norm_epsilon"])
     if choice["output_relu"]:
         joined = relu(joined)
-    return layer_norm(joined, w, f"{prefix}norm") if choice["norm"] == "after_relu" else joined
+    return layer_norm(joined, w, f"{prefix}norm", choice["norm_epsilon"]) if choice["norm"] == "after_relu" else joined
 
 
 def logit(settings, layout, batch, w):
