@@ -303,9 +303,9 @@ def check_make(words: list[str], place: str) -> None:
 
 
 def check_extra(words: list[str], place: str) -> None:
-    """What pip is told to install must be fieldwise with extras that it has; nothing is installed."""
-    found = re.fullmatch(r"install fieldwise\[([\w,]+)\]", " ".join(words))
-    assert found, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` is known, found {shlex.join(words)}"
+    """What pip is told to install must be fieldwise, or a clone, with extras that it has; nothing is installed."""
+    found = re.fullmatch(r"install (?:fieldwise|\.)\[([\w,]+)\]", " ".join(words))
+    assert found, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` or '.[EXTRA]' is known: {shlex.join(words)}"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert set(found[1].split(",")) <= set(extras), f"{place}: there is no such extra: {found[1]}"
 
