@@ -74,6 +74,27 @@ def test_the_softmax_by_hand(scale):
     assert network(batch).tolist() == pytest.approx([0.5 + 2 * (2 * weight - 1) + 0.3])
 
 
+def test_the_product_of_interest_and_candidate_by_hand():
+    """The MLP reads item 0.5, interest 4.7 (as above) and their product 2.35, whose weight is 3."""
+    network, batch = tiny(), batch_of([0], [[1, 2]])
+    plain = network(batch).item()
+    wider = DIN(**TINY, interest_product=True).build(Layout((ITEMS, HISTORY))).double().eval()
+    state = network.state_dict()
+    state["mlp.0.0.weight"] = torch.tensor([[1.0, 2.0, 3.0]])
+    wider.load_state_dict(state)
+    assert wider(batch).item() == pytest.approx(plain + 3 * 0.5 * 4.7)
+
+
+def test_the_authors_codes_differ_in_that_product_alone():
+    """Before and since June 2020."""
+    before, since = DIN(variant="authors"), DIN(variant="authors_2020")
+    given = dataclasses.replace(before._choices(), interest_product=True)
+    assert since._choices() == given
+    layout = Layout((ITEMS, HISTORY))
+    counts = [parameter_count(settings.build(layout)) for settings in (before, since)]
+    assert counts[1] - counts[0] == 16 * 80
+
+
 def test_without_softmax_weights_keep_their_strength(lab):
     """A history twice as long is an interest twice as strong, unless weights sum to 1."""
     once, twice = batch_of([0], [[1, 3]]), batch_of([0], [[1, 3, 1, 3]])
@@ -279,7 +300,7 @@ def test_a_history_that_shares_rows_is_needed(fields):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"variant": "original"}, "variant must be one of 'paper', 'authors', 'fuxictr', found 'original'"),
+        ({"variant": "original"}, "variant must be one of 'paper', .*, 'fuxictr', found 'original'"),
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"attention_inputs": "sum"}, "attention_inputs must be one of 'outer', .*, found 'sum'"),
         ({"attention_hidden": ()}, "attention_hidden must name the size of at least one layer"),

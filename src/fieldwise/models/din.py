@@ -27,7 +27,7 @@ from fieldwise.models.variants import choices
 
 __all__ = ["DIN", "DINNetwork"]
 
-Variant = Literal["paper", "authors", "fuxictr"]
+Variant = Literal["paper", "authors", "authors_2020", "fuxictr"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,23 +39,26 @@ class _Choices:
     attention_activation: Activation = "prelu"
     softmax: bool = False
     scale: bool = False
+    interest_product: bool = False
     hidden: tuple[int, ...] = (200, 80)
     activation: Activation = "prelu"
 
 
+# NOTE[DIFF]: the authors' experiment code also has a linear map of the interest (one more before the MLP's first),
+# a weight of the item beside the MLP, and batch normalization that is never in training mode; left out here.
+_AUTHORS = _Choices(
+    attention_inputs="difference_product",
+    attention_hidden=(80, 40),
+    attention_activation="sigmoid",
+    softmax=True,
+    scale=True,
+    hidden=(80, 40),
+    activation="sigmoid",
+)
 _VARIANTS: dict[Variant, _Choices] = {
     "paper": _Choices(),
-    # NOTE[DIFF]: the authors' experiment code also has a linear map of the interest (one more before the MLP's first),
-    # a weight of the item beside the MLP, and batch normalization that is never in training mode; left out here.
-    "authors": _Choices(
-        attention_inputs="difference_product",
-        attention_hidden=(80, 40),
-        attention_activation="sigmoid",
-        softmax=True,
-        scale=True,
-        hidden=(80, 40),
-        activation="sigmoid",
-    ),
+    "authors": _AUTHORS,
+    "authors_2020": dataclasses.replace(_AUTHORS, interest_product=True),
     "fuxictr": _Choices(
         attention_inputs="difference_product",
         attention_hidden=(64,),
@@ -74,14 +77,18 @@ class DIN(Settings):
     `Sequence("history", shares="item_id")`; there may be several.
 
     Args:
-        variant: `paper`, `authors` (their experiment code) or `fuxictr` (the code of the BARS runs).
+        variant: `paper`, `authors` (their experiment code as first published), `authors_2020` (that code since June
+            2020, with `interest_product`) or `fuxictr` (the code of the BARS runs).
         embedding_dim: D.
         attention_inputs: what the unit reads beside h and c: their `outer` product, flattened (`paper`), their
-            element-wise `product`, their `difference`, or both of these, `difference_product` (`authors`, `fuxictr`).
+            element-wise `product`, their `difference`, or both of these, `difference_product` (all others).
         attention_hidden: sizes of the unit's hidden layers.
-        attention_activation: of these layers: `prelu` (`paper`), `dice` (`fuxictr`), `sigmoid` (`authors`) or `relu`.
-        softmax: the weights of a history sum to 1 (`authors`); the paper drops this, to keep an interest's strength.
-        scale: the unit's output is divided by sqrt(D) (`authors`).
+        attention_activation: of these layers: `prelu` (`paper`), `dice` (`fuxictr`), `sigmoid` (both
+            authors' codes) or `relu`.
+        softmax: the weights of a history sum to 1 (both authors' codes); the paper drops this, to keep an interest's
+            strength.
+        scale: the unit's output is divided by sqrt(D) (both authors' codes).
+        interest_product: the MLP also reads every interest times its candidate, element by element (`authors_2020`).
         attention_dropout: share of the unit's hidden units dropped.
         hidden: sizes of the MLP's layers.
         activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu` or `sigmoid`.
@@ -105,6 +112,7 @@ items' field, found none: give the schema one, as in { kind = "sequence", name =
     attention_activation: Activation | None = None
     softmax: bool | None = None
     scale: bool | None = None
+    interest_product: bool | None = None
     attention_dropout: float = 0.0
     hidden: tuple[int, ...] | None = None
     activation: Activation | None = None
@@ -136,8 +144,9 @@ items' field, found none: give the schema one, as in { kind = "sequence", name =
         chosen = self._choices()
         # The weights of a history's sum come from its unit, whatever pooling its field names for other models.
         fields = [dataclasses.replace(f, pooling="sum") if _is_history(f) else f for f in layout.fields]
+        vectors = layout.num_fields + (len(histories) if chosen.interest_product else 0)
         layers = activated_layers(
-            layout.num_fields * self.embedding_dim, chosen.hidden, chosen.activation, self.mlp_dropout, self.batch_norm
+            vectors * self.embedding_dim, chosen.hidden, chosen.activation, self.mlp_dropout, self.batch_norm
         )
         return DINNetwork(
             layout,
@@ -156,6 +165,7 @@ items' field, found none: give the schema one, as in { kind = "sequence", name =
                 for _ in histories
             ],
             mlp=nn.Sequential(*layers, linear(chosen.hidden[-1], 1)),
+            interest_product=chosen.interest_product,
         )
 
     def _choices(self) -> _Choices:
@@ -167,6 +177,8 @@ class DINNetwork(nn.Module):
 
     h_j is the embedding of the history's j-th value, c that of the row's own value of the field whose rows the history
     shares (the candidate), a the history's activation unit. All other fields have their own vectors.
+
+    With `interest_product` the MLP also reads `x_history * c` of every history, after the fields' vectors.
 
     A history without any value has the zero vector. The encoder gives an empty cell the one id "missing", so that h is
     then that row's learned vector, and a its weight.
@@ -192,19 +204,27 @@ class DINNetwork(nn.Module):
         embedding: FieldEmbedding,
         units: list[ActivationUnit],
         mlp: nn.Sequential,
+        interest_product: bool = False,
     ) -> None:
         super().__init__()
         self.embedding, self.units, self.mlp = embedding, nn.ModuleList(units), mlp
         bags = layout.positions(kind="bag")
         singles = [f.name for f in layout.fields if f.kind != "bag"]
         self.num_bags = len(bags)
+        names = [f.name for f in layout.fields]
+        # Fields whose vectors are multiplied: histories, and the candidate of each.
+        self.interests = histories if interest_product else []
+        self.candidates = [names.index(str(layout.fields[i].shares)) for i in self.interests]
         # For each history its place among the bags, and its candidate's among the single-valued fields.
         self.places = [(bags.index(i), singles.index(str(layout.fields[i].shares))) for i in histories]
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
         weighted = batch._replace(bag_weights=self.attention_weights(batch))
-        logit_B: Tensor = self.mlp(self.embedding(weighted).flatten(1)).squeeze(1)
+        x_BFD = self.embedding(weighted)
+        if self.interests:
+            x_BFD = torch.cat([x_BFD, x_BFD[:, self.interests] * x_BFD[:, self.candidates]], 1)
+        logit_B: Tensor = self.mlp(x_BFD.flatten(1)).squeeze(1)
         return logit_B
 
     def attention_weights(self, batch: Batch) -> Tensor:

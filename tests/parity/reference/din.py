@@ -14,12 +14,16 @@ CASES = {
     "dice": DIN(**SMALL, attention_activation="dice", activation="dice"),
     "softmax": DIN(**SMALL, softmax=True, batch_norm=True, activation="sigmoid"),
     "authors": DIN(variant="authors", embedding_dim=4),
+    "authors-2020": DIN(variant="authors_2020", embedding_dim=4),
+    "interest-product": DIN(**SMALL, interest_product=True),
     "fuxictr": DIN(variant="fuxictr", embedding_dim=4, attention_hidden=(6, 4), hidden=(7,), activation="dice"),
 }
 AUTHORS = {"attention_inputs": "difference_product", "attention_hidden": (80, 40), "softmax": True, "scale": True}
 PRESETS = {
     "paper": {"attention_inputs": "outer", "softmax": False, "scale": False},
     "authors": AUTHORS | {"attention_activation": "sigmoid", "hidden": (80, 40), "activation": "sigmoid"},
+    "authors_2020": AUTHORS
+    | {"attention_activation": "sigmoid", "hidden": (80, 40), "activation": "sigmoid", "interest_product": True},
     "fuxictr": {"attention_inputs": "difference_product", "attention_activation": "dice", "softmax": False},
 }
 
@@ -72,6 +76,9 @@ def logit(settings, layout, batch, w):
                 a = softmax(a)
             x[b, names.index(f.name)] = sum((weight * h for weight, h in zip(a, values, strict=True)), np.zeros(len(c)))
     z = x.reshape(len(x), -1)
+    if choice(settings, "interest_product"):
+        products = [x[:, names.index(f.name)] * x[:, names.index(f.shares)] for f in histories(layout)]
+        z = np.concatenate([z, *products], axis=1)
     depth = len(choice(settings, "hidden", (200, 80)))
     for i in range(depth):
         z, at = linear(z, w, f"mlp.{i}.0"), 1
@@ -83,9 +90,10 @@ def logit(settings, layout, batch, w):
 
 def permuted(settings, layout, order, w):
     """The MLP's first layer reads the fields one after another; units stand in the order of their histories."""
-    moved = {"mlp.0.0.weight": blocks(w["mlp.0.0.weight"], order, 1, settings.embedding_dim)}
     old = [f.name for f in histories(layout)]
     new = [layout.fields[i].name for i in order if layout.fields[i].name in old]
+    products = [len(order) + old.index(name) for name in new] if choice(settings, "interest_product") else []
+    moved = {"mlp.0.0.weight": blocks(w["mlp.0.0.weight"], [*order, *products], 1, settings.embedding_dim)}
     for k, name in enumerate(new):
         start = f"units.{old.index(name)}."
         moved |= {f"units.{k}.{n.removeprefix(start)}": a for n, a in w.items() if n.startswith(start)}
