@@ -188,9 +188,16 @@ def test_labels_beside_the_table_are_as_labels_in_it(fitted: Recommender) -> Non
 def test_text_labels_and_dropped_rows() -> None:
     answer = pl.Series(["no", "yes"] * 1200).scatter([0, 7], "unknown")
     label = Label("answer", positive_values=("yes",), drop_values=("unknown",))
-    recommender = Recommender(Schema(fields=FIELDS, label=label), LR(), training=QUICK).fit(PAST, answer.to_numpy())
+    schema = Schema(fields=FIELDS, label=label, time="timestamp")
+    recommender = Recommender(schema, LR(), training=QUICK).fit(PAST, answer.to_numpy())
     assert recommender.bundle_.about["counts"]["dropped_by_label"] == 2
-    assert recommender.evaluate(PAST, answer)["rows"] == 2398
+    with pytest.warns(UserWarning, match="rows dropped|trained the model") as heard:
+        assert recommender.evaluate(PAST, answer)["rows"] == 2398
+    said = [str(one.message) for one in heard]
+    assert said[0] == "2 rows dropped by the label's rule"
+    assert said[1].startswith("2,158 of these 2,398 rows trained the model, so these figures say little of new rows; ")
+    assert len(said) == 2
+    recommender.score(PAST, answer)  # cross-validation looks at training rows, and knows it
     assert set(recommender.predict(PAST)) <= {0, 1}
 
 
@@ -229,6 +236,24 @@ def test_evaluate_equals_scikit_learn(fitted: Recommender) -> None:
     assert fitted.score(FUTURE) == found["auc"]
     assert "gauc" in found
     assert found["rows"] == 600
+
+
+def test_rows_that_are_in_both_parts_are_said(capsys) -> None:
+    twice = pl.concat([PAST, PAST])
+    with pytest.warns(UserWarning, match=r"\d+ of 480 validation rows \([\d.]+ %\) equal a training row in all fields"):
+        Recommender(SCHEMA, LR(), training=QUICK).fit(twice)
+    # Without a time equal rows may be two events: no warning, but a verbose fit says it.
+    bare = Schema(fields=FIELDS, label=Label("liked"))
+    model = Recommender(bare, LR(), training=QUICK, verbose=True).fit(twice)
+    assert "of 480 validation rows" in capsys.readouterr().err
+    assert model.bundle_.about["counts"]["valid_rows_in_train"] > 300
+
+
+def test_the_model_is_the_one_that_init_writes() -> None:
+    from fieldwise.cli.init import _MODEL
+    from fieldwise.models.build import model_name
+
+    assert f'name = "{model_name(Recommender().model)}"' in _MODEL
 
 
 def test_regression(regressor: Recommender) -> None:

@@ -27,6 +27,15 @@ SCHEMA = Schema(
 CATALOGUE = Catalogue(user="user", item="item", title="title")
 
 
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [((), "found no log"), (("rows",), "found no catalogue"), (("rows", "u1"), "found the catalogue 'u1'")],
+)
+def test_a_log_and_a_catalogue_are_asked_for(bundle, given, found):
+    with pytest.raises(ConfigError, match=rf"need a log, .*{found}: write recommend\(log, Catalogue\("):
+        recommend(bundle, *given)
+
+
 @pytest.fixture(scope="module")
 def log() -> pl.DataFrame:
     rng = np.random.default_rng(0)

@@ -18,6 +18,7 @@ from fieldwise.config import to_plain
 from fieldwise.data.labels import LabelledRows
 from fieldwise.data.prepare import check_columns, encode_parts, group_codes
 from fieldwise.data.prepare_settings import NegativeSampling
+from fieldwise.data.repeats import repeat_sentences
 from fieldwise.data.splits import hold_out
 from fieldwise.data.tables import TableLike
 from fieldwise.defaults import Facts, resolve
@@ -35,11 +36,11 @@ from fieldwise.estimator_tables import array_columns, estimator_table, infer_fro
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import reliability
 from fieldwise.explain.explanation import Explanation, Method, explain
-from fieldwise.models import AFM, ModelSettings
+from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.build import build_network
 from fieldwise.recommend import Catalogue, recommend
 from fieldwise.schema import Label, Schema
-from fieldwise.trained_rows import TRAINED_ROWS, trained_rows
+from fieldwise.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
@@ -49,7 +50,7 @@ from fieldwise.warm_start import warm_start
 __all__ = ["Recommender"]
 
 Plot = Literal["training", "roc", "calibration"]
-_MODEL = AFM()
+_MODEL = AutoIntPlus()
 _TRAINING = TrainingSettings()
 
 
@@ -81,7 +82,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         schema: what the columns mean. Where left out, `fit` infers it from the table by names and contents
             (`fieldwise.infer_schema`; of an array of numbers every column is a numeric field), for a binary label;
             `schema_` is what it found, to be looked at.
-        model: settings of a model, any of `fieldwise.models.MODELS`.
+        model: settings of a model, any of `fieldwise.models.MODELS`; AutoInt+ where left out, as of `fieldwise init`.
         training: settings of the training run. What neither of both is given follows from the rows
             (`fieldwise.defaults`); `bundle_.settings` and `bundle_.about["defaults"]` say what it became.
         valid_share: share of the rows that `fit` holds out, within (0, 1); unused where `fit` gets `valid`.
@@ -104,8 +105,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         feature_names_in_: the columns that the fields read; not there for an array's.
         n_features_in_: how many they are.
 
-    >>> from fieldwise.data.simulated import simulate
-    >>> from fieldwise.schema import Categorical, Label
+    >>> from fieldwise import AFM, Categorical, Label, simulate
     >>> log = simulate(2000, users=50, items=30)
     >>> schema = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
     >>> recommender = Recommender(schema, AFM(embedding_dim=4), training=TrainingSettings(epochs=2))
@@ -187,6 +187,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         check_columns(rows.frame.columns, schema)
         given = None if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
         encoded = encode_parts(given or self._hold_out(rows, schema), schema, seed=self.seed, negatives=self.negatives)
+        for sentence in repeat_sentences(encoded.counts):
+            if schema.time is not None:  # else equal rows may well be two events
+                warnings.warn(sentence, stacklevel=2)
+            elif self.verbose:
+                print(sentence, file=sys.stderr)
         settled = resolve(self.model, self.training, Facts.of(encoded.parts["train"].table, schema.labels))
         network = build_network(settled.model, encoded.encoder.layout, self.seed, labels=len(schema.labels))
         started = None
@@ -253,7 +258,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def evaluate(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> dict[str, float]:
         """All metrics of the label's task over all rows of X, less those that the label's rule drops.
 
-        With several labels the main one's by their names, and the others' as `NAME.metric`.
+        With several labels the main one's by their names, and the others' as `NAME.metric`. Warns of how many rows the
+        label's rule dropped, and where rows of X trained the model.
 
         Args:
             X: a table; it needs the label's column only where `y` is left out, and the group's for group AUC.
@@ -262,6 +268,15 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
+        if rows.dropped:
+            warnings.warn(f"{rows.dropped:,} rows dropped by the label's rule", stacklevel=2)
+        if (seen := rows_trained(bundle, rows.frame)) is not None and seen.found:
+            instead = "evaluate rows that were kept out of `fit`"
+            warnings.warn(f"{trained_words(len(rows.frame), seen)}; {instead}", stacklevel=2)
+        return self._metrics(rows)
+
+    def _metrics(self, rows: LabelledRows) -> dict[str, float]:
+        bundle = self._fitted()
         return Objective.of(*bundle.schema.labels).metrics(
             rows.y.astype(np.float64),
             bundle.calibrated(bundle.score(rows.frame)),
@@ -276,10 +291,10 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
         A departure: scikit-learn's classifiers give accuracy, which says little of a ranking.
         """
-        if _is_binary(self):
-            return self.evaluate(X, y, sample_weight)["auc"]
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
+        if _is_binary(self):
+            return self._metrics(rows)["auc"]
         predicted = bundle.predict(rows.frame)
         main = predicted if predicted.ndim == 1 else predicted[:, 0]
         return float(r2_score(rows.main, main, sample_weight=rows.weight))
@@ -306,8 +321,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     def recommend(
         self,
-        log: TableLike,
-        catalogue: Catalogue,
+        log: TableLike | None = None,
+        catalogue: Catalogue | None = None,
         user: object = None,
         *,
         users: Iterable[object] | None = None,

@@ -37,8 +37,8 @@ class Catalogue:
 
 def recommend(
     bundle: Bundle,
-    log: TableLike,
-    catalogue: Catalogue,
+    log: TableLike | None = None,
+    catalogue: Catalogue | None = None,
     user: object = None,
     *,
     users: Iterable[object] | None = None,
@@ -52,8 +52,8 @@ def recommend(
 
     Args:
         bundle: scores the rows.
-        log: raw rows with the columns of the bundle's schema; every item in it is a candidate.
-        catalogue: the columns of users, items and titles.
+        log: raw rows with the columns of the bundle's schema; every item in it is a candidate. Not to be left out.
+        catalogue: the columns of users, items and titles. Not to be left out.
         user: whom to recommend to.
         users: several users instead, in any order; one that is named twice counts once.
         n: how many items, or fewer where the log has no more.
@@ -65,7 +65,7 @@ def recommend(
         pandas or pyarrow table where the log is one, else a polars DataFrame.
 
     Errors:
-        ConfigError: not one of `user` and `users`.
+        ConfigError: no log or no catalogue, not one of `user` and `users`.
         DataError: a column is missing, the log does not know a user, or a row of the log has no time.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
@@ -76,6 +76,12 @@ def recommend(
     >>> found.columns
     ['user_id', 'rank', 'item_id', 'score']
     """
+    if log is None or not isinstance(catalogue, Catalogue):
+        absent = "no log" if log is None else "no catalogue" if catalogue is None else f"the catalogue {catalogue!r}"
+        raise ConfigError(
+            f"recommendations need a log, whose items are the candidates, and its columns' names, found {absent}: "
+            "write recommend(log, Catalogue(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
+        )
     if (user is None) == (users is None):
         given = "neither" if user is None else "both"
         raise ConfigError(f"recommendations are for one user or for several: give user or users, found {given}")

@@ -287,7 +287,9 @@ def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe)
     code, out, err = fieldwise("train", recipe, "--quiet")
     assert (code, err) == (0, "")
     assert re.search(r"^ auc +0\.\d{4} +0\.\d{4}", out, re.M)
-    assert "Bundle: runs/mine-seed0" in out
+    assert re.search(
+        r"\d+ s in all \(\d+ s to read and prepare, \d+ s to train and evaluate\)\. Bundle: runs/mine-seed0", out
+    )
     Bundle.load(Path("runs/mine-seed0"))
 
 
@@ -422,11 +424,13 @@ def test_evaluate_says_that_rows_trained_the_model(fieldwise, bundle, log, tmp_p
     assert code == 0
     assert "auc" in out
     (warning,) = [line for line in err.splitlines() if line.startswith("WARNING")]
-    assert warning.startswith("WARNING: 240 of 400 rows trained the model, so these figures say little of new rows; ")
+    assert warning.startswith(
+        "WARNING: 240 of these 400 rows trained the model, so these figures say little of new rows; "
+    )
     prepared = prepare_recipe(load_recipe(bundle.parent / "mine.toml"), Path())
     prepared.train.frame.sample(fraction=1, shuffle=True, seed=0).write_parquet("train.parquet")
     code, out, err = fieldwise("evaluate", bundle, "--data", "train.parquet", "--json")
-    assert "WARNING: 240 of 240 rows trained the model, so these figures say nothing of new rows; " in err
+    assert "WARNING: 240 of these 240 rows trained the model, so these figures say nothing of new rows; " in err
     assert json.loads(out)["share_trained"] == 1
     words = shlex.split(err.strip().rpartition("measured by: ")[2])
     assert words[-2:] == ["evaluate", str(bundle)]
@@ -446,7 +450,8 @@ def test_evaluate_says_that_rows_trained_an_estimator(fieldwise, bundle, log, tm
     log[200:].write_csv("new.csv")
     err = fieldwise("evaluate", "own", "--data", "known.csv")[2]
     assert (
-        "WARNING: 150 of 200 rows trained the model, so these figures say little of new rows; measure rows that" in err
+        "WARNING: 150 of these 200 rows trained the model, so these figures say little of new rows; measure rows that"
+        in err
     )
     assert "WARNING" not in fieldwise("evaluate", "own", "--data", "new.csv")[2]
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from explain.conftest import SCHEMA
+from explain.conftest import SCHEMA, log
 
 from fieldwise import Label
 from fieldwise.errors import ConfigError, DataError
@@ -169,3 +169,16 @@ def test_values_are_as_a_person_wrote_them(make):
     assert found.row(2)[1] == "i1, i1, i1"
     assert found.row(2)[3].endswith("g0, and 3 more")
     assert (found.row(2)[2], *found.row(2)[4:]) == ("(absent)", "(absent)", " 23")
+
+
+def test_it_prints_in_a_few_lines(make):
+    found = explain(make(FM(embedding_dim=3)), log(8))
+    lines = repr(found).splitlines()
+    assert lines[0] == "Explanation of 8 rows: label 'click', by terms; mean size of each field's contribution"
+    means = {name: np.abs(found.contributions[:, f]).mean() for f, name in enumerate(found.subject.fields)}
+    ordered = sorted(means, key=lambda name: -means[name])
+    assert lines[1:] == [f"  {name}: {means[name]:.4f}" for name in ordered]
+    one = repr(explain(make(FM(embedding_dim=3)), log(1)))
+    assert one.startswith("Explanation of 1 row: label 'click', by terms; score ")
+    assert f"  user = {log(1)['user'][0]}: " in one
+    assert repr(found.subject).startswith("Subject(8 rows, label 'click', fields user, history, ")

@@ -14,6 +14,7 @@ from fieldwise.data.infer import Inference, infer_schema
 from fieldwise.data.infer_split import suggest_split
 from fieldwise.data.labels import read_label
 from fieldwise.data.prepare import Prepared, check_columns
+from fieldwise.data.repeats import repeat_sentences
 from fieldwise.data.split_settings import SplitSettings
 from fieldwise.data.splits import split_table
 from fieldwise.data.tables import as_table
@@ -128,6 +129,8 @@ def pose(
     prepared = prepare_recipe(recipe, Path(), frame)
     if rows.dropped:
         note(f"{rows.dropped:,} of {frame.height:,} rows dropped by the label's rule")
+    for sentence in repeat_sentences(prepared.counts):
+        note(f"careful: {sentence}")
     if len(parts.test) < FEW_TEST_ROWS:
         note(f"{len(parts.test):,} test rows are few: every figure of them is unsure, as the intervals show")
     return Problem(

@@ -27,7 +27,7 @@ from fieldwise.files import check_file, check_folder
 from fieldwise.pipeline import prepare_recipe
 from fieldwise.run_rows import UNCHECKED, recipe_of, rows_of_run
 from fieldwise.score_file import score_file
-from fieldwise.trained_rows import rows_trained
+from fieldwise.trained_rows import rows_trained, trained_words
 from fieldwise.training.objective import Objective
 
 __all__ = ["run_evaluate", "run_export", "run_predict"]
@@ -105,12 +105,10 @@ def _lines(
 
 def _trained_words(rows: int, seen: Overlap, bundle: Bundle, folder: Path) -> str:
     """That rows trained the model, and what to measure instead."""
-    which = f"{seen.found:,} of {seen.looked:,} rows" + " that could be compared" * (seen.looked < rows)
     instead = "measure rows that were kept out of `fit`"
     if "recipe" in bundle.about:
         instead = f"its test rows are measured by: {command('evaluate', folder)}"
-    told = "nothing" if seen.share == 1 else "little"
-    return f"WARNING: {which} trained the model, so these figures say {told} of new rows; {instead}"
+    return f"WARNING: {trained_words(rows, seen)}; {instead}"
 
 
 def run_predict(

@@ -3,11 +3,13 @@
 import dataclasses
 import json
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from fieldwise.cli.next import data_options, suggest, suggest_report
+from fieldwise.cli.next import data_options, suggest, suggest_report, text_options
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say, show_metrics
@@ -54,7 +56,9 @@ def run_train(
     way = f"-{protocol}" if protocol else ""
     folder = out or Path("runs") / f"{short}{way}-seed{recipe.seed}"
     check_out(folder)
+    began = time.perf_counter()
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache, quiet))
+    preparing = time.perf_counter() - began
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
     for sentence in repeat_sentences(prepared.counts):
@@ -75,16 +79,27 @@ def run_train(
     if run.result.stopped == "interrupted":
         best = f"the best so far (after epoch {run.result.best.epoch:.4g})"
         say(f"interrupted in epoch {run.result.epochs}: {best} is in {folder}")
-    _show(run, folder, as_json)
+    _show(run, folder, preparing, as_json)
     judged = chosen and not quiet and run.result.stopped != "interrupted"
     if judged and (below := below_lr(run, lr_on_valid(recipe, prepared))):
         say(below)
     if unsaved is not None:
         raise unsaved
-    if not (as_json or quiet) and not suggest_report(run.bundle, folder, data_dir):
-        suggest("its test rows again", "evaluate", folder, *data_options(data_dir))
+    if not (as_json or quiet):
+        _suggest(run, folder, data_dir)
     if run.result.stopped == "interrupted":
         raise KeyboardInterrupt
+
+
+def _suggest(run: Run, folder: Path, data_dir: Path | None) -> None:
+    """Name the commands worth typing next: a server where there are users and items, and a report."""
+    data, schema = run.recipe.data, run.recipe.schema
+    if {"user", "item"} <= {f.role for f in schema.fields} and find_spec("uvicorn") is not None:
+        reading = text_options(data.separator, data.encoding, data.columns)
+        log = [] if data.path is None else ["--log", data.path, *reading]
+        suggest("a page that recommends, and a server" if log else "a page and a server", "serve", folder, *log)
+    if not suggest_report(run.bundle, folder, data_dir):
+        suggest("its test rows again", "evaluate", folder, *data_options(data_dir))
 
 
 def below_lr(run: Run, lr: Mapping[str, float]) -> str | None:
@@ -104,9 +119,11 @@ def below_lr(run: Run, lr: Mapping[str, float]) -> str | None:
     )
 
 
-def _show(run: Run, folder: Path, as_json: bool) -> None:
+def _show(run: Run, folder: Path, preparing: float, as_json: bool) -> None:
     if as_json:
-        json.dump({**run.record(), "bundle": str(folder)}, sys.stdout, indent=1)
+        json.dump(
+            {**run.record(), "seconds_preparing": round(preparing, 3), "bundle": str(folder)}, sys.stdout, indent=1
+        )
         print()
         return
     out = console()
@@ -117,5 +134,6 @@ def _show(run: Run, folder: Path, as_json: bool) -> None:
     epoch = f"{run.result.seconds_per_epoch:.1f} s an epoch, " if run.result.seconds_per_epoch else ""
     out.print(
         f"{run.parameters:,} parameters, best after epoch {run.result.best.epoch:.4g} of {run.result.epochs} "
-        f"({STOPPED[run.result.stopped]}), {epoch}{run.seconds:.0f} s in all. Bundle: {folder}",
+        f"({STOPPED[run.result.stopped]}), {epoch}{preparing + run.seconds:.0f} s in all "
+        f"({preparing:.0f} s to read and prepare, {run.seconds:.0f} s to train and evaluate). Bundle: {folder}",
     )

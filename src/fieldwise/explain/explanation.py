@@ -31,9 +31,10 @@ Method = Literal["terms", "integrated_gradients", "occlusion"]
 METHODS: tuple[Method, ...] = ("terms", "integrated_gradients", "occlusion")
 _OF_PAIRS = {"attention": "attention", "interaction": "interactions"}
 DRAWS = 32  # background rows a row meets
+SHOWN_FIELDS = 10
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Subject:
     """Rows to explain, encoded, with a network of one label and rows to compare them with.
 
@@ -96,6 +97,9 @@ class Subject:
             calibration=bundle.calibration.get(wanted),
         )
 
+    def __repr__(self) -> str:
+        return f"Subject({len(self.table):,} rows, label {self.label!r}, fields {', '.join(self.fields)})"
+
     @cached_property
     def fields(self) -> tuple[str, ...]:
         """The fields' names."""
@@ -137,7 +141,7 @@ class Subject:
         return np.random.default_rng(seed).integers(0, known, (len(self.table), draws))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Explanation:
     """What each field and each pair gave to the scores of N rows: `base + contributions.sum(1) + gap` is the logit.
 
@@ -213,6 +217,23 @@ class Explanation:
         if "matches" in added:
             found |= self._matches(added["matches"], shown, values)
         return found
+
+    def __repr__(self) -> str:
+        rows, subject = len(self.contributions), self.subject
+        about = f"Explanation of {rows:,} row{'' if rows == 1 else 's'}: label {subject.label!r}, by {self.method}"
+        names = list(subject.fields)
+        if rows == 1:
+            score, prediction, base = subject.logit[0], self.prediction[0], self.base[0]
+            about += f"; score {score:+.4f}, prediction {prediction:.4f}, base {base:+.4f}"
+            names = [f"{name} = {value}" for name, value in zip(names, subject.values.row(0), strict=True)]
+            sizes, shown = self.contributions[0], "+.4f"
+        else:
+            about += "; mean size of each field's contribution"
+            sizes, shown = np.abs(self.contributions).sum(0) / max(rows, 1), ".4f"
+        order = sorted(range(len(sizes)), key=lambda f: -abs(sizes[f]))
+        lines = [f"  {names[f]}: {sizes[f]:{shown}}" for f in order[:SHOWN_FIELDS]]
+        more = [f"  and {len(order) - SHOWN_FIELDS} more fields"] if len(order) > SHOWN_FIELDS else []
+        return "\n".join([about, *lines, *more])
 
     def to_pandas(self) -> Any:
         """A pandas frame of a row for each row and field: row, field, value, contribution, score, prediction."""
