@@ -16,7 +16,7 @@ from benchmarks.page import number, page
 from benchmarks.plots import write_plots
 from benchmarks.results import load, merge, record
 from benchmarks.turns import Outcome, take_turns
-from fieldwise.files import write_atomically
+from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fieldwise.layers.candidates import Split
 from fieldwise.layout import Batch, Layout
 from fieldwise.models import AFM, DSSM, FM, LR, AutoInt, AutoIntPlus, DeepFM, IntTower, ModelSettings
-from fieldwise.models.candidates import Split, joined, score_candidates, shares_context
 from fieldwise.ops import use_ops
+from fieldwise.scoring.candidates import joined, score_candidates, shares_context
 
 FIELDS, CONTEXT, CATEGORIES, DIM = 39, 30, 1000, 16
 MODELS: dict[str, ModelSettings] = {

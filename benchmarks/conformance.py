@@ -22,9 +22,9 @@ from parity import lab  # noqa: E402
 from parity.published import PUBLISHED  # noqa: E402
 from parity.reference import REFERENCES, layouts_of  # noqa: E402
 
-from fieldwise.files import write_atomically  # noqa: E402
 from fieldwise.layout import Layout  # noqa: E402
 from fieldwise.models import MODELS, parameter_count  # noqa: E402
+from fieldwise.storage.files import write_atomically  # noqa: E402
 
 PAGE = ROOT / "docs" / "models" / "conformance.md"
 SUITES = ("tests/models/test_contract.py", "tests/models/test_onnx.py")

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.stored_items import Storage, StoredItems
-from fieldwise.pipeline import prepare_recipe, train_recipe
-from fieldwise.recipe import load_recipe
+from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.recipe import load_recipe
 
 STORAGES: tuple[Storage, ...] = ("bfloat16", "int8")
 BEST = (20, 100)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.page import image_name
-from fieldwise.files import write_atomically
+from fieldwise.storage.files import write_atomically
 
 __all__ = ["curves", "write_plots"]
 

@@ -48,9 +48,9 @@ def write_log(path: Path, rows: int, seed: int = 0) -> None:
 
 def fieldwise_encode(path: Path, folder: Path) -> int:
     """Read, fit and encode with fieldwise; the encoded table and the encoder are in `folder`. Returns the rows."""
-    from fieldwise.data.encoder import Encoder
-    from fieldwise.data.labels import read_labels
-    from fieldwise.data.tables import as_table
+    from fieldwise.data.encode.encoder import Encoder
+    from fieldwise.data.prepare.labels import read_labels
+    from fieldwise.data.read.tables import as_table
     from fieldwise.schema import Categorical, Label, Numeric, Schema
 
     fields = (*(Numeric(name) for name in NUMBERS), *(Categorical(name) for name in CATEGORIES))

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.case import Case, Settings, Target
 from benchmarks.summary import ratio, summarize
 from benchmarks.turns import Outcome
-from fieldwise.experiments.environment import commit, machine
-from fieldwise.files import write_atomically
+from fieldwise.runs.environment import commit, machine
+from fieldwise.storage.files import write_atomically
 
 __all__ = ["FORMAT", "judge", "load", "merge", "record"]
 

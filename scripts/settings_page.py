@@ -12,13 +12,13 @@ import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fieldwise.data.prepare_settings import HistorySettings, MeanLabels, NegativeSampling
-from fieldwise.data.split_settings import SplitSettings
-from fieldwise.files import write_atomically
-from fieldwise.label import Scalar
+from fieldwise.data.prepare.settings import HistorySettings, MeanLabels, NegativeSampling
+from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.models import MODELS, ModelSettings
-from fieldwise.recipe import DataSettings, Recipe
+from fieldwise.runs.recipe import DataSettings, Recipe
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.schema.label import Scalar
+from fieldwise.storage.files import write_atomically
 from fieldwise.training.settings import TrainingSettings
 
 ROOT = Path(__file__).parents[1]

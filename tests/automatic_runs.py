@@ -3,7 +3,7 @@
 from fieldwise.automatic import models
 from fieldwise.automatic.candidates import TITLES
 from fieldwise.automatic.problem import Problem
-from fieldwise.recipe import Recipe
+from fieldwise.runs.recipe import Recipe
 
 
 def shorten(patch, trials=2):

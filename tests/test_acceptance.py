@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise.pipeline import prepare_recipe, train_recipe
-from fieldwise.recipe import load_recipe
+from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.recipe import load_recipe
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save
 
 import fieldwise
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
-from fieldwise import bundle as module
-from fieldwise.bundle import Bundle, check_folder, sample_rows
-from fieldwise.data.encoder import Encoder
+from fieldwise.bundle import bundle as module
+from fieldwise.bundle.bundle import Bundle, check_folder, sample_rows
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, DataError, FieldwiseError
 from fieldwise.models import AFM, MODELS, ModelSettings
 from fieldwise.models.build import build_network

@@ -10,13 +10,13 @@ import pytest
 from test_bundle import SCHEMA, log, make
 
 from fieldwise import Label, Recommender
-from fieldwise.bundle import Bundle, bundle_origin
+from fieldwise.bundle.bundle import Bundle, bundle_origin
+from fieldwise.bundle.export import export_bundle
+from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.errors import BundleError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.explain import explain
-from fieldwise.export import export_bundle
-from fieldwise.recommend import Catalogue, recommend
 from fieldwise.serving.service import Service
 
 PLATT = Platt(slope=0.5, intercept=-1.0)

@@ -12,9 +12,9 @@ from doc_runner import LOG, LONG, PageRunner, check_commands, command_lines, lin
 
 from fieldwise.cli import run
 from fieldwise.cli.app import app
-from fieldwise.data.simulated import simulate
+from fieldwise.data.read.simulated.log import simulate
 from fieldwise.models import MODELS
-from fieldwise.recipe import load_recipe, recipe_names
+from fieldwise.runs.recipe import load_recipe, recipe_names
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

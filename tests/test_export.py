@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fieldwise import AFM, Bag, Bundle, Categorical, IntTower, Label, Numeric, Schema
-from fieldwise.data.encoder import Encoder
+from fieldwise.bundle.export import export_bundle
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
-from fieldwise.export import export_bundle
 from fieldwise.models.build import build_network
 
 SCHEMA = Schema(
@@ -126,7 +126,7 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
 
 
 def test_another_logit_is_no_export(tmp_path, onnx, monkeypatch):
-    from fieldwise import export
+    from fieldwise.bundle import export
 
     monkeypatch.setattr(export, "TOLERANCE", -1.0)
     with pytest.raises(DataError, match="must give the same logits"):

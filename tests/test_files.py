@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from fieldwise.errors import DataError
-from fieldwise.files import check_file, check_folder, keep_elsewhere, write_atomically
+from fieldwise.storage.files import check_file, check_folder, keep_elsewhere, write_atomically
 
 
 def fail_with(error):

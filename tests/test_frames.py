@@ -34,13 +34,13 @@ from fieldwise import (
     load_recipe,
     prepare_recipe,
 )
-from fieldwise.data.tables import TableLike
+from fieldwise.bundle.recommend import recommend
+from fieldwise.data.read.tables import TableLike
 from fieldwise.explain import Subject, explain
 from fieldwise.models.build import build_network
-from fieldwise.recommend import recommend
 from fieldwise.serving import Cascade, WholeRanking, build_index, evaluate_cascade
 
-ROOMS = ("fieldwise", "fieldwise.evaluation", "fieldwise.explain", "fieldwise.recommend", "fieldwise.report")
+ROOMS = ("fieldwise", "fieldwise.evaluation", "fieldwise.explain", "fieldwise.bundle.recommend", "fieldwise.report")
 ROOMS += ("fieldwise.layers", "fieldwise.models", "fieldwise.ops", "fieldwise.serving")
 SCHEMA = Schema(
     fields=(
@@ -148,7 +148,9 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     ),
     "fieldwise.infer_schema": lambda given, _: infer_schema(given(LOG), label="click").to_toml(),
     "fieldwise.prepare_recipe": lambda given, folder: prepare_recipe(RECIPE, folder, given(SIMULATED)).train.table.ids,
-    "fieldwise.recommend.recommend": lambda given, _: recommend(BUNDLE, given(LOG), CATALOGUE, users=["u1", "u2"]),
+    "fieldwise.bundle.recommend.recommend": lambda given, _: recommend(
+        BUNDLE, given(LOG), CATALOGUE, users=["u1", "u2"]
+    ),
     "fieldwise.serving.WholeRanking.__init__": lambda given, _: WholeRanking(BUNDLE, given(ITEMS), "item").index.items,
     "fieldwise.serving.build_index": lambda given, folder: _index(given, folder).items,
     "fieldwise.serving.evaluate_cascade": _cascade_report,
@@ -159,7 +161,7 @@ KEPT = {  # built by the package from tables that came through one of the above
     "fieldwise.serving.ItemIndex.__init__",
     "fieldwise.serving.ItemTable.__init__",
 }
-GIVES_TABLES = ("fieldwise.Recommender.recommend", "fieldwise.recommend.recommend")
+GIVES_TABLES = ("fieldwise.Recommender.recommend", "fieldwise.bundle.recommend.recommend")
 
 
 def _functions() -> Iterator[tuple[str, Any]]:

@@ -30,7 +30,7 @@ from fieldwise import (
 )
 from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.calibration import reliability
-from fieldwise.experiments.leaderboard import Board, Difference, Line
+from fieldwise.runs.leaderboard import Board, Difference, Line
 
 EVIL = "<script>alert('x')</script>&"
 FIELDS = (Categorical("user_id", role="user"), Bag("genres", role="item", min_count=2), Categorical("device"))

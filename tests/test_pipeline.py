@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fieldwise.bundle import Bundle
-from fieldwise.data.simulated import simulate
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.read.simulated.log import simulate
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics, sigmoid
-from fieldwise.pipeline import load_frame, prepare_recipe, rows_digest, train_recipe
-from fieldwise.recipe import DataSettings, load_recipe, recipe_names
+from fieldwise.runs.pipeline import load_frame, prepare_recipe, rows_digest, train_recipe
+from fieldwise.runs.recipe import DataSettings, load_recipe, recipe_names
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]
 

@@ -9,9 +9,9 @@ import pytest
 from doc_blocks import blocks
 from doc_runner import PageRunner, link_data, parse
 
-from fieldwise.bundle import Bundle
-from fieldwise.data.simulated import simulate
-from fieldwise.recipe import load_recipe
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.read.simulated.log import simulate
+from fieldwise.runs.recipe import load_recipe
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise.data.prepare_settings import NegativeSampling
-from fieldwise.data.public import PUBLIC_SETS
-from fieldwise.data.split_settings import ColumnSplit, RandomSplit, TimeSplit
+from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit, TimeSplit
+from fieldwise.data.read.public import PUBLIC_SETS
 from fieldwise.errors import ConfigError, FieldwiseError, SchemaError
 from fieldwise.models import AFM, FM, MODELS
 from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
-from fieldwise.recipe import RECIPES, Recipe, load_recipe, protocol_names, recipe_names
+from fieldwise.runs.recipe import RECIPES, Recipe, load_recipe, protocol_names, recipe_names
 
 SMALL = """
 seed = 3

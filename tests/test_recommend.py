@@ -5,13 +5,13 @@ import polars as pl
 import pytest
 
 from fieldwise import Bag, Categorical, Label, Schema, Sequence
-from fieldwise import recommend as module
-from fieldwise.bundle import Bundle
-from fieldwise.data.encoder import Encoder
+from fieldwise.bundle import recommend as module
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.recommend import Catalogue, recommend
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.models import AFM, LR
 from fieldwise.models.build import build_network
-from fieldwise.recommend import Catalogue, recommend
 
 SCHEMA = Schema(
     fields=(

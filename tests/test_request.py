@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from fieldwise import AFM, Bag, Categorical, Label, Numeric, Recommender, Schema, Sequence, TrainingSettings
-from fieldwise.bundle import Bundle
-from fieldwise.data.encoder import Encoder
-from fieldwise.data.fitted import Vocabulary
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fitted import Vocabulary
 from fieldwise.errors import DataError
 from fieldwise.models import MODELS, AutoInt
 from fieldwise.models.build import build_network
-from fieldwise.models.scoring import SCORING_BATCH
+from fieldwise.scoring.batches import SCORING_BATCH
 
 SCHEMA = Schema(
     fields=(

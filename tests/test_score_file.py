@@ -7,14 +7,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.bundle import Bundle, sample_rows
-from fieldwise.data.encoder import Encoder
-from fieldwise.data.simulated import simulate
-from fieldwise.data.tables import as_table, write_table
+from fieldwise.bundle.bundle import Bundle, sample_rows
+from fieldwise.bundle.score_file import score_file
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.models.build import build_network, model_from_dict
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.score_file import score_file
 
 SCHEMA = Schema(
     fields=(Categorical("user_id"), Categorical("hour"), Numeric("length"), Bag("genres")),

@@ -3,10 +3,10 @@
 import pytest
 
 from fieldwise.errors import ConfigError
-from fieldwise.experiments.tune import check_space, search_space, with_values
 from fieldwise.models import MODELS
-from fieldwise.recipe import load_recipe, recipe_names
-from fieldwise.search_space import Choices, Range, default_space, parse_space
+from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.runs.search_space import Choices, Range, default_space, parse_space
+from fieldwise.runs.tune import check_space, search_space, with_values
 
 
 def test_paths_are_quoted_or_nested():
@@ -88,7 +88,7 @@ def test_every_l2_of_a_space_names_parameters_of_its_model(name):
         pytest.skip(f"no simulated recipe of {name}")
     from pathlib import Path
 
-    from fieldwise.pipeline import prepare_recipe
+    from fieldwise.runs.pipeline import prepare_recipe
 
     layout = prepare_recipe(load_recipe(recipe.name, ["data.rows=3000"]), Path()).encoder.layout
     parameters = [n for n, _ in build_network(recipe.model, layout, 0).named_parameters()]

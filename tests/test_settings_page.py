@@ -9,7 +9,7 @@ import pytest
 
 from fieldwise.errors import FieldwiseError
 from fieldwise.models import MODELS
-from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.training.settings import TrainingSettings
 
 ROOT = Path(__file__).parents[1]

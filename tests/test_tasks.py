@@ -8,11 +8,11 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from fieldwise.bundle import Bundle
-from fieldwise.data.labels import read_labels
-from fieldwise.data.simulated import simulate
-from fieldwise.pipeline import prepare_recipe, train_recipe
-from fieldwise.recipe import load_recipe
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.prepare.labels import read_labels
+from fieldwise.data.read.simulated.log import simulate
+from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.recipe import load_recipe
 from fieldwise.training.objective import Objective, evaluate
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=2", "training.batch_size=256"]

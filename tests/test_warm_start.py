@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from fieldwise import Bag, Categorical, Label, Numeric, Recommender, Schema, Sequence, TrainingSettings
-from fieldwise.bundle import Bundle
-from fieldwise.data.encoder import Encoder
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.warm_start import warm_start
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.models import AFM, DSSM, FFM, FM, LR, AutoInt, DeepFM, WideDeep
 from fieldwise.models.build import build_network
-from fieldwise.pipeline import prepare_recipe, train_recipe
-from fieldwise.recipe import load_recipe
-from fieldwise.warm_start import warm_start
+from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.recipe import load_recipe
 
 LABEL = Label("y")
 OLD = pl.DataFrame(

@@ -6,12 +6,12 @@ import polars as pl
 
 from benchmarks.case import Case, Contender, Settings, Target
 from benchmarks.log import FRAPPE_SIZES, Log, random_log
-from fieldwise.bundle import Bundle, sample_rows
-from fieldwise.data.encoder import Encoder
-from fieldwise.label import Label
+from fieldwise.bundle.bundle import Bundle, sample_rows
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import AutoInt, parameter_count
 from fieldwise.models.build import build_network
 from fieldwise.schema import Categorical, Schema
+from fieldwise.schema.label import Label
 
 MODEL = AutoInt(variant="fuxictr", embedding_dim=10, layers=3, heads=2, attention_dim=64)
 

@@ -8,8 +8,8 @@ from benchmarks.candidates import MODELS, request
 from benchmarks.case import Timed
 from benchmarks.timing import seconds_of
 from fieldwise.models.build import build_network
-from fieldwise.models.candidates import joined, score_candidates
 from fieldwise.ops import use_ops
+from fieldwise.scoring.candidates import joined, score_candidates
 
 
 def scored(options: dict[str, Any]) -> Timed:

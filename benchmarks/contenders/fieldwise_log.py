@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.absent import NotAvailableError
 from benchmarks.log import Log
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.layout import Layout
 from fieldwise.training.precision import slow_bfloat16
 from fieldwise.training.settings import TrainingSettings

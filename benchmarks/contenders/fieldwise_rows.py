@@ -9,9 +9,9 @@ from torch import nn
 from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import table, valid_table
 from benchmarks.log import Log
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.models.build import build_network, model_from_dict
-from fieldwise.models.scoring import SCORING_BATCH, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings

@@ -9,11 +9,11 @@ import polars as pl
 from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import table
 from benchmarks.log import Log
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.bundles import run_predict
 from fieldwise.models.build import build_network, model_from_dict
-from fieldwise.models.scoring import SCORING_BATCH, score_batches
 from fieldwise.ops import use_ops
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 
 def encoded(options: dict[str, Any]) -> Timed:

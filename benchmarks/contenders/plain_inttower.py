@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from benchmarks.case import Timed
 from benchmarks.scaling import steps_to_time
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.layout import FieldLayout
 
 

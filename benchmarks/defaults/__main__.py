@@ -13,7 +13,7 @@ from benchmarks.defaults.show import shown
 from benchmarks.defaults.summary import summary
 from benchmarks.defaults.tables import COUNTED, TABLES
 from benchmarks.results import load, merge
-from fieldwise.files import write_atomically
+from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
 STORE = ROOT / "build" / "defaults"

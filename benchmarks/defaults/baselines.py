@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.published.trees import features
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.prepare import Prepared
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.data.table import EncodedTable
 from fieldwise.evaluation import logloss_from_logits
 from fieldwise.schema import Schema
 

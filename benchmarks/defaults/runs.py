@@ -14,15 +14,15 @@ from benchmarks.defaults.baselines import BASELINE_FITS, Fit
 from benchmarks.defaults.store import BASELINES, Found, Place, data_digest
 from benchmarks.defaults.tables import DevTable, corrected
 from fieldwise.config import to_plain
-from fieldwise.data.prepare import Prepared
+from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.experiments.environment import environment
 from fieldwise.models import parameter_count
-from fieldwise.models.scoring import SCORING_BATCH, score_batches
-from fieldwise.pipeline import fit_recipe, prepare_recipe
-from fieldwise.recipe import Recipe, setting_path
+from fieldwise.runs.environment import environment
+from fieldwise.runs.pipeline import fit_recipe, prepare_recipe
+from fieldwise.runs.recipe import Recipe, setting_path
 from fieldwise.schema import Schema
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.train import result_to_plain
 
 __all__ = ["MODELS", "Rows", "Settings", "applies", "place_of", "recipe_for", "rows_of", "run"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.data.prepare import Prepared
-from fieldwise.files import write_atomically
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.storage.files import write_atomically
 
 __all__ = ["BASELINES", "Found", "Place", "data_digest"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fieldwise.data.infer import infer_schema
-from fieldwise.data.prepare_settings import NegativeSampling
-from fieldwise.data.public import PUBLIC_SETS
-from fieldwise.data.simulated import simulate
-from fieldwise.data.split_settings import ColumnSplit, RandomSplit, SplitSettings
+from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit, SplitSettings
+from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.simulated.log import simulate
 from fieldwise.schema import Categorical, Label, Role, Schema
 
 __all__ = ["COUNTED", "TABLES", "Corrections", "DevTable", "corrected"]

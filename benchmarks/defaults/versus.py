@@ -25,9 +25,9 @@ from benchmarks.defaults.store import Found, Place
 from benchmarks.defaults.tables import COUNTED, TABLES
 from benchmarks.defaults.targets import difference
 from fieldwise.evaluation import binary_metrics, logloss_from_logits
-from fieldwise.experiments.environment import environment
-from fieldwise.experiments.tune import tune
-from fieldwise.recipe import Recipe
+from fieldwise.runs.environment import environment
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.tune import tune
 
 __all__ = ["main"]
 

@@ -11,12 +11,12 @@ from benchmarks.published.page import page
 from benchmarks.published.tables import Table, read_tables
 from benchmarks.published.trees import tree_runs
 from benchmarks.results import load, merge
-from fieldwise.data.cache import default_cache
-from fieldwise.experiments.leaderboard import leaderboards
-from fieldwise.experiments.records import Record, Store
-from fieldwise.experiments.runs import recorded_runs
-from fieldwise.files import write_atomically
-from fieldwise.recipe import Recipe
+from fieldwise.runs.fits import recorded_runs
+from fieldwise.runs.leaderboard import leaderboards
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.records import Record, Store
+from fieldwise.storage.cache import default_cache
+from fieldwise.storage.files import write_atomically
 from fieldwise.training.progress import progress_for
 
 PART = "tables"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.published.tables import Row, Table
-from fieldwise.experiments.leaderboard import METRIC_NAMES
+from fieldwise.runs.leaderboard import METRIC_NAMES
 from fieldwise.training.fit import HIGHER_IS_BETTER
 
 __all__ = ["page"]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fieldwise.config import parse
 from fieldwise.errors import ConfigError
-from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.runs.recipe import Recipe, load_recipe
 
 __all__ = ["Row", "Table", "read_tables"]
 

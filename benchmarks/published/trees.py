@@ -18,18 +18,18 @@ import lightgbm
 import numpy as np
 import torch
 
-from fieldwise.data.cache import Cache
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.prepare import Part, Prepared
+from fieldwise.data.prepare.prepared import Part, Prepared
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
-from fieldwise.experiments.environment import environment
-from fieldwise.experiments.records import Record, Store
-from fieldwise.experiments.runs import with_seed, with_words
 from fieldwise.layout import FieldLayout
-from fieldwise.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest
-from fieldwise.recipe import Recipe
+from fieldwise.runs.environment import environment
+from fieldwise.runs.fits import with_seed, with_words
+from fieldwise.runs.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.records import Record, Store
 from fieldwise.schema import Categorical, Numeric, Schema
+from fieldwise.storage.cache import Cache
 
 __all__ = ["CHOICES", "features", "fit_trees", "tree_runs"]
 

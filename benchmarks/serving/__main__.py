@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serving.prepare import prepare
-from fieldwise.experiments.environment import environment
-from fieldwise.files import write_atomically
+from fieldwise.runs.environment import environment
+from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
 SERVERS = ("fieldwise", "plain")

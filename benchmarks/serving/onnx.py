@@ -11,7 +11,7 @@ import onnxruntime
 import torch
 
 from fieldwise import Bundle
-from fieldwise.export import export_bundle
+from fieldwise.bundle.export import export_bundle
 
 ROUNDS = 50
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise import Recommender, simulate
-from fieldwise.recipe import load_recipe
+from fieldwise.runs.recipe import load_recipe
 from fieldwise.serving import build_index
 
 ITEMS, USERS, BODIES = 100_000, 5_000, 2_000

@@ -16,17 +16,19 @@ from fieldwise.errors import (
     TrainingError,
 )
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.version import __version__
 
 if TYPE_CHECKING:
     from fieldwise.automatic import auto
-    from fieldwise.bundle import Bundle
-    from fieldwise.data.encoder import Encoder
-    from fieldwise.data.infer import infer_schema
-    from fieldwise.data.prepare_settings import NegativeSampling
-    from fieldwise.data.simulated import simulate
-    from fieldwise.data.split_settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, TimeSplit
-    from fieldwise.data.tables import as_table
-    from fieldwise.estimator import Recommender
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.bundle.recommend import Catalogue
+    from fieldwise.data.encode.encoder import Encoder
+    from fieldwise.data.infer.schema import infer_schema
+    from fieldwise.data.prepare.settings import NegativeSampling
+    from fieldwise.data.prepare.split_settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, TimeSplit
+    from fieldwise.data.read.simulated.log import simulate
+    from fieldwise.data.read.tables import as_table
+    from fieldwise.estimator.recommender import Recommender
     from fieldwise.layout import Batch, Layout
     from fieldwise.models import (
         AFM,
@@ -53,12 +55,10 @@ if TYPE_CHECKING:
         WideDeep,
         XDeepFM,
     )
-    from fieldwise.pipeline import prepare_recipe, train_recipe
-    from fieldwise.recipe import Recipe, load_recipe, recipe_names
-    from fieldwise.recommend import Catalogue
+    from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+    from fieldwise.runs.recipe import Recipe, load_recipe, recipe_names
     from fieldwise.training.settings import TrainingSettings
 
-__version__ = "0.1.0"
 __all__ = [
     "AFM",
     "COLD",
@@ -142,29 +142,29 @@ _LAZY = {
     "AutoInt": "fieldwise.models",
     "AutoIntPlus": "fieldwise.models",
     "Batch": "fieldwise.layout",
-    "Bundle": "fieldwise.bundle",
-    "Catalogue": "fieldwise.recommend",
-    "ColumnSplit": "fieldwise.data.split_settings",
-    "Encoder": "fieldwise.data.encoder",
+    "Bundle": "fieldwise.bundle.bundle",
+    "Catalogue": "fieldwise.bundle.recommend",
+    "ColumnSplit": "fieldwise.data.prepare.split_settings",
+    "Encoder": "fieldwise.data.encode.encoder",
     "FM": "fieldwise.models",
     "IntTower": "fieldwise.models",
     "LR": "fieldwise.models",
     "Layout": "fieldwise.layout",
-    "LeaveLastOutSplit": "fieldwise.data.split_settings",
-    "NegativeSampling": "fieldwise.data.prepare_settings",
-    "RandomSplit": "fieldwise.data.split_settings",
-    "Recipe": "fieldwise.recipe",
-    "Recommender": "fieldwise.estimator",
-    "TimeSplit": "fieldwise.data.split_settings",
+    "LeaveLastOutSplit": "fieldwise.data.prepare.split_settings",
+    "NegativeSampling": "fieldwise.data.prepare.settings",
+    "RandomSplit": "fieldwise.data.prepare.split_settings",
+    "Recipe": "fieldwise.runs.recipe",
+    "Recommender": "fieldwise.estimator.recommender",
+    "TimeSplit": "fieldwise.data.prepare.split_settings",
     "TrainingSettings": "fieldwise.training.settings",
-    "as_table": "fieldwise.data.tables",
+    "as_table": "fieldwise.data.read.tables",
     "auto": "fieldwise.automatic",
-    "infer_schema": "fieldwise.data.infer",
-    "load_recipe": "fieldwise.recipe",
-    "prepare_recipe": "fieldwise.pipeline",
-    "recipe_names": "fieldwise.recipe",
-    "simulate": "fieldwise.data.simulated",
-    "train_recipe": "fieldwise.pipeline",
+    "infer_schema": "fieldwise.data.infer.schema",
+    "load_recipe": "fieldwise.runs.recipe",
+    "prepare_recipe": "fieldwise.runs.pipeline",
+    "recipe_names": "fieldwise.runs.recipe",
+    "simulate": "fieldwise.data.read.simulated.log",
+    "train_recipe": "fieldwise.runs.pipeline",
 }
 
 

@@ -19,9 +19,9 @@ MOST_SHOWN = 24
 class Settings:
     """Base of settings dataclasses that remember which settings were given.
 
-    Those that were not follow from the data where a recipe or an estimator is trained (`fieldwise.defaults`); their
-    values in the object are what the class has, and what a network built from it directly gets. Two settings of equal
-    values are equal, whichever were given.
+    Those that were not follow from the data where a recipe or an estimator is trained (`fieldwise.runs.defaults`);
+    their values in the object are what the class has, and what a network built from it directly gets. Two settings of
+    equal values are equal, whichever were given.
     """
 
     def __new__(cls, **settings: Any) -> "Settings":

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from fieldwise import Bag, Categorical, Label, MissingExtraError, Numeric, RandomSplit, Schema, Sequence
 from fieldwise.automatic.trees import features, fit_trees, left_out, load_lightgbm
-from fieldwise.data.prepare import prepare
+from fieldwise.data.prepare.prepared import prepare
 
 FIELDS = (Categorical("a"), Numeric("x", encoding="quantile"), Bag("tags"), Sequence("past"), Categorical("b"))
 

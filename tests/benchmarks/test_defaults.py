@@ -14,8 +14,8 @@ from benchmarks.defaults.tables import COUNTED, TABLES, Corrections, DevTable, c
 from benchmarks.defaults.targets import CALIBRATION, chance, difference, judge, judge_time
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.data.prepare import prepare
-from fieldwise.data.split_settings import ColumnSplit
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.split_settings import ColumnSplit
 from fieldwise.evaluation import sigmoid
 
 RNG = np.random.default_rng(0)

@@ -9,11 +9,11 @@ from benchmarks.published import trees
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.data.prepare import prepare
-from fieldwise.data.split_settings import RandomSplit
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.split_settings import RandomSplit
 from fieldwise.errors import ConfigError
-from fieldwise.experiments.records import Store
-from fieldwise.recipe import Recipe
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.records import Store
 
 SCHEMA = Schema(
     fields=(

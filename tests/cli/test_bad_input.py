@@ -14,9 +14,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import DataError
-from fieldwise.experiments.records import Store
+from fieldwise.runs.records import Store
 
 
 def refused(outcome, *parts: str, code: int = 2) -> None:
@@ -302,7 +302,8 @@ def test_a_place_that_cannot_be_written_is_told_before_any_work(
 ):
     """A folder below a file takes no files, whoever asks: root too."""
     (tmp_path / "file").write_text("mine")
-    for work in ("pipeline.as_table", "pipeline.simulate", "data.simulated.simulate", "bundle.Bundle.load"):
+    reading = ("runs.pipeline.as_table", "runs.pipeline.simulate", "data.read.simulated.log.simulate")
+    for work in (*reading, "bundle.bundle.Bundle.load"):
         monkeypatch.setattr(f"fieldwise.{work}", lambda *_, **__: pytest.fail("work was begun"))
     words = {"recipe": recipe, "bundle": bundle, "out": tmp_path / "file" / "out"}
     before = sorted(tmp_path.rglob("*"))
@@ -354,7 +355,7 @@ def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, recipe,
     assert code == 2
     assert f"The run is not lost: it is {run}, move that folder into runs" in err
     run.rename(Path("runs") / run.name)
-    monkeypatch.setattr("fieldwise.experiments.runs.train_recipe", lambda *_, **__: pytest.fail("run again"))
+    monkeypatch.setattr("fieldwise.runs.fits.train_recipe", lambda *_, **__: pytest.fail("run again"))
     assert fieldwise(*ask)[0] == 0
 
 

@@ -9,11 +9,11 @@ import pytest
 from cli.conftest import make_log
 from cli.test_bad_input import refused
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.evaluation import logloss_from_logits
 from fieldwise.evaluation.calibration import fit_isotonic, fit_platt
-from fieldwise.pipeline import prepare_recipe
-from fieldwise.recipe import Recipe
+from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.recipe import Recipe
 
 
 @pytest.fixture

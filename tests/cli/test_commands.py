@@ -15,14 +15,14 @@ import pytest
 import typer.main
 
 import fieldwise as package
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import demo as demo_module
 from fieldwise.cli.app import app
 from fieldwise.cli.next import command, command_name
-from fieldwise.estimator import Recommender
+from fieldwise.estimator.recommender import Recommender
 from fieldwise.models import FM
-from fieldwise.pipeline import prepare_recipe
-from fieldwise.recipe import load_recipe, recipe_names
+from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.recipe import load_recipe, recipe_names
 from fieldwise.training.settings import TrainingSettings
 
 COMMON = {"--help"}
@@ -343,7 +343,7 @@ def test_predict_keeps_order_and_keys(fieldwise, bundle, log, tmp_path, suffix):
     code, out, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", f"deep/scores.{suffix}")
     assert (code, out) == (0, "")
     assert f"400 rows predicted, written to deep/scores.{suffix} (row_id, user, prediction)" in err
-    from fieldwise.data.tables import as_table
+    from fieldwise.data.read.tables import as_table
 
     found = as_table(tmp_path / f"deep/scores.{suffix}")
     assert found.columns == ["row_id", "user", "prediction"]
@@ -624,7 +624,7 @@ def test_fetch_makes_its_folder(fieldwise, monkeypatch, tmp_path):
         progress(1, 2)
         return [folder / "file"]
 
-    monkeypatch.setattr("fieldwise.data.fetch.fetch", fetched)
+    monkeypatch.setattr("fieldwise.data.read.fetch.fetch", fetched)
     code, out, _ = fieldwise("data", "fetch", "adult", "--data-dir", "new/sets")
     assert (code, out) == (0, "new/sets/file\n")
 
@@ -687,8 +687,8 @@ def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, tmp_path):
 
 
 def test_data_simulate_is_the_recipes_log(fieldwise, tmp_path):
-    from fieldwise.pipeline import load_frame
-    from fieldwise.recipe import DataSettings
+    from fieldwise.runs.pipeline import load_frame
+    from fieldwise.runs.recipe import DataSettings
 
     fieldwise("data", "simulate", "--out", "log.parquet", "--rows", 200)
     assert pl.read_parquet(tmp_path / "log.parquet").equals(

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.bundle import Bundle
-from fieldwise.data.infer import infer_schema
-from fieldwise.data.tables import as_table
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.read.tables import as_table
 
 ROWS = 300
 QUICK = ("--set", "model.name=lr", "--set", "training.epochs=2", "--quiet")

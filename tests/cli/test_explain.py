@@ -5,7 +5,7 @@ import json
 import pytest
 from cli.test_bad_input import refused, with_cell
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 
 
 @pytest.fixture

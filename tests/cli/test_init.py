@@ -4,13 +4,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.next import command
-from fieldwise.data.infer_split import suggest_split
-from fieldwise.data.split_settings import RandomSplit, TimeSplit
+from fieldwise.data.infer.split import suggest_split
+from fieldwise.data.prepare.split_settings import RandomSplit, TimeSplit
 from fieldwise.errors import DataError
 from fieldwise.models import AutoIntPlus
-from fieldwise.recipe import load_recipe
+from fieldwise.runs.recipe import load_recipe
 from fieldwise.schema import Categorical, Label, Schema
 
 QUICK = ("--set", "training.epochs=2", "--set", "model.hidden=[8]", "--set", "model.embedding_dim=4", "--quiet")

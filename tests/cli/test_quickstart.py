@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli.test_bad_input import refused
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import quickstart as module
 from fieldwise.cli.next import command
 

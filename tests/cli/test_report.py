@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 from cli.test_bad_input import refused
 
-from fieldwise.bundle import Bundle
-from fieldwise.experiments.records import Store
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.runs.records import Store
 
 SECTIONS = [
     "In plain words",

@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise import bundle as bundle_module
-from fieldwise.bundle import Bundle
+from fieldwise.bundle import bundle as bundle_module
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import train as train_command
-from fieldwise.files import one_writer
+from fieldwise.storage.files import one_writer
 
 LABEL = ["--label", "click"]
 

@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import RECIPE, make_log
 from cli.test_bad_input import refused
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import run
 from fieldwise.cli.next import command
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise.recipe import load_recipe
+from fieldwise.runs.recipe import load_recipe
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.data.cache import ABOUT, PARTIAL, Cache, default_cache
-from fieldwise.data.digest import check_sum, digest_rows, first_rows_digest
-from fieldwise.data.prepare import PARTS, Prepared
-from fieldwise.data.simulated import simulate
-from fieldwise.pipeline import _data_files, prepare_recipe, rows_digest, same_rows
-from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.data.prepare.prepared import PARTS, Prepared
+from fieldwise.data.read.simulated.log import simulate
+from fieldwise.runs.pipeline import _data_files, prepare_recipe, rows_digest, same_rows
+from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.storage.cache import ABOUT, PARTIAL, Cache, default_cache
+from fieldwise.storage.digest import check_sum, digest_rows, first_rows_digest
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_second_run_reads_what_the_first_kept(
 ) -> None:
     first = prepare_recipe(recipe, Path(), cache=cache)
     assert said == []
-    monkeypatch.setattr("fieldwise.pipeline.prepare", lambda *_, **__: pytest.fail("made again"))
+    monkeypatch.setattr("fieldwise.runs.pipeline.prepare", lambda *_, **__: pytest.fail("made again"))
     second = prepare_recipe(recipe, Path(), cache=cache)
     assert_same(first, second)
     assert_same(first, prepare_recipe(dataclasses.replace(recipe, name="other"), Path(), cache=cache))
@@ -77,7 +77,7 @@ def test_whatever_changes_the_data_is_another_entry(cache: Cache, recipe: Recipe
 
 def test_another_code_is_another_entry(cache: Cache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare_recipe(recipe, Path(), cache=cache)
-    monkeypatch.setattr("fieldwise.data.prepared_files._code_digest", lambda: "other code")
+    monkeypatch.setattr("fieldwise.data.prepare.files._code_digest", lambda: "other code")
     prepare_recipe(recipe, Path(), cache=cache)
     assert len(cache.entries()) == 2
 
@@ -120,7 +120,7 @@ def test_all_files_of_a_public_set_count_those_in_a_linked_folder_too(tmp_path: 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
     cache: Cache, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fieldwise import pipeline
+    from fieldwise.runs import pipeline
 
     load = pipeline.load_frame
 
@@ -187,7 +187,7 @@ def test_a_part_that_another_process_finishes_is_no_hindrance(cache: Cache, monk
 
 def test_an_entry_whose_removal_breaks_off_is_no_entry(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.put("k", "a thing", write(5))
-    monkeypatch.setattr("fieldwise.data.cache.shutil.rmtree", lambda *_, **__: None)  # killed there
+    monkeypatch.setattr("fieldwise.storage.cache.shutil.rmtree", lambda *_, **__: None)  # killed there
     cache.clear()
     monkeypatch.undo()
     (left,) = cache.folder.iterdir()

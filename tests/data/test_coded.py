@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.data import assemble, threads
-from fieldwise.data.coded import coded
-from fieldwise.data.columns import as_text
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode import assemble
+from fieldwise.data.encode.coded import coded
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.storage import threads
 
 COLUMNS = [
     pl.Series(["a", "", None, "b", "a", " a"]),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.data.columns import as_list, as_number, as_text, stable_hash
+from fieldwise.data.encode.columns import as_list, as_number, as_text, stable_hash
 from fieldwise.errors import DataError
 
 

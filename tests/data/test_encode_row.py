@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
-from fieldwise.data.encode_row import encode_row
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.row import encode_row
 from fieldwise.errors import DataError
 
 SCHEMA = Schema(
@@ -111,7 +111,7 @@ def test_others_are_left_to_a_table(change):
 
 
 def test_some_of_the_fields():
-    from fieldwise.models.candidates import Split
+    from fieldwise.layers.candidates import Split
 
     split = Split.at(ENCODER.layout, [0, 4, 5])
     row = {name: PLAIN[name] for name in ("user", "tags", "price")}

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -231,7 +231,7 @@ def interrupt(*_arguments: object, **_named: object) -> NoReturn:
 
 
 @pytest.mark.parametrize(
-    "place", ["os.fsync", "numpy.save", "fieldwise.data.encoded.write_atomically", "pathlib.Path.rename"]
+    "place", ["os.fsync", "numpy.save", "fieldwise.data.table.write_atomically", "pathlib.Path.rename"]
 )
 @pytest.mark.parametrize(("fault", "error"), [(fail, (DataError, OSError)), (interrupt, KeyboardInterrupt)])
 @pytest.mark.parametrize("older", [True, False])

@@ -14,10 +14,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.checksums import Checksum
-from fieldwise.data.fetch import fetch
-from fieldwise.data.public import PUBLIC_SETS, Member, PublicSet, RemoteFile
+from fieldwise.data.read.fetch import fetch
+from fieldwise.data.read.public import PUBLIC_SETS, Member, PublicSet, RemoteFile
 from fieldwise.errors import DataError
+from fieldwise.storage.checksums import Checksum
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 

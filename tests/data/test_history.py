@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.cli import run
-from fieldwise.data.history import add_histories, check_history
-from fieldwise.data.prepare import prepare
-from fieldwise.data.prepare_settings import HistorySettings, NegativeSampling
-from fieldwise.data.split_settings import ColumnSplit, RandomSplit
+from fieldwise.data.prepare.history import add_histories, check_history
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling
+from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit
 from fieldwise.errors import ConfigError, DataError, FieldwiseError, SchemaError
-from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Categorical, Label, Schema, Sequence
 
 Rows = list[tuple[object, object, float, float]]  # user, item, moment, target

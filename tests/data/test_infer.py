@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.data.infer import infer_schema
-from fieldwise.data.labels import read_label
-from fieldwise.data.libfm import read_libfm
-from fieldwise.data.simulated import simulate
+from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.simulated.log import simulate
 from fieldwise.errors import SchemaError
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.data.labels import read_label, read_labels
+from fieldwise.data.prepare.labels import read_label, read_labels
 from fieldwise.errors import DataError
 from fieldwise.schema import Label
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.libfm import libfm_to_fields, read_libfm
-from fieldwise.data.tables import as_table
+from fieldwise.data.read.libfm import libfm_to_fields, read_libfm
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError
 
 LINES = ["1 0:1 12:0.5", "-1 3:1", "0.25", "+2e1  7:-1.5e-3 8:.5 "]

@@ -5,10 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.lines import line_of, naming_lines, renumbering_rows
-from fieldwise.data.prepare import prepare
-from fieldwise.data.split_settings import TimeSplit
-from fieldwise.data.tables import as_table
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.split_settings import TimeSplit
+from fieldwise.data.read.lines import line_of, naming_lines, renumbering_rows
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError
 from fieldwise.schema import Categorical, Label, Schema
 

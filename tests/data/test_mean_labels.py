@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.data.mean_labels import add_mean_labels
-from fieldwise.data.prepare import prepare
-from fieldwise.data.prepare_settings import MeanLabels
-from fieldwise.data.split_settings import RandomSplit
+from fieldwise.data.prepare.mean_labels import add_mean_labels
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.settings import MeanLabels
+from fieldwise.data.prepare.split_settings import RandomSplit
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 

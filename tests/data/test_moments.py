@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from fieldwise.data.infer_split import suggest_split
-from fieldwise.data.infer_time import guess_time
-from fieldwise.data.moments import check_format, read_moments
-from fieldwise.data.ordering import order_values
-from fieldwise.data.prepare import prepare
-from fieldwise.data.split_settings import TimeSplit
+from fieldwise.data.infer.split import suggest_split
+from fieldwise.data.infer.time import guess_time
+from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.split_settings import TimeSplit
+from fieldwise.data.read.moments import check_format, read_moments
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Categorical, Label, Schema
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwise.data.negatives import sample_negatives
-from fieldwise.data.prepare_settings import NegativeSampling
+from fieldwise.data.prepare.negatives import sample_negatives
+from fieldwise.data.prepare.settings import NegativeSampling
 from fieldwise.errors import ConfigError, DataError
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.data.columns import as_number, as_text
-from fieldwise.data.infer import infer_schema
-from fieldwise.data.labels import read_label
-from fieldwise.data.number_format import number_formats, plain_numbers
-from fieldwise.data.tables import SlicedTable, as_table
-from fieldwise.data.vectors import MOST_POSITIONS
+from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.read.number_format import number_formats, plain_numbers
+from fieldwise.data.read.tables import SlicedTable, as_table
+from fieldwise.data.read.vectors import MOST_POSITIONS
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Categorical, Label, Numeric, Schema
 
@@ -148,7 +148,7 @@ def test_the_parts_of_a_vector_are_of_one_side() -> None:
 
 
 def test_a_categorical_of_durations_can_be_encoded() -> None:
-    from fieldwise.data.encoder import Encoder
+    from fieldwise.data.encode.encoder import Encoder
 
     schema = Schema(fields=(Categorical("d"),), label=Label("y"))
     frame = pl.DataFrame({"d": [timedelta(minutes=1), timedelta(minutes=2)]})

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwise.data import prepare as module
-from fieldwise.data.labels import read_label, read_labels
-from fieldwise.data.prepare import Part, Prepared, encode_parts, group_codes, prepare
-from fieldwise.data.prepare_settings import NegativeSampling
-from fieldwise.data.split_settings import ColumnSplit, RandomSplit, TimeSplit
+from fieldwise.data.prepare import prepared as module
+from fieldwise.data.prepare.labels import read_label, read_labels
+from fieldwise.data.prepare.prepared import Part, Prepared, encode_parts, group_codes, prepare
+from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit, TimeSplit
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence

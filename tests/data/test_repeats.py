@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.data.prepare import prepare
-from fieldwise.data.prepare_settings import NegativeSampling
-from fieldwise.data.repeats import count_repeats, repeat_sentences
-from fieldwise.data.simulated import simulate
-from fieldwise.data.split_settings import ColumnSplit, RandomSplit
-from fieldwise.recipe import load_recipe
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.repeats import count_repeats, repeat_sentences
+from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit
+from fieldwise.data.read.simulated.log import simulate
+from fieldwise.runs.recipe import load_recipe
 
 SCHEMA = Schema(fields=(Categorical("user"), Categorical("item"), Bag("tags"), Numeric("price")), label=Label("liked"))
 

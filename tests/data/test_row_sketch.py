@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.data import row_sketch
-from fieldwise.data.row_sketch import Overlap, RowSketch
+from fieldwise.data.prepare import row_sketch
+from fieldwise.data.prepare.row_sketch import Overlap, RowSketch
 from fieldwise.errors import DataError
 
 

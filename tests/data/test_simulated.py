@@ -7,7 +7,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
-from fieldwise.data.planted import (
+from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.simulated.planted import (
     AGE_GROUPS,
     CITIES,
     DECADES,
@@ -17,7 +18,6 @@ from fieldwise.data.planted import (
     planted_interactions,
     planted_tables,
 )
-from fieldwise.data.simulated import simulate
 from fieldwise.errors import ConfigError
 
 ONLY_CITY = dict.fromkeys(Strengths.__dataclass_fields__, 0.0) | {"city_release_decade": 1.2, "bias": -0.5}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise.config import parse
-from fieldwise.data.splits import (
+from fieldwise.data.prepare.splits import (
     ColumnSplit,
     LeaveLastOutSplit,
     RandomSplit,

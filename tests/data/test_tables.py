@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from fieldwise.data.tables import as_table, write_table
+from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.errors import DataError
 
 FRAME = pl.DataFrame(
@@ -275,7 +275,7 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import pandas
-from fieldwise.data.tables import as_table
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import MissingExtraError
 try:
     as_table(pandas.DataFrame({"a": ["x", "y"]}))

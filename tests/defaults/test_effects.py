@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.encoder import Encoder
-from fieldwise.defaults.effects import LARGEST, SMALLEST, effect_variance
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.table import EncodedTable
+from fieldwise.runs.defaults.effects import LARGEST, SMALLEST, effect_variance
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
 
 
@@ -59,6 +59,7 @@ def test_numbers_bags_and_weights_count_as_the_formula_has_them():
         bag = table.bag_ids[table.bag_offsets[i] : table.bag_offsets[i + 1]]
         for one in bag:
             design[i, one] += 1 / len(bag)
+    w = w / w.mean()
     p = np.average(y, weights=w)
     candidates = np.geomspace(SMALLEST, LARGEST, 31)
     shares = {}
@@ -76,7 +77,7 @@ def test_numbers_bags_and_weights_count_as_the_formula_has_them():
 
 
 def test_a_large_table_is_read_at_even_places(monkeypatch):
-    monkeypatch.setattr("fieldwise.defaults.effects.ROWS", 1_000)
+    monkeypatch.setattr("fieldwise.runs.defaults.effects.ROWS", 1_000)
     rng = np.random.default_rng(5)
     value = rng.integers(20, size=3_000)
     y = rng.random(3_000) < (value % 5 + 1) / 7

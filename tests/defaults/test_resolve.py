@@ -9,16 +9,16 @@ import torch
 from fieldwise import Recommender
 from fieldwise.cli.train import below_lr
 from fieldwise.config import given
-from fieldwise.data.prepare import prepare
-from fieldwise.data.simulated import simulate
-from fieldwise.data.split_settings import RandomSplit
-from fieldwise.defaults import Facts, resolve
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.split_settings import RandomSplit
+from fieldwise.data.read.simulated.log import simulate
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
-from fieldwise.pipeline import fit_recipe, lr_on_valid, prepare_recipe, settled, train_recipe
-from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.runs.defaults import Facts, resolve
+from fieldwise.runs.pipeline import fit_recipe, lr_on_valid, prepare_recipe, settled, train_recipe
+from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Categorical, Label, Schema
 from fieldwise.training.settings import TrainingSettings
 

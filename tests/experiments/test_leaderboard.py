@@ -10,9 +10,9 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import delong
-from fieldwise.experiments.leaderboard import leaderboards
-from fieldwise.experiments.plots import plot_boards
-from fieldwise.experiments.records import Store
+from fieldwise.runs.leaderboard import leaderboards
+from fieldwise.runs.plots import plot_boards
+from fieldwise.runs.records import Store
 
 ROWS = 3000
 

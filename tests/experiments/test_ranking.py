@@ -8,19 +8,19 @@ import polars as pl
 import pytest
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.bundle import Bundle
-from fieldwise.data.prepare import prepare
-from fieldwise.data.split_settings import ColumnSplit
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.split_settings import ColumnSplit
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.top_k import top_k_metrics
-from fieldwise.experiments import runs as module
-from fieldwise.experiments.ranking import RankingSettings, RankingTask, check_ranking, rank_items
-from fieldwise.experiments.ranking_board import POPULARITY, ranking_boards
-from fieldwise.experiments.records import Store
-from fieldwise.experiments.runs import recorded_runs
 from fieldwise.models import AFM
 from fieldwise.models.build import build_network
-from fieldwise.recipe import load_recipe
+from fieldwise.runs import fits as module
+from fieldwise.runs.fits import recorded_runs
+from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
+from fieldwise.runs.ranking_board import POPULARITY, ranking_boards
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.records import Store
 
 SCHEMA = Schema(
     fields=(

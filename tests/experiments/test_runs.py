@@ -10,13 +10,13 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.experiments import records
-from fieldwise.experiments import runs as module
-from fieldwise.experiments.leaderboard import leaderboards
-from fieldwise.experiments.records import Store, run_key
-from fieldwise.experiments.runs import recorded_runs, with_seed
-from fieldwise.pipeline import data_inputs, prepare_recipe, train_recipe
-from fieldwise.recipe import load_recipe
+from fieldwise.runs import fits as module
+from fieldwise.runs import records
+from fieldwise.runs.fits import recorded_runs, with_seed
+from fieldwise.runs.leaderboard import leaderboards
+from fieldwise.runs.pipeline import data_inputs, prepare_recipe, train_recipe
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.records import Store, run_key
 
 DATA = Path("none")
 

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.experiments import tune as module
-from fieldwise.experiments.tune import tune
-from fieldwise.recipe import load_recipe
-from fieldwise.search_space import Choices, Range
+from fieldwise.runs import tune as module
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.search_space import Choices, Range
+from fieldwise.runs.tune import tune
 
 DATA = Path("none")
 SEARCH = """
@@ -59,7 +59,7 @@ def test_it_goes_on_where_it_was(recipe):
 
 def test_test_labels_decide_nothing(recipe, folder, monkeypatch):
     """With every label of the test rows turned round, all of the search is the same."""
-    from fieldwise.pipeline import prepare_recipe
+    from fieldwise.runs.pipeline import prepare_recipe
 
     first = search(recipe, trials=6)
     rows = prepare_recipe(recipe, DATA).test.frame.get_column("row")

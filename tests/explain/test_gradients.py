@@ -10,7 +10,7 @@ from explain.conftest import SCHEMA
 from torch import nn
 
 from fieldwise import Label
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.explain.gradients import has_gradients, integrated_gradients
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Layout

@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 
 from fieldwise import Bundle, Categorical, Label, Schema, simulate
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.explain import Subject, explain, planted_pairs_found, strongest_pairs, summary
 from fieldwise.models import AFM, FM, LR, AutoInt, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.pipeline import prepare_recipe, train_recipe
-from fieldwise.recipe import load_recipe
+from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.recipe import load_recipe
 
 
 def test_fields_have_means_and_spreads_over_the_rows(make, rows):

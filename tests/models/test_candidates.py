@@ -8,12 +8,13 @@ from parity.reference import REFERENCES, layouts_of
 from torch.utils.flop_counter import FlopCounterMode
 
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.layers.candidates import Split
 from fieldwise.layout import Batch, Layout
 from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, AutoIntPlus, DeepFM, IntTower
-from fieldwise.models import candidates as module
 from fieldwise.models.build import build_network
-from fieldwise.models.candidates import Split, joined, score_candidates, shares_context
 from fieldwise.ops import use_ops
+from fieldwise.scoring import candidates as module
+from fieldwise.scoring.candidates import joined, score_candidates, shares_context
 
 ALWAYS = {"lr", "fm", "afm", "deepfm", "autoint", "autoint+"}
 TOWERS = {"dssm", "dat", "inttower"}

@@ -8,7 +8,7 @@ from parity.reference.din import CASES
 from torch import nn
 from torch.nn import functional as F
 
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.activation_unit import ActivationUnit

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP
 from fieldwise.layout import Layout

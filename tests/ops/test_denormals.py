@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fieldwise.layers.candidates import Split
 from fieldwise.layout import Batch, Layout
 from fieldwise.models import FM
-from fieldwise.models.candidates import Split, score_candidates
-from fieldwise.models.scoring import score_batches
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.native import NATIVE
+from fieldwise.scoring.batches import score_batches
+from fieldwise.scoring.candidates import score_candidates
 
 TINY = 1e-39  # below float32's smallest normal number, 1.2e-38
 

@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 
 from fieldwise import Categorical, Label, Numeric, Schema
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.layers import PairAttention
 from fieldwise.models import AFM, FM, AutoInt, AutoIntPlus
 from fieldwise.training import objective as objective_module

@@ -9,8 +9,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import AFM, Bundle, Categorical, Label, Numeric, Schema
-from fieldwise.data.prepare import prepare
-from fieldwise.data.split_settings import RandomSplit
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.split_settings import RandomSplit
 from fieldwise.models.build import build_network
 from fieldwise.report import popularity
 from fieldwise.report.popularity import Against, against_popularity, popularity_section

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fieldwise import AFM, Bag, Bundle, Categorical, IntTower, Label, Numeric, Schema, Sequence
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models.build import build_network
 
 SCHEMA = Schema(

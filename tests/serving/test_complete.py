@@ -159,7 +159,7 @@ def test_stored_values_that_a_field_cannot_have():
 
 def test_times_are_numbers_where_the_model_reads_numbers():
     """As a table's: a bundle scores a stored row as the same row of a frame."""
-    from fieldwise.data.columns import as_number, as_text
+    from fieldwise.data.encode.columns import as_number, as_text
 
     frame = pl.DataFrame(
         {

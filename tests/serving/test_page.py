@@ -24,7 +24,7 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 from serving.conftest import SCHEMA, catalogue, log
 
 from fieldwise import FM, AutoInt, Bag, Bundle, Categorical, Label, Numeric, Schema
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import Platt
 from fieldwise.explain import Subject, explain
@@ -32,9 +32,9 @@ from fieldwise.explain.measured_pairs import measured_pairs
 from fieldwise.explain.occlusion import pair_interactions
 from fieldwise.models.build import build_network
 from fieldwise.serving import Cascade, ItemTable, WholeRanking, build_index
-from fieldwise.serving.browse import title_column
 from fieldwise.serving.http import ServerSettings, create_app
-from fieldwise.serving.log_tables import tables_of_log
+from fieldwise.serving.page.browse import title_column
+from fieldwise.serving.page.log_tables import tables_of_log
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore

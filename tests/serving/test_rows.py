@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldwise import Bag, Categorical, Numeric, Sequence
-from fieldwise.data.columns import as_text
+from fieldwise.data.encode.columns import as_text
 from fieldwise.serving.rows import RequestError, frame_of, text_of
 
 FIELDS = (

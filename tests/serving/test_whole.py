@@ -18,14 +18,14 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 from serving.conftest import catalogue, log, make
 
 from fieldwise import FM, AutoInt, Categorical, Label, Numeric, Schema
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import fit_calibration
-from fieldwise.id_columns import id_column, id_columns
-from fieldwise.recommend import Catalogue, recommend
+from fieldwise.schema.ids import id_column, id_columns
 from fieldwise.serving import Query, WholeRanking
 from fieldwise.serving.http import create_app
-from fieldwise.serving.log_tables import tables_of_log
+from fieldwise.serving.page.log_tables import tables_of_log
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 from fieldwise.serving.user_log import UserLog

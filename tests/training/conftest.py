@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fieldwise import Categorical, Label, Schema
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.layout import Layout
 
 SCHEMA = Schema(

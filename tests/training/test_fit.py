@@ -9,7 +9,7 @@ from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.models import AFM, DAT, LR, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.models.scoring import score_batches
+from fieldwise.scoring.batches import score_batches
 from fieldwise.training import fit as module
 from fieldwise.training.fit import FitResult, fit
 from fieldwise.training.objective import Objective, evaluate

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
-from fieldwise.data.encoder import Encoder
-from fieldwise.data.simulated import simulate
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.read.simulated.log import simulate
 from fieldwise.errors import ConfigError
 from fieldwise.models import DIN, FFM, FM, HOFM, LR, DeepFM, FinalMLP
 from fieldwise.models.build import build_network

@@ -10,8 +10,8 @@ from fieldwise.models import AFM, AutoInt, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.ops.native import NATIVE
-from fieldwise.pipeline import prepare_recipe
-from fieldwise.recipe import load_recipe
+from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.recipe import load_recipe
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.settings import TrainingSettings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models import DIN, FFM, MODELS, IntTower
 from fieldwise.models.build import build_network

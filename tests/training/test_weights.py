@@ -23,9 +23,9 @@ from fieldwise import (
     TrainingSettings,
     simulate,
 )
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.models.build import build_network
-from fieldwise.models.scoring import score_batches
+from fieldwise.scoring.batches import score_batches
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective
 

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from fieldwise.data.columns import as_list, as_number, as_text
-from fieldwise.data.mean_labels import add_mean_labels
-from fieldwise.data.prepare_settings import MeanLabels
+from fieldwise.data.encode.columns import as_list, as_number, as_text
+from fieldwise.data.prepare.mean_labels import add_mean_labels
+from fieldwise.data.prepare.settings import MeanLabels
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.schema import Bag, Categorical, Field, Label, Numeric, Schema

@@ -10,16 +10,16 @@ import numpy as np
 from fieldwise.automatic.budget import Probe
 from fieldwise.automatic.problem import Problem
 from fieldwise.automatic.trees import Trees
-from fieldwise.data.prepare import Part
+from fieldwise.data.prepare.prepared import Part
 from fieldwise.errors import DataError
 from fieldwise.evaluation import logloss_from_logits, rmse
 from fieldwise.evaluation.calibration import Calibration, fit_platt
-from fieldwise.label import Label
 from fieldwise.models import parameter_count
-from fieldwise.models.scoring import SCORING_BATCH, score_batches
-from fieldwise.pipeline import Fitted, fit_recipe
-from fieldwise.recipe import Recipe
+from fieldwise.runs.pipeline import Fitted, fit_recipe
+from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
+from fieldwise.schema.label import Label
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.progress import Progress
 
 __all__ = [

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fieldwise.config import to_plain
-from fieldwise.experiments.tune import search_space, value_at, with_values
-from fieldwise.recipe import Recipe
-from fieldwise.search_space import Choices, Range
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.search_space import Choices, Range
+from fieldwise.runs.tune import search_space, value_at, with_values
 
 __all__ = ["Climb"]
 

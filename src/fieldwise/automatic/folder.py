@@ -22,11 +22,11 @@ import tomli_w
 from fieldwise.automatic.problem import IN_MEMORY, Problem
 from fieldwise.automatic.result import AutoResult
 from fieldwise.config import to_plain
-from fieldwise.data.tables import write_table
+from fieldwise.data.read.tables import write_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
-from fieldwise.experiments.records import Store
-from fieldwise.files import check_folder, keep_elsewhere, write_atomically
-from fieldwise.recipe import DataSettings
+from fieldwise.runs.recipe import DataSettings
+from fieldwise.runs.records import Store
+from fieldwise.storage.files import check_folder, keep_elsewhere, write_atomically
 
 __all__ = ["TABLE", "claimed", "write_folder"]
 

@@ -22,7 +22,7 @@ from fieldwise.automatic.climb import Climb
 from fieldwise.automatic.problem import Problem
 from fieldwise.automatic.trees import MOST_BAG_VALUES, fit_trees, left_out
 from fieldwise.errors import FieldwiseError, MissingExtraError
-from fieldwise.recipe import Recipe
+from fieldwise.runs.recipe import Recipe
 
 __all__ = ["Tried", "try_models"]
 

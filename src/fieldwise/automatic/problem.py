@@ -10,16 +10,16 @@ import polars as pl
 
 from fieldwise.automatic.audit import Finding, audit, without
 from fieldwise.config import to_plain
-from fieldwise.data.infer import Inference, infer_schema
-from fieldwise.data.infer_split import suggest_split
-from fieldwise.data.labels import read_label
-from fieldwise.data.prepare import Prepared, check_columns
-from fieldwise.data.repeats import repeat_sentences
-from fieldwise.data.split_settings import SplitSettings
-from fieldwise.data.splits import split_table
-from fieldwise.data.tables import as_table
-from fieldwise.pipeline import load_frame, prepare_recipe
-from fieldwise.recipe import DataSettings, Recipe
+from fieldwise.data.infer.schema import Inference, infer_schema
+from fieldwise.data.infer.split import suggest_split
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.prepared import Prepared, check_columns
+from fieldwise.data.prepare.repeats import repeat_sentences
+from fieldwise.data.prepare.split_settings import SplitSettings
+from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.read.tables import as_table
+from fieldwise.runs.pipeline import load_frame, prepare_recipe
+from fieldwise.runs.recipe import DataSettings, Recipe
 from fieldwise.schema import Schema
 
 __all__ = ["IN_MEMORY", "Problem", "pose", "read_source"]

@@ -10,9 +10,9 @@ import polars as pl
 from fieldwise.automatic.audit import Finding
 from fieldwise.automatic.board import BASES, Board, Interval
 from fieldwise.automatic.candidates import CONSTANT, TREES
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
-from fieldwise.recipe import Recipe
+from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 
 __all__ = ["AutoResult", "legend"]

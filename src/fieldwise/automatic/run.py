@@ -17,11 +17,11 @@ from fieldwise.automatic.folder import TABLE, claimed, write_folder
 from fieldwise.automatic.models import Tried, try_models
 from fieldwise.automatic.problem import IN_MEMORY, Problem, pose, read_source
 from fieldwise.automatic.result import AutoResult
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
 from fieldwise.evaluation.calibration import before_and_after
-from fieldwise.pipeline import finish_run
-from fieldwise.recipe import check_seed
+from fieldwise.runs.pipeline import finish_run
+from fieldwise.runs.recipe import check_seed
 from fieldwise.schema import Schema
 
 __all__ = ["AutoSettings", "auto", "run_auto"]
@@ -206,8 +206,8 @@ def _report(out: Path, clock: Clock, prepared_in: float, note: Callable[[str], N
         note(f"there is no time left for the report: {later}")
         return None
     try:
-        from fieldwise.files import write_atomically
         from fieldwise.report import ReportSettings, report
+        from fieldwise.storage.files import write_atomically
     except MissingExtraError as e:
         note(f"there is no report: {e}")
         return None

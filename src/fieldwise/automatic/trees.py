@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from fieldwise.data.columns import as_number
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.prepare import Part
+from fieldwise.data.encode.columns import as_number
+from fieldwise.data.prepare.prepared import Part
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import MissingExtraError
-from fieldwise.label import Label
 from fieldwise.schema import Categorical, Numeric, Schema
+from fieldwise.schema.label import Label
 
 if TYPE_CHECKING:
     import lightgbm

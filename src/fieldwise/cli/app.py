@@ -150,7 +150,7 @@ def auto(
     """Find a good model for a table within some minutes: audit, train, search, measure, save. Ctrl-C ends it early."""
     from fieldwise.automatic import AutoSettings
     from fieldwise.cli.auto import run_auto_command
-    from fieldwise.recipe import DataSettings
+    from fieldwise.runs.recipe import DataSettings
 
     settings = AutoSettings(
         label=label,
@@ -183,7 +183,7 @@ def train(
     cache: UseCache = True,
 ) -> None:
     """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best so far."""
-    from fieldwise.recipe import check_recipe
+    from fieldwise.runs.recipe import check_recipe
 
     check_recipe(recipe, settings or [], protocol=protocol)  # before PyTorch is loaded
     from fieldwise.cli.train import run_train
@@ -220,7 +220,7 @@ def compare(
     cache: UseCache = True,
 ) -> None:
     """Train recipes with several seeds and show a leaderboard with intervals and a paired test. Resumes by itself."""
-    from fieldwise.recipe import check_recipe
+    from fieldwise.runs.recipe import check_recipe
 
     for recipe in recipes:
         check_recipe(recipe, settings or [], protocol=protocol)  # before PyTorch is loaded
@@ -265,7 +265,7 @@ def tune(
 
     Ctrl-C keeps the trials that ended, and the same command goes on. The recipe's table `search` says what is searched.
     """
-    from fieldwise.recipe import check_recipe
+    from fieldwise.runs.recipe import check_recipe
 
     check_recipe(recipe, settings or [], protocol=protocol)  # before PyTorch is loaded
     from fieldwise.cli.tune import run_tune
@@ -621,7 +621,7 @@ def describe(
     cache: UseCache = True,
 ) -> None:
     """Show a recipe's fields, sizes, parameter count and memory estimate. Nothing is trained."""
-    from fieldwise.recipe import check_recipe
+    from fieldwise.runs.recipe import check_recipe
 
     check_recipe(recipe, settings or [], protocol=protocol)  # before PyTorch is loaded
     from fieldwise.cli.describe import run_describe
@@ -633,7 +633,7 @@ def describe(
 def recipes() -> None:
     """List the recipes in the package."""
     from fieldwise.cli.next import suggest
-    from fieldwise.recipe import recipe_names
+    from fieldwise.runs.recipe import recipe_names
 
     for name in recipe_names():
         print(name)

@@ -13,7 +13,7 @@ from fieldwise.automatic.result import legend
 from fieldwise.cli.next import suggest, text_options
 from fieldwise.cli.options import set_threads
 from fieldwise.cli.show import console, say
-from fieldwise.recipe import DataSettings
+from fieldwise.runs.recipe import DataSettings
 from fieldwise.schema import Schema
 
 __all__ = ["run_auto_command"]

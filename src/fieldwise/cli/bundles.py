@@ -9,25 +9,25 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.score_file import score_file
+from fieldwise.bundle.trained_rows import rows_trained, trained_words
 from fieldwise.cli.next import command, suggest, suggest_report, text_options
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.ranking import show_rankings
 from fieldwise.cli.show import calibration_words, say, show_metrics
-from fieldwise.data.encoder import check_table
-from fieldwise.data.labels import read_labels
-from fieldwise.data.lines import naming_lines
-from fieldwise.data.prepare import Prepared, group_codes
-from fieldwise.data.row_sketch import Overlap
-from fieldwise.data.tables import as_table
+from fieldwise.data.encode.encoder import check_table
+from fieldwise.data.prepare.labels import read_labels
+from fieldwise.data.prepare.prepared import Prepared, group_codes
+from fieldwise.data.prepare.row_sketch import Overlap
+from fieldwise.data.read.lines import naming_lines
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError
-from fieldwise.experiments.ranking import RankingSettings, RankingTask, rank_items
-from fieldwise.experiments.ranking_board import RankingBoard, ranking_boards
-from fieldwise.files import check_file, check_folder
-from fieldwise.pipeline import prepare_recipe
-from fieldwise.run_rows import UNCHECKED, recipe_of, rows_of_run
-from fieldwise.score_file import score_file
-from fieldwise.trained_rows import rows_trained, trained_words
+from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
+from fieldwise.runs.ranking_board import RankingBoard, ranking_boards
+from fieldwise.runs.rows import UNCHECKED, recipe_of, rows_of_run
+from fieldwise.storage.files import check_file, check_folder
 from fieldwise.training.objective import Objective
 
 __all__ = ["run_evaluate", "run_export", "run_predict"]
@@ -142,7 +142,7 @@ def run_predict(
 def run_export(folder: Path, out: Path, target: str) -> None:
     """Write a bundle's network for another runtime."""
     check_folder(out)
-    from fieldwise.export import FILES, export_bundle
+    from fieldwise.bundle.export import FILES, export_bundle
 
     difference = export_bundle(Bundle.load(folder), out, target)  # type: ignore[arg-type]
     print(

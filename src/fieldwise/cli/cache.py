@@ -20,7 +20,7 @@ def show() -> None:
     from rich.table import Table
 
     from fieldwise.cli.show import console
-    from fieldwise.data.cache import default_cache
+    from fieldwise.storage.cache import default_cache
 
     cache = default_cache()
     table = Table("prepared", "MiB", "last used", "entry", box=None)
@@ -39,7 +39,7 @@ def show() -> None:
 def clear() -> None:
     """Remove all of it. Nothing but time is lost."""
     from fieldwise.cli.show import say
-    from fieldwise.data.cache import default_cache
+    from fieldwise.storage.cache import default_cache
 
     cache = default_cache()
     removed = cache.clear()

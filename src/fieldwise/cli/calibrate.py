@@ -10,17 +10,17 @@ import numpy as np
 import polars as pl
 from rich.table import Table
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.next import suggest, suggest_report
 from fieldwise.cli.options import Reading, cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out
 from fieldwise.cli.show import console, say
 from fieldwise.config import nearest
-from fieldwise.data.labels import read_labels
+from fieldwise.data.prepare.labels import read_labels
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import METHODS, Calibration, Method, before_and_after, fit_calibration
-from fieldwise.pipeline import prepare_recipe
-from fieldwise.run_rows import UNCHECKED, recipe_of, rows_of_run
+from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.rows import UNCHECKED, recipe_of, rows_of_run
 
 __all__ = ["run_calibrate"]
 

@@ -13,16 +13,16 @@ from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.ranking import show_rankings
 from fieldwise.cli.show import say
-from fieldwise.data.repeats import repeat_sentences
+from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.remarks import remarks_on_means
-from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, Line, check_choices, leaderboards
-from fieldwise.experiments.plots import check_plot, plot_boards
-from fieldwise.experiments.ranking import RankingSettings
-from fieldwise.experiments.ranking_board import RankingBoard, ranking_boards
-from fieldwise.experiments.records import Record, Store
-from fieldwise.experiments.runs import recorded_runs
-from fieldwise.recipe import load_recipe, recipe_names
+from fieldwise.runs.fits import recorded_runs
+from fieldwise.runs.leaderboard import METRIC_NAMES, METRICS, Board, Line, check_choices, leaderboards
+from fieldwise.runs.plots import check_plot, plot_boards
+from fieldwise.runs.ranking import RankingSettings
+from fieldwise.runs.ranking_board import RankingBoard, ranking_boards
+from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.runs.records import Record, Store
 from fieldwise.training.progress import progress_for
 
 __all__ = ["run_compare"]

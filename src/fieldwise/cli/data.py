@@ -22,7 +22,7 @@ def list_sets(data_dir: DataDir = None) -> None:
     from fieldwise.cli.next import data_options, suggest
     from fieldwise.cli.options import resolve_data_dir
     from fieldwise.cli.show import console
-    from fieldwise.data.public import PUBLIC_SETS
+    from fieldwise.data.read.public import PUBLIC_SETS
 
     folder = resolve_data_dir(data_dir)
     table = Table("name", "rows", "at hand", "how to get it", "terms", box=None)
@@ -51,10 +51,10 @@ def fetch(
     from fieldwise.cli.options import resolve_data_dir
     from fieldwise.cli.show import say
     from fieldwise.config import nearest
-    from fieldwise.data.fetch import fetch as fetch_set
-    from fieldwise.data.public import PUBLIC_SETS
+    from fieldwise.data.read.fetch import fetch as fetch_set
+    from fieldwise.data.read.public import PUBLIC_SETS
     from fieldwise.errors import ConfigError
-    from fieldwise.recipe import recipe_names
+    from fieldwise.runs.recipe import recipe_names
 
     if name not in PUBLIC_SETS:
         raise ConfigError(f"no data set is named {name!r}: {nearest(name, PUBLIC_SETS)}")
@@ -91,9 +91,9 @@ def simulate(
     """Write the simulated log of a film service, with the true probability of every row."""
     from fieldwise.cli.next import suggest
     from fieldwise.cli.show import say
-    from fieldwise.data.simulated import simulate as simulate_log
-    from fieldwise.data.tables import write_table
-    from fieldwise.files import check_file
+    from fieldwise.data.read.simulated.log import simulate as simulate_log
+    from fieldwise.data.read.tables import write_table
+    from fieldwise.storage.files import check_file
 
     check_file(out)
     frame = simulate_log(rows, users=users, items=items, seed=seed)
@@ -114,10 +114,10 @@ def infer(
     """Print the schema that a table seems to have, as TOML with a comment a column, to be corrected by hand."""
     from fieldwise.cli.next import suggest, text_options
     from fieldwise.cli.show import say
-    from fieldwise.data.infer import infer_schema
-    from fieldwise.data.lines import naming_lines
-    from fieldwise.data.repeats import copies_sentence
-    from fieldwise.data.tables import as_table
+    from fieldwise.data.infer.schema import infer_schema
+    from fieldwise.data.prepare.repeats import copies_sentence
+    from fieldwise.data.read.lines import naming_lines
+    from fieldwise.data.read.tables import as_table
 
     names = column_names(columns)
     frame = as_table(table, separator=separator, encoding=encoding, columns=names)

@@ -9,18 +9,18 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.cli.next import command
 from fieldwise.cli.options import existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say
 from fieldwise.config import nearest
-from fieldwise.data.columns import as_text
-from fieldwise.data.prepare import Prepared
-from fieldwise.data.tables import write_table
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.data.read.tables import write_table
 from fieldwise.errors import ConfigError
-from fieldwise.pipeline import Run, load_frame, prepare_recipe, train_recipe
-from fieldwise.recipe import Recipe, load_recipe
-from fieldwise.recommend import Catalogue, recommend
+from fieldwise.runs.pipeline import Run, load_frame, prepare_recipe, train_recipe
+from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.training.progress import progress_for
 
 __all__ = ["DEMOS", "Demo", "DemoOptions", "run_demo", "train_demo"]

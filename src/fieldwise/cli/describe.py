@@ -14,13 +14,13 @@ from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir
 from fieldwise.cli.show import console, say
 from fieldwise.config import to_plain
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.prepare import Prepared
-from fieldwise.data.repeats import repeat_sentences
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.data.prepare.repeats import repeat_sentences
+from fieldwise.data.table import EncodedTable
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
-from fieldwise.pipeline import prepare_recipe, settled
-from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.runs.pipeline import prepare_recipe, settled
+from fieldwise.runs.recipe import Recipe, load_recipe
 
 __all__ = ["run_describe"]
 

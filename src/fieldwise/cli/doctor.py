@@ -13,9 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import fieldwise
 from fieldwise.cli.options import resolve_data_dir
 from fieldwise.cli.show import console
+from fieldwise.version import __version__
 
 __all__ = ["examine", "run_doctor"]
 
@@ -82,7 +82,7 @@ def examine(data_dir: Path | None) -> dict[str, Any]:
             f"other programs keep the {cores} cores busy (load {load:.1f}): training is slow, --threads 1 may be faster"
         )
     return {
-        "fieldwise": fieldwise.__version__,
+        "fieldwise": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": packages,
@@ -139,7 +139,7 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
 def _data_sets(folder: Path) -> list[str] | None:
     """Names of the public sets at hand, or None where a package that reads them is absent (which is told already)."""
     try:
-        from fieldwise.data.public import PUBLIC_SETS
+        from fieldwise.data.read.public import PUBLIC_SETS
     except ImportError:
         return None
     return [name for name, public in PUBLIC_SETS.items() if public.present(folder)]

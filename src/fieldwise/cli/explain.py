@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from rich.table import Table
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.next import suggest, suggest_report
 from fieldwise.cli.options import Reading, set_threads
 from fieldwise.cli.show import console, drawn_rows

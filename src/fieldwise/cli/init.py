@@ -9,14 +9,14 @@ import polars as pl
 from fieldwise.cli.next import command
 from fieldwise.cli.show import say
 from fieldwise.config import to_plain
-from fieldwise.data.infer import infer_schema
-from fieldwise.data.infer_split import suggest_split
-from fieldwise.data.lines import naming_lines
-from fieldwise.data.repeats import copies_sentence
-from fieldwise.data.tables import as_table
+from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.infer.split import suggest_split
+from fieldwise.data.prepare.repeats import copies_sentence
+from fieldwise.data.read.lines import naming_lines
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError
-from fieldwise.files import check_folder, write_atomically
 from fieldwise.schema import Schema
+from fieldwise.storage.files import check_folder, write_atomically
 
 __all__ = ["InitOptions", "run_init"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fieldwise.cli.show import say
 
 if TYPE_CHECKING:
-    from fieldwise.bundle import Bundle
+    from fieldwise.bundle.bundle import Bundle
 
 __all__ = ["command", "command_name", "data_options", "suggest", "suggest_report", "text_options"]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import fieldwise
 from fieldwise.errors import ConfigError
+from fieldwise.version import __version__
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from fieldwise.data.cache import Cache
+    from fieldwise.storage.cache import Cache
 
 __all__ = [
     "MAX_SEED",
@@ -146,7 +146,7 @@ class Reading:
         Errors:
             DataError: as of `as_table`.
         """
-        from fieldwise.data.tables import as_table
+        from fieldwise.data.read.tables import as_table
 
         return as_table(path, separator=self.separator, encoding=self.encoding, columns=self.columns)
 
@@ -162,7 +162,7 @@ def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":
     if not wanted:
         return None
     from fieldwise.cli.show import say
-    from fieldwise.data.cache import default_cache
+    from fieldwise.storage.cache import default_cache
 
     return default_cache() if quiet else default_cache(say)
 
@@ -181,7 +181,7 @@ def existing_data_dir(given: Path | None, name: str | None) -> Path:
     Errors:
         ConfigError: `name` is a public set and the folder given does not exist.
     """
-    from fieldwise.data.public import PUBLIC_SETS
+    from fieldwise.data.read.public import PUBLIC_SETS
 
     if name in PUBLIC_SETS and given is not None and not given.is_dir():
         raise ConfigError(f"the data folder must exist: {given} does not; check --data-dir or FIELDWISE_DATA")
@@ -201,7 +201,7 @@ def version_option() -> Any:
 
     def show(wanted: bool) -> None:
         if wanted:
-            print(f"fieldwise {fieldwise.__version__}")
+            print(f"fieldwise {__version__}")
             raise typer.Exit
 
     return typer.Option("--version", callback=show, is_eager=True, help="Show the version and leave.")

@@ -6,10 +6,10 @@ import time
 import webbrowser
 from importlib.util import find_spec
 
+from fieldwise.bundle.recommend import Catalogue
 from fieldwise.cli.demo import Demo, DemoOptions, train_demo
 from fieldwise.cli.next import suggest
 from fieldwise.errors import MissingExtraError
-from fieldwise.recommend import Catalogue
 
 __all__ = ["run_quickstart"]
 

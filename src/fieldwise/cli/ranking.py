@@ -10,8 +10,8 @@ from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from fieldwise.evaluation.bootstrap import Estimate
-    from fieldwise.experiments.ranking import RankingSettings
-    from fieldwise.experiments.ranking_board import RankingBoard
+    from fieldwise.runs.ranking import RankingSettings
+    from fieldwise.runs.ranking_board import RankingBoard
 
 __all__ = ["ranking_settings", "show_rankings"]
 
@@ -41,7 +41,7 @@ def ranking_settings(
     Errors:
         ConfigError: an option without --ranking, or candidates that are neither `all` nor a number.
     """
-    from fieldwise.experiments.ranking import RankingSettings
+    from fieldwise.runs.ranking import RankingSettings
 
     given = {"--k": k, "--candidates": candidates, "--users": users, "--user": user, "--item": item}
     options = [name for name, value in given.items() if value is not None] + ["--keep-seen"] * keep_seen
@@ -69,7 +69,7 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
         interval: what intervals are for.
         names: what recipes are shown as, where it is not their names.
     """
-    from fieldwise.experiments.ranking_board import POPULARITY
+    from fieldwise.runs.ranking_board import POPULARITY
 
     screen = Console(width=WIDTH, markup=False, highlight=False, soft_wrap=True)
     for board in boards:
@@ -83,7 +83,7 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
 
 def _table(board: "RankingBoard", names: Mapping[str, str]) -> Table:
     from fieldwise.evaluation.top_k import TOP_K
-    from fieldwise.experiments.ranking_board import MAIN, TOP_K_NAMES
+    from fieldwise.runs.ranking_board import MAIN, TOP_K_NAMES
 
     base = names.get(board.base, board.base).rpartition("/")[2]
     headings = [f"{TOP_K_NAMES[m]}@{board.k}" for m in TOP_K]

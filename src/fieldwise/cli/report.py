@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from fieldwise.bundle import MANIFEST
+from fieldwise.bundle.bundle import MANIFEST
 from fieldwise.cli.next import suggest
 from fieldwise.cli.options import cache_for, resolve_data_dir, set_threads
 from fieldwise.cli.show import say
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.files import check_file, keep_elsewhere, write_atomically
 from fieldwise.report import ReportSettings, report
+from fieldwise.storage.files import check_file, keep_elsewhere, write_atomically
 
 __all__ = ["run_report"]
 

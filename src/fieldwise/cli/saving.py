@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from fieldwise.bundle import Bundle
-from fieldwise.bundle import check_folder as check_bundle_folder
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.bundle import check_folder as check_bundle_folder
 from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.files import check_folder, keep_elsewhere
+from fieldwise.storage.files import check_folder, keep_elsewhere
 
 __all__ = ["check_out", "save_or_keep"]
 

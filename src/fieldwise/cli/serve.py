@@ -13,19 +13,19 @@ from typing import Literal, cast, get_args
 
 import polars as pl
 
-from fieldwise.bundle import MANIFEST as BUNDLE
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import MANIFEST as BUNDLE
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.options import Reading, set_threads
 from fieldwise.cli.show import say
 from fieldwise.config import nearest
-from fieldwise.data.tables import as_table
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError, MissingExtraError
-from fieldwise.id_columns import id_column
 from fieldwise.schema import Schema
+from fieldwise.schema.ids import id_column
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import ItemIndex, build_index, open_index
 from fieldwise.serving.index_files import MANIFEST as INDEX
-from fieldwise.serving.log_tables import tables_of_log
+from fieldwise.serving.page.log_tables import tables_of_log
 from fieldwise.serving.replacement import Live, Watcher
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store

@@ -11,18 +11,18 @@ import polars as pl
 from polars.exceptions import PolarsError
 from rich.table import Table
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.next import suggest
 from fieldwise.cli.options import Reading, set_threads
 from fieldwise.cli.show import console, drawn_rows, say
 from fieldwise.config import nearest
-from fieldwise.data.columns import as_text
+from fieldwise.data.encode.columns import as_text
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.files import check_folder
 from fieldwise.ops.stored_items import Storage
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.evaluate import CascadeReport, evaluate_cascade
 from fieldwise.serving.index import build_index, item_column, old_index, open_index
+from fieldwise.storage.files import check_folder
 
 __all__ = ["run_evaluate_cascade", "run_index"]
 

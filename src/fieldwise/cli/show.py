@@ -10,7 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     import polars as pl
 
-    from fieldwise.bundle import Bundle
+    from fieldwise.bundle.bundle import Bundle
 
 __all__ = [
     "calibration_words",

@@ -13,11 +13,11 @@ from fieldwise.cli.next import data_options, suggest, suggest_report, text_optio
 from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say, show_metrics
-from fieldwise.data.repeats import repeat_sentences
-from fieldwise.defaults import sentence_of
+from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.models import LR
-from fieldwise.pipeline import Run, lr_on_valid, prepare_recipe, settled, train_recipe
-from fieldwise.recipe import load_recipe
+from fieldwise.runs.defaults import sentence_of
+from fieldwise.runs.pipeline import Run, lr_on_valid, prepare_recipe, settled, train_recipe
+from fieldwise.runs.recipe import load_recipe
 from fieldwise.training.progress import progress_for
 
 __all__ = ["below_lr", "run_train"]

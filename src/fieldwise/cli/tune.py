@@ -14,8 +14,8 @@ from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
 from fieldwise.cli.show import console, say
 from fieldwise.config import to_plain
 from fieldwise.evaluation.remarks import remarks_on_means
-from fieldwise.experiments.tune import Tuned, search_space, tune, value_at
-from fieldwise.recipe import Recipe, load_recipe
+from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.runs.tune import Tuned, search_space, tune, value_at
 from fieldwise.training.progress import progress_for
 
 __all__ = ["run_tune"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fieldwise.label import Label
+from fieldwise.schema.label import Label
 
 __all__ = ["INTERVALS", "binary_words", "of_100", "regression_words"]
 

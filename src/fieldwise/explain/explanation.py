@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 from torch import nn
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.tables import TableLike, as_table
+from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration
@@ -23,7 +23,7 @@ from fieldwise.explain.mixing import Mixer
 from fieldwise.explain.occlusion import occlusion
 from fieldwise.explain.terms import PAIRWISE, Terms, terms_of
 from fieldwise.explain.values import field_values
-from fieldwise.models.scoring import SCORING_BATCH, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 __all__ = ["METHODS", "Explanation", "Method", "Subject", "explain", "explain_subject"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.subset_embedding import SubsetEmbedding
 from fieldwise.layout import Batch

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from torch import nn
 
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.models.scoring import SCORING_BATCH, score_batches
+from fieldwise.data.table import EncodedTable
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 __all__ = ["Mixer"]
 

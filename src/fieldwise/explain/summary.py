@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.data.planted import planted_interactions
+from fieldwise.data.read.simulated.planted import planted_interactions
 from fieldwise.explain.explanation import Explanation, Subject
 from fieldwise.explain.occlusion import pair_interactions
 from fieldwise.models.afm import AFMNetwork

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch
 from fieldwise.models.afm import AFMNetwork

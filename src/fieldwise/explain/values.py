@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from fieldwise.data.columns import as_list, as_number, as_text
-from fieldwise.data.encoder import Encoder
-from fieldwise.data.fitted import UNKNOWN, Vocabulary
+from fieldwise.data.encode.columns import as_list, as_number, as_text
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fitted import UNKNOWN, Vocabulary
 from fieldwise.schema import Bag, Categorical, Sequence
 
 __all__ = ["ABSENT", "UNSEEN", "field_values"]

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder, PairAttention
+from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.candidates import Part, first_order_candidates
 from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_positive, check_shares
 from fieldwise.models.variants import choices
 from fieldwise.ops.candidates import pair_attention_candidates

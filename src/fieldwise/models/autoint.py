@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder, InteractingLayer, linear
+from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layers.interacting import Norm, Residual
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.models.checks import (
     check_at_least,
     check_choice,

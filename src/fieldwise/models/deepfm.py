@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fieldwise.config import Settings
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
+from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.models.checks import (
     check_at_least,
     check_fields,

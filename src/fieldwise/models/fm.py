@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.candidates import Part, first_order_candidates
 from fieldwise.models.checks import check_at_least, check_fields, check_positive
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.candidates import fm_second_order_candidates

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fieldwise.errors import MissingExtraError
-from fieldwise.experiments.leaderboard import Board
 from fieldwise.explain.explanation import Explanation
+from fieldwise.runs.leaderboard import Board
 from fieldwise.training.fit import FitResult
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from fieldwise.bundle import Bundle
-from fieldwise.experiments.leaderboard import METRIC_NAMES, Board
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.explain.explanation import Explanation
 from fieldwise.models import parameter_count
 from fieldwise.models.build import model_name, model_to_dict
+from fieldwise.runs.leaderboard import METRIC_NAMES, Board
 from fieldwise.schema import Schema
 from fieldwise.training.fit import FitResult
 

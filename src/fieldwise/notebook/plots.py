@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.evaluation import auc
 from fieldwise.evaluation.calibration import Reliability
-from fieldwise.experiments.leaderboard import Board
-from fieldwise.experiments.plots import draw_board
 from fieldwise.explain.explanation import Explanation
 from fieldwise.models.afm import AFMNetwork
+from fieldwise.runs.leaderboard import Board
+from fieldwise.runs.plots import draw_board
 from fieldwise.training.fit import FitResult
 
 __all__ = [

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.explain.explanation import Subject, explain_subject
 from fieldwise.explain.summary import summary
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwise.data.cache import Cache
-from fieldwise.data.prepare import Prepared
+from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError
-from fieldwise.id_columns import id_columns
-from fieldwise.label import Label
-from fieldwise.pipeline import best_possible, data_settings
 from fieldwise.report.attention import explanation_section
 from fieldwise.report.blocks import Note, Section, count, percent
 from fieldwise.report.calibrations import calibration_section, numbers_section
@@ -23,6 +19,10 @@ from fieldwise.report.popularity import popularity_section
 from fieldwise.report.rows import data_section, recipe_section
 from fieldwise.report.runs import Opened, ReportedRun, open_run, prepared_of, rows_of
 from fieldwise.report.slicing import check_slices, cold_section, slices_section
+from fieldwise.runs.pipeline import best_possible, data_settings
+from fieldwise.schema.ids import id_columns
+from fieldwise.schema.label import Label
+from fieldwise.storage.cache import Cache
 from fieldwise.training.fit import monitored
 from fieldwise.training.objective import Objective
 

@@ -6,14 +6,14 @@ from markupsafe import Markup
 
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.experiments.leaderboard import METRIC_NAMES, METRICS, Board, leaderboards
-from fieldwise.experiments.records import Record
-from fieldwise.experiments.runs import with_words
-from fieldwise.pipeline import scored_rows_digest
 from fieldwise.report.blocks import Block, Section, Table, count, measured
 from fieldwise.report.charts import interval_cell
 from fieldwise.report.measures import curves_section
 from fieldwise.report.runs import ReportedRun, Scored
+from fieldwise.runs.fits import with_words
+from fieldwise.runs.leaderboard import METRIC_NAMES, METRICS, Board, leaderboards
+from fieldwise.runs.pipeline import scored_rows_digest
+from fieldwise.runs.records import Record
 
 __all__ = ["comparison_sections"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-import fieldwise
 from fieldwise.report.blocks import Section
+from fieldwise.version import __version__
 
 __all__ = ["Chapter", "render"]
 
@@ -41,7 +41,7 @@ def render(title: str, chapters: Sequence[Chapter]) -> str:
         chapters=chapters,
         style=style,
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
-        version=fieldwise.__version__,
+        version=__version__,
     )
 
 

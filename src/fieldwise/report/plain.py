@@ -5,10 +5,10 @@ import numpy as np
 from fieldwise.evaluation import binary_metrics, mae, rmse, sigmoid
 from fieldwise.evaluation.calibration import Reliability, reliability
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
-from fieldwise.label import Label
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, Words, count, number, percent
 from fieldwise.report.charts import Pair, paired_bars
 from fieldwise.report.runs import Scored
+from fieldwise.schema.label import Label
 
 __all__ = ["picture", "words_section"]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fieldwise.bundle import Bundle
-from fieldwise.data.columns import as_text
-from fieldwise.data.prepare import Part, Prepared
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.errors import FieldwiseError
 from fieldwise.evaluation import auc
 from fieldwise.evaluation.words import of_100

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.data.fitted import Vocabulary
-from fieldwise.data.ordering import order_values
-from fieldwise.data.prepare import PARTS
+from fieldwise.data.encode.fitted import Vocabulary
+from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.prepared import PARTS
 from fieldwise.errors import DataError
 from fieldwise.report.blocks import Block, Code, Note, Section, Table, count, number, percent
 from fieldwise.report.runs import ReportedRun

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.bundle import MANIFEST, Bundle, bundle_origin
-from fieldwise.data.cache import Cache
-from fieldwise.data.prepare import Prepared, group_codes
+from fieldwise.bundle.bundle import MANIFEST, Bundle, bundle_origin
+from fieldwise.data.prepare.prepared import Prepared, group_codes
 from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.experiments.records import Record, read_record
-from fieldwise.label import Label
-from fieldwise.pipeline import prepare_recipe, scored_rows_digest
-from fieldwise.recipe import Recipe
-from fieldwise.run_rows import recipe_of, rows_of_run
+from fieldwise.runs.pipeline import prepare_recipe, scored_rows_digest
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.records import Record, read_record
+from fieldwise.runs.rows import recipe_of, rows_of_run
+from fieldwise.schema.label import Label
+from fieldwise.storage.cache import Cache
 
 __all__ = ["Opened", "ReportedRun", "Scored", "open_run", "prepared_of", "rows_of"]
 

@@ -8,8 +8,8 @@ import polars as pl
 from markupsafe import Markup
 
 from fieldwise.config import nearest
-from fieldwise.data.coded import code_texts, coded
-from fieldwise.data.columns import as_list, as_number, as_text
+from fieldwise.data.encode.coded import code_texts, coded
+from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.slices import (
     ABSENT,

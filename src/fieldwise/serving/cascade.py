@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.layout import Batch
 from fieldwise.models.inttower import IntTowerNetwork

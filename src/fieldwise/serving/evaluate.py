@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.data.columns import as_text
-from fieldwise.data.labels import read_label
-from fieldwise.data.tables import TableLike, as_table
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.serving.cascade import Cascade, best_rows
 from fieldwise.serving.queries import Query

@@ -13,7 +13,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from fieldwise.config import nearest
-from fieldwise.data.columns import as_list, as_text
+from fieldwise.data.encode.columns import as_list, as_text
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Schema
 from fieldwise.schema import Sequence as SequenceField

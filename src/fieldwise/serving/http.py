@@ -14,7 +14,6 @@ from fastapi import FastAPI, Path, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic_core import to_json
 
-import fieldwise
 from fieldwise.schema import Field as SchemaField
 from fieldwise.serving.batching import Batcher, BusyError
 from fieldwise.serving.forms import (
@@ -33,13 +32,14 @@ from fieldwise.serving.forms import (
 from fieldwise.serving.gate import Gate, Metrics, ServerSettings
 from fieldwise.serving.http_errors import add_errors
 from fieldwise.serving.index import ItemIndex
-from fieldwise.serving.known_users import KnownUsers
-from fieldwise.serving.page import add_page
+from fieldwise.serving.page.known_users import KnownUsers
+from fieldwise.serving.page.routes import add_page
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.service import Asked, Service
 from fieldwise.serving.stores.complete import Missing, Stores
 from fieldwise.serving.stores.metrics import StoreMetrics
+from fieldwise.version import __version__
 
 __all__ = ["ServerSettings", "create_app"]
 
@@ -81,7 +81,7 @@ def create_app(
 
     app = FastAPI(
         title="fieldwise",
-        version=fieldwise.__version__,
+        version=__version__,
         responses=ERRORS,
         lifespan=until_stopped,
         docs_url=None,  # the page's own: those of FastAPI run scripts from elsewhere

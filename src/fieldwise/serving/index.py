@@ -23,17 +23,15 @@ import polars as pl
 import torch
 from polars.exceptions import PolarsError
 
-import fieldwise
-from fieldwise.bundle import Bundle
-from fieldwise.data.encoded import EncodedTable
-from fieldwise.data.tables import TableLike, as_table
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.files import write_atomically
 from fieldwise.models.inttower import IntTowerNetwork
-from fieldwise.models.scoring import SCORING_BATCH
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema import Categorical, Schema
+from fieldwise.scoring.batches import SCORING_BATCH
 from fieldwise.serving.index_files import (
     FORMAT,
     MANIFEST,
@@ -48,6 +46,8 @@ from fieldwise.serving.index_files import (
     writing,
 )
 from fieldwise.serving.items import ItemTable, checked_ids
+from fieldwise.storage.files import write_atomically
+from fieldwise.version import __version__
 
 __all__ = ["Changes", "ItemIndex", "build_index", "check_columns_apart", "item_column", "old_index", "open_index"]
 
@@ -177,7 +177,7 @@ def _write(
     manifest = {
         "format": FORMAT,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "fieldwise": fieldwise.__version__,
+        "fieldwise": __version__,
         "model": bundle.digest,
         "id_column": column,
         "storage": storage,

@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 import torch
 
-import fieldwise
 from fieldwise.errors import BundleError, DataError
-from fieldwise.files import sync_folder, write_atomically
 from fieldwise.ops.stored_items import StoredItems
+from fieldwise.storage.files import sync_folder, write_atomically
+from fieldwise.version import __version__
 
 __all__ = [
     "FORMAT",
@@ -185,7 +185,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise BundleError(f"the index {folder} is damaged: {MANIFEST} has no format number; build it again")
     if manifest["format"] > FORMAT:
         raise NewerError(
-            f"the index {folder} has format {manifest['format']}, but this fieldwise {fieldwise.__version__} reads up "
+            f"the index {folder} has format {manifest['format']}, but this fieldwise {__version__} reads up "
             f"to format {FORMAT}: install a newer fieldwise"
         )
     if manifest.get("sha256") != manifest_digest(manifest):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.config import nearest
-from fieldwise.data.columns import as_text
+from fieldwise.data.encode.columns import as_text
 from fieldwise.errors import DataError
 
 __all__ = ["ItemTable", "checked_ids"]

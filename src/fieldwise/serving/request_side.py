@@ -11,16 +11,17 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from fieldwise.bundle import Bundle
-from fieldwise.data.encode_row import encode_row
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.encode.row import encode_row
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.layers.candidates import Split
 from fieldwise.layout import Batch
-from fieldwise.models.candidates import Split, score_candidates, stacked
-from fieldwise.models.scoring import SCORING_BATCH
-from fieldwise.models.shared_rows import Catalogue, SharedRows
 from fieldwise.ops.denormals import flushed_denormals
-from fieldwise.request import context_row, split_columns
+from fieldwise.scoring.batches import SCORING_BATCH
+from fieldwise.scoring.candidates import score_candidates, stacked
+from fieldwise.scoring.request import context_row, split_columns
+from fieldwise.scoring.shared_rows import Catalogue, SharedRows
 from fieldwise.serving.index import check_columns_apart
 from fieldwise.serving.items import ItemTable
 

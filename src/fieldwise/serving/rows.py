@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from fieldwise.data.columns import FLOAT32_MAX, as_text
+from fieldwise.data.encode.columns import FLOAT32_MAX, as_text
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField

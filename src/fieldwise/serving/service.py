@@ -11,18 +11,18 @@ import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.explanation import explain
 from fieldwise.explain.measured_pairs import measured_pairs
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
-from fieldwise.serving.browse import Browser
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.page.browse import Browser
+from fieldwise.serving.page.shown import shown_table
 from fieldwise.serving.queries import Found, Prepared, Query
 from fieldwise.serving.rows import NO_ITEMS, RequestError, frame_of, text_of, values_of
-from fieldwise.serving.shown import shown_table
 from fieldwise.serving.stores.table import IndexItems
 from fieldwise.serving.user_log import UserLog
 from fieldwise.serving.whole import WholeRanking

@@ -5,8 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from fieldwise.data.columns import as_text
-from fieldwise.data.ordering import latest_rows
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.schema import Schema
 from fieldwise.serving.stores.plain import plain_table
 

@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fieldwise.bundle import Bundle
-from fieldwise.data.ordering import best_places
-from fieldwise.data.tables import TableLike, as_table
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.prepare.ordering import best_places
+from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import ConfigError
 from fieldwise.serving.filters import ItemFilters, item_filters
 from fieldwise.serving.items import ItemTable, checked_ids

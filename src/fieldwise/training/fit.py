@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.layout import Batch
 from fieldwise.ops.denormals import flushed_denormals

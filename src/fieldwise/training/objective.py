@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
-from fieldwise.label import Label, Task
-from fieldwise.models.scoring import SCORING_BATCH, score_batches
+from fieldwise.schema.label import Label, Task
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 __all__ = ["Objective", "evaluate"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.layout import Batch
 from fieldwise.training.objective import Objective
 

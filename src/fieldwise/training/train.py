@@ -6,9 +6,9 @@ from typing import Any
 from torch import nn
 
 from fieldwise.config import parse, to_plain
-from fieldwise.data.prepare import Part
+from fieldwise.data.prepare.prepared import Part
 from fieldwise.errors import BundleError
-from fieldwise.label import Label
+from fieldwise.schema.label import Label
 from fieldwise.training.fit import FitResult, fit
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import Progress

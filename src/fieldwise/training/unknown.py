@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwise.data.encoded import EncodedTable
+from fieldwise.data.table import EncodedTable
 from fieldwise.layout import Batch
 
 __all__ = ["ShowUnknown"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.public import PUBLIC_SETS
-from fieldwise.data.public.adult import load_adult
+from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public.adult import load_adult
 from fieldwise.errors import DataError
 
 ROW = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "

@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.bytesource import read_content
-from fieldwise.data.public import PUBLIC_SETS
-from fieldwise.data.public.book_crossing import load_book_crossing
+from fieldwise.data.read.bytesource import read_content
+from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public.book_crossing import load_book_crossing
 from fieldwise.errors import DataError
 
 RATINGS = "user\titem\trating\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.public import PUBLIC_SETS
-from fieldwise.data.public.avazu import load_avazu, load_avazu_sample
-from fieldwise.data.public.criteo import load_criteo, load_criteo_sample
+from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public.avazu import load_avazu, load_avazu_sample
+from fieldwise.data.read.public.criteo import load_criteo, load_criteo_sample
 from fieldwise.errors import DataError
 
 CRITEO = ["1", "-2", *[""] * 11, "7", "68fd1e64", *[""] * 24, "00000123"]

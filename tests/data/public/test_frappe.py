@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.public import PUBLIC_SETS
-from fieldwise.data.public.frappe import load_frappe
+from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public.frappe import load_frappe
 from fieldwise.errors import DataError
 
 FIELDS = ["user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.public import PUBLIC_SETS
-from fieldwise.data.public.movielens import load_movielens
+from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public.movielens import load_movielens
 from fieldwise.errors import DataError
 
 COLUMNS = [

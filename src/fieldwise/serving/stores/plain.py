@@ -8,7 +8,7 @@ from uuid import UUID
 
 import polars as pl
 
-from fieldwise.data.columns import as_list, as_text
+from fieldwise.data.encode.columns import as_list, as_text
 from fieldwise.errors import DataError
 
 __all__ = ["check_ids", "plain_table", "plain_value"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from fieldwise.data.tables import as_table
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.serving.stores.base import FeatureStore
 from fieldwise.serving.stores.table import TableStore

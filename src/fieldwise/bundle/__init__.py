@@ -1,0 +1,1 @@
+"""The saved model: format, prediction, recommendation, warm start, export."""

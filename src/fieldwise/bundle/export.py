@@ -1,0 +1,228 @@
+"""A bundle's network for other runtimes: ONNX, or a shared library that PyTorch compiles ahead of time (AOTInductor).
+
+The batch is dynamic. What goes in is what the encoder gives (`fieldwise.layout.Batch`); what comes out is the logit.
+The folder holds all that a program without fieldwise needs to run it, and an example that does:
+
+    model.onnx or model.pt2   the network
+    samples.npz               the bundle's sample rows, encoded, and their logits
+    encoder.json, schema.toml what the columns mean and which id a value has
+    example.py                runs the network on the samples and compares
+"""
+
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.config import nearest
+from fieldwise.data.table import EncodedTable
+from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
+from fieldwise.layout import Batch
+from fieldwise.ops import use_ops
+from fieldwise.storage.files import sync_folder
+
+__all__ = ["Target", "export_bundle"]
+
+Target = Literal["onnx", "aoti"]
+FILES = {"onnx": "model.onnx", "aoti": "model.pt2"}
+TOLERANCE = 1e-5  # of a logit, relative above 1
+MOST_ROWS, MOST_VALUES = 1_000_000, 100_000_000
+
+EXAMPLE = {
+    "onnx": """\
+# Run with NumPy and ONNX Runtime alone: pip install numpy onnxruntime
+import numpy as np
+import onnxruntime
+
+samples = dict(np.load("samples.npz"))
+expected = samples.pop("logit")
+session = onnxruntime.InferenceSession("model.onnx")
+names = [given.name for given in session.get_inputs()]
+(logit,) = session.run(None, {name: samples[name] for name in names})
+print(f"{len(logit)} rows, largest difference {np.abs(logit - expected).max():.1e}")
+""",
+    "aoti": """\
+# Run with NumPy and PyTorch alone, on the kind of processor that compiled it.
+import numpy as np
+import torch
+
+samples = {name: torch.from_numpy(array) for name, array in np.load("samples.npz").items()}
+expected = samples.pop("logit")
+network = torch._inductor.aoti_load_package("model.pt2")
+order = ["ids", "values", "bag_ids", "bag_segments", "bag_weights"]
+logit = network(*(samples[name] for name in order))
+print(f"{len(logit)} rows, largest difference {(logit - expected).abs().max():.1e}")
+""",
+}
+
+
+def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> float:
+    """Write a bundle's network for another runtime, run it there, and compare.
+
+    Args:
+        bundle: with at least two sample rows.
+        folder: new, or one that an export has written.
+        target: `onnx`, or `aoti`: a library for this kind of processor, which needs a C++ compiler.
+
+    Returns:
+        The largest difference between its logits of the sample rows and the network's, relative above 1.
+
+    Errors:
+        ConfigError: an unknown target; `aoti` without a C++ compiler.
+        BundleError: a bundle that keeps a calibration, which is no part of its network; a folder of something else.
+        MissingExtraError: the exporter is not installed.
+        DataError: too few sample rows; logits that differ; a folder that cannot be written to.
+    """
+    if target not in get_args(Target):
+        raise ConfigError(f"a network is exported to {' or '.join(FILES)}, found {target!r}: {nearest(target, FILES)}")
+    if bundle.calibration:
+        raise BundleError(
+            "an exported network gives logits, which the calibration that this bundle keeps would turn into others: "
+            "export a copy without it (`fieldwise calibrate BUNDLE --method none --out COPY`)"
+        )
+    if bundle.samples.height < 2:
+        raise DataError(f"an export is made and checked with sample rows, at least 2, found {bundle.samples.height}")
+    if folder.exists() and not any((folder / name).exists() for name in FILES.values()):
+        raise BundleError(f"an export needs a folder of its own, but {folder} is there and holds none: choose another")
+    table = bundle.encoder.transform(bundle.samples)
+    expected = bundle.score_table(table)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        new = partial / "new"
+        new.mkdir()
+        run = _MAKERS[target](bundle.network, table, new / FILES[target])
+        difference = _largest_difference(run, table, expected)
+        if not difference <= TOLERANCE:
+            raise DataError(
+                f"an exported network must give the same logits, to {TOLERANCE:g}, found a difference of "
+                f"{difference:.1e}: please report this bundle's settings"
+            )
+        arrays = {"logit": expected.astype(np.float32), **_arrays(table.batch(slice(None))[0])}
+        np.savez(new / "samples.npz", allow_pickle=False, **arrays)
+        (new / "schema.toml").write_text(bundle.schema.to_toml(), "utf-8")
+        (new / "encoder.json").write_text(bundle.encoder.to_json(), "utf-8")
+        (new / "example.py").write_text(EXAMPLE[target], "utf-8")
+        for file in new.iterdir():
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
+        if folder.exists():
+            os.replace(folder, partial / "old")
+        os.replace(new, folder)
+        sync_folder(folder.parent)
+    except OSError as e:
+        raise DataError(f"cannot write {folder}: {e.strerror or e}; free space or choose another folder") from e
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return difference
+
+
+_Run = Callable[[Batch], np.ndarray]
+
+
+def _largest_difference(run: _Run, table: EncodedTable, expected: np.ndarray) -> float:
+    """Over batches of one row, of some and of all."""
+    found = []
+    for rows in (slice(0, 1), slice(1, None), slice(None)):
+        batch, own = table.batch(rows)[0], expected[rows]
+        found.append(np.abs(run(batch) - own) / np.maximum(1.0, np.abs(own)))
+    return float(max(part.max() for part in found))
+
+
+def _arrays(batch: Batch) -> dict[str, np.ndarray]:
+    return {name: tensor.contiguous().numpy() for name, tensor in zip(Batch._fields, batch, strict=True)}
+
+
+class _Flat(nn.Module):
+    """A network of a batch's tensors, one by one: what other runtimes have words for."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self, ids: Tensor, values: Tensor, bag_ids: Tensor, bag_segments: Tensor, bag_weights: Tensor
+    ) -> Tensor:
+        logit: Tensor = self.network(Batch(ids, values, bag_ids, bag_segments, bag_weights))
+        return logit
+
+
+def _shapes(table: EncodedTable) -> tuple[dict[int, Any], ...]:
+    rows, values = torch.export.Dim("rows", max=MOST_ROWS), torch.export.Dim("values", max=MOST_VALUES)
+    bag = {0: values} if table.layout.positions(kind="bag") else {}
+    return {0: rows}, {0: rows}, bag, bag, bag
+
+
+def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+        import onnxscript  # noqa: F401 (the exporter needs it)
+    except ImportError as e:
+        raise MissingExtraError(f"an export to ONNX needs {e.name}: pip install 'fieldwise[onnx]'") from None
+    batch = table.batch(slice(None))[0]
+    heard = logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")
+    levels = [logger.level for logger in heard]
+    with warnings.catch_warnings(), use_ops("plain"), torch.no_grad():
+        warnings.simplefilter("ignore")  # the exporter's own
+        for logger in heard:
+            logger.setLevel(logging.ERROR)
+        try:
+            program = torch.onnx.export(
+                _Flat(network).eval(),
+                tuple(batch),
+                dynamic_shapes=_shapes(table),
+                dynamo=True,
+                verbose=False,
+                input_names=list(Batch._fields),
+                output_names=["logit"],
+            )
+        finally:
+            for logger, level in zip(heard, levels, strict=True):
+                logger.setLevel(level)
+    assert program is not None, "dynamo gives one"
+    program.save(str(path))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+
+    def run(batch: Batch) -> np.ndarray:
+        arrays = _arrays(batch)
+        logit: np.ndarray = session.run(None, {name: arrays[name] for name in names})[0]
+        return logit
+
+    return run
+
+
+def _aoti(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
+    from torch._inductor import aoti_compile_and_package, aoti_load_package
+    from torch._inductor.exc import InductorError
+
+    batch = table.batch(slice(None))[0]
+    with warnings.catch_warnings(), use_ops("plain"), torch.no_grad():
+        warnings.simplefilter("ignore")  # the compiler's own
+        program = torch.export.export(_Flat(network).eval(), tuple(batch), dynamic_shapes=_shapes(table))
+        try:
+            aoti_compile_and_package(program, package_path=str(path))
+        except InductorError as e:
+            reason = str(e).splitlines()[0]
+            raise ConfigError(
+                f"a compiled library needs a C++ compiler that works: {reason}; install GCC or Clang, or export to onnx"
+            ) from None
+    compiled = aoti_load_package(str(path))
+
+    def run(batch: Batch) -> np.ndarray:
+        logit: np.ndarray = compiled(*batch).numpy()
+        return logit
+
+    return run
+
+
+_MAKERS: dict[str, Callable[[nn.Module, EncodedTable, Path], _Run]] = {"onnx": _onnx, "aoti": _aoti}

@@ -1,0 +1,195 @@
+"""The best items for users: every item of a table scored with each user's and context's own values."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.ordering import latest_rows, order_values
+from fieldwise.data.read.tables import TableLike, as_given, as_table
+from fieldwise.errors import ConfigError, DataError
+
+__all__ = ["Catalogue", "recommend"]
+
+SCORE, RANK = "score", "rank"
+ROWS_AT_ONCE = 131_072  # rows of users and items that are made, encoded and scored together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """Which columns name users and items.
+
+    Args:
+        user: column of users.
+        item: column of items.
+        title: column with an item's readable name; the item column where left out.
+    """
+
+    user: str
+    item: str
+    title: str | None = None
+
+
+def recommend(
+    bundle: Bundle,
+    log: TableLike | None = None,
+    catalogue: Catalogue | None = None,
+    user: object = None,
+    *,
+    users: Iterable[object] | None = None,
+    n: int = 10,
+    exclude_seen: bool = True,
+) -> Any:
+    """The n items of highest score (by the main label) for a user, or for each of many, each in its last row's context.
+
+    Items have the values of their last rows. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`)
+    recommends the same to a user in the same context.
+
+    Args:
+        bundle: scores the rows.
+        log: raw rows with the columns of the bundle's schema; every item in it is a candidate. Not to be left out.
+        catalogue: the columns of users, items and titles. Not to be left out.
+        user: whom to recommend to.
+        users: several users instead, in any order; one that is named twice counts once.
+        n: how many items, or fewer where the log has no more.
+        exclude_seen: leave out items that the log has for the user.
+
+    Returns:
+        For one user item, title (where there is one) and score, best first; ties in the order of the items' ids. For
+        several the same below one another, in the order of `users`, with the user and the rank (from 1) on the left. A
+        pandas or pyarrow table where the log is one, else a polars DataFrame.
+
+    Errors:
+        ConfigError: no log or no catalogue, not one of `user` and `users`.
+        DataError: a column is missing, the log does not know a user, or a row of the log has no time.
+
+    >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
+    >>> log = simulate(1000, users=50, items=30)
+    >>> schema = Schema(fields=(Categorical("user_id"), Categorical("item_id", role="item")), label=Label("liked"))
+    >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
+    >>> found = recommend(model.bundle_, log, Catalogue(user="user_id", item="item_id"), users=log["user_id"], n=2)
+    >>> found.columns
+    ['user_id', 'rank', 'item_id', 'score']
+    """
+    if log is None or not isinstance(catalogue, Catalogue):
+        absent = "no log" if log is None else "no catalogue" if catalogue is None else f"the catalogue {catalogue!r}"
+        raise ConfigError(
+            f"recommendations need a log, whose items are the candidates, and its columns' names, found {absent}: "
+            "write recommend(log, Catalogue(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
+        )
+    if (user is None) == (users is None):
+        given = "neither" if user is None else "both"
+        raise ConfigError(f"recommendations are for one user or for several: give user or users, found {given}")
+    table = as_table(log)
+    names = _names([user] if users is None else users)
+    found = _ranked(bundle, table, catalogue, names, n=n, exclude_seen=exclude_seen)
+    return as_given(found.drop(catalogue.user, RANK) if users is None else found, log)
+
+
+def _ranked(
+    bundle: Bundle, table: pl.DataFrame, catalogue: Catalogue, names: list[str], *, n: int, exclude_seen: bool
+) -> pl.DataFrame:
+    """User, rank, item, title and score of each user's best."""
+    shown = list(dict.fromkeys([catalogue.item, catalogue.title or catalogue.item]))
+    _check_log(table, (catalogue.user, *shown), bundle)
+    rows_of = _rows_of(table, catalogue.user, names)
+    time = bundle.schema.time
+    moments = (
+        None
+        if time is None or time not in table.columns
+        else order_values(table, time, "time", bundle.schema.time_format)
+    )
+    last = table[[_last(rows, moments) for rows in rows_of]]
+    items = latest_rows(table, catalogue.item, time, bundle.schema.time_format)
+    taken = {f.column for f in bundle.schema.with_role("item")} | {catalogue.item, catalogue.title}
+    others = [c for c in bundle.schema.columns if c not in taken]
+    kept = items.select([c for c in items.columns if c in taken])
+    unseen = _unseen(table, catalogue.item, items, rows_of) if exclude_seen else None
+    best: list[pl.DataFrame] = []
+    for first, end in _stretches(len(names), max(1, items.height)):
+        wanted = [np.arange(items.height) if unseen is None else unseen[k] for k in range(first, end)]
+        sizes = [len(rows) for rows in wanted]
+        rows = kept[np.concatenate(wanted)]
+        if others:
+            rows = rows.hstack(last.select(others)[np.repeat(np.arange(first, end), sizes)])
+        scored = _scored(bundle, rows, shown)
+        places = np.cumsum([0, *sizes])
+        best += [_best(scored[a:b], n) for a, b in pairwise(places)]
+    who = last.select(catalogue.user)[np.repeat(np.arange(len(names)), [frame.height for frame in best])]
+    ranks = pl.Series(RANK, np.concatenate([np.arange(1, frame.height + 1) for frame in best]))
+    return pl.concat([who.with_columns(ranks), pl.concat(best).select(*shown, SCORE)], how="horizontal")
+
+
+def _check_log(log: pl.DataFrame, named: tuple[str, ...], bundle: Bundle) -> None:
+    for column in (*named, *bundle.schema.columns):
+        if column not in log.columns:
+            raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
+    taken = sorted({SCORE, RANK}.intersection(named))
+    if taken:
+        raise DataError(f"recommendations have a column {taken[0]!r} of their own: give the log's another name")
+
+
+def _names(users: Iterable[object]) -> list[str]:
+    """The users as text, each once."""
+    if isinstance(users, str):
+        raise ConfigError(f"users must be a list of users, found the text {users!r}: write [{users!r}]")
+    try:
+        texts = as_text(pl.Series(list(users)))
+    except (TypeError, pl.exceptions.PolarsError) as e:
+        raise ConfigError(f"users must be a list of text or of numbers: {str(e).splitlines()[0]}") from None
+    if not len(texts) or texts.null_count():
+        raise ConfigError(f"users must each be named, found {'no user' if not len(texts) else 'an empty one'}")
+    return [str(text) for text in texts.unique(maintain_order=True).to_list()]
+
+
+def _rows_of(log: pl.DataFrame, column: str, names: list[str]) -> list[np.ndarray]:
+    """The rows of each user."""
+    texts = as_text(log.get_column(column))
+    found = pl.DataFrame({"user": texts, "row": np.arange(log.height)}).filter(pl.col("user").is_in(names))
+    rows = dict(found.group_by("user").agg("row").iter_rows())
+    absent = [name for name in names if name not in rows]
+    if absent:
+        more = f", nor of {len(absent) - 1} others" if len(absent) > 1 else ""
+        raise DataError(f"the log has no row of user {absent[0]!r} in column {column!r}{more}; choose users of the log")
+    return [np.sort(np.asarray(rows[name])) for name in names]
+
+
+def _unseen(log: pl.DataFrame, column: str, items: pl.DataFrame, rows_of: list[np.ndarray]) -> list[np.ndarray]:
+    """The rows of `items` that each user's rows do not have."""
+    place = items.select(column).with_row_index("place")
+    at = log.select(column).join(place, on=column, how="left", maintain_order="left").get_column("place")
+    places = at.fill_null(items.height).to_numpy()  # an absent item is none
+    return [np.setdiff1d(np.arange(items.height), places[rows]) for rows in rows_of]
+
+
+def _last(rows: np.ndarray, moments: np.ndarray | None) -> int:
+    """Which of the rows is the latest: by time where the log has it, else the last one; so too among equal times."""
+    if moments is None:
+        return int(rows[-1])
+    return int(rows[len(rows) - 1 - np.argmax(moments[rows][::-1])])
+
+
+def _stretches(users: int, items: int) -> Iterator[tuple[int, int]]:
+    """Users from and to, so many that their rows with all items are about `ROWS_AT_ONCE`."""
+    size = max(1, ROWS_AT_ONCE // items)
+    return ((first, min(first + size, users)) for first in range(0, users, size))
+
+
+def _scored(bundle: Bundle, rows: pl.DataFrame, shown: list[str]) -> pl.DataFrame:
+    """What is shown of rows, their prediction as `SCORE`, and what orders them: `_logit` and `_item`."""
+    score = bundle.score(rows)
+    main = score if score.ndim == 1 else score[:, 0]
+    own = rows.select(shown)
+    return own.with_columns(
+        pl.Series(SCORE, bundle.main_prediction(main)), pl.Series("_logit", main), own[shown[0]].alias("_item")
+    )
+
+
+def _best(scored: pl.DataFrame, n: int) -> pl.DataFrame:
+    # A calibration may give several scores one probability.
+    return scored.sort(SCORE, "_logit", "_item", descending=[True, True, False]).head(n)

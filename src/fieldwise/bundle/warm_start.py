@@ -1,0 +1,180 @@
+"""Start from another bundle: what of its network fits a new one by name is copied, and what was taken is reported.
+
+FM as the start of AFM is the AFM paper's pre-training (Xiao et al., IJCAI 2017, Section 4.1); any bundle may start any
+model.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fitted import Fitted, Vocabulary
+from fieldwise.errors import ConfigError
+from fieldwise.layers import FieldEmbedding
+from fieldwise.models.build import model_name
+from fieldwise.schema.label import Label
+
+__all__ = ["WarmStart", "warm_start"]
+
+SHARED = "embedding.weight"  # the table that networks of several labels hold once
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStart:
+    """What a network took from a bundle.
+
+    Args:
+        source: the name of the bundle's model.
+        taken: by parameter, what was taken of it: `all`, or `n of m rows` of an embedding table.
+        fresh: by parameter, why it was left as it was.
+        same_test_rows: whether the bundle's own run, and the runs that it started from, kept the same test rows aside
+            (known for recipes alone); where one did not, it may have been trained on test rows of this run.
+        same_valid_rows: the same of the validation rows, by which the epoch is chosen.
+    """
+
+    source: str
+    taken: dict[str, str]
+    fresh: dict[str, str]
+    same_test_rows: bool | None = None
+    same_valid_rows: bool | None = None
+
+    def sentence(self) -> str:
+        """What a person is told."""
+        taken = ", ".join(name if what == "all" else f"{name} ({what})" for name, what in self.taken.items())
+        return f"warm start from {self.source}: took {taken}; left fresh: {_by_reason(self.fresh) or 'nothing'}"
+
+    def caution(self) -> str | None:
+        """What a person must know of rows that the bundle may have seen; None where it kept them aside."""
+        kept = {"test": self.same_test_rows, "validation": self.same_valid_rows}
+        unkept = " and ".join(name for name, same in kept.items() if not same)
+        if not unkept:
+            return None
+        return (
+            f"warning: the bundle of the warm start did not keep this run's {unkept} rows aside: it may have been "
+            f"trained on them, and {unkept} figures may then be too good"
+            + ("" if self.same_valid_rows else ", and the epoch ill chosen")
+        )
+
+
+def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: Sequence[Label]) -> WarmStart:
+    """Copy into a network, in place, what fits by name from a bundle's network.
+
+    Embedding tables of one width are matched row by row: a field of the same name gives the rows of the values that
+    both vocabularies hold, its missing and its unknown row; bins by their rank; numbers their vector; hashed fields
+    all rows where the buckets are as many. Rows without a match stay fresh. Any other tensor is copied where name and
+    shape agree, and the fields' names and roles too, in their order: elsewhere a weight would mean another field. What
+    else a model keeps by value (crosses of categories, DAT's augmented vectors) needs equal vocabularies. Where either
+    network has several labels, a head is taken by its label's name.
+
+    Args:
+        network: fresh, built for `encoder.layout`.
+        encoder: fitted on the rows that the network is to be trained on.
+        bundle: a trained network with its own encoder.
+        labels: those that the network is to learn, the main one first.
+
+    Errors:
+        ConfigError: nothing fits.
+    """
+    state, target = bundle.network.state_dict(), network.state_dict()
+    names = _new_names(state, [label.name for label in bundle.schema.labels], [label.name for label in labels])
+    source = {new: state[old] for old, new in names.items()}
+    tables, former = _tables(network), _tables(bundle.network)
+    former_tables = {new: former[old] for old, new in names.items() if old in former}
+    by_value = {f"{name}.weight" for name, module in network.named_modules() if getattr(module, "by_value", False)}
+    same_fields = [(f.name, f.role) for f in encoder.fields] == [(f.name, f.role) for f in bundle.encoder.fields]
+    new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
+    taken: dict[str, str] = {}
+    fresh: dict[str, str] = {}
+    for name, tensor in target.items():
+        old = source.get(name)
+        if old is None:
+            fresh[name] = "the bundle has none"
+        elif name in tables and tables[name] != former_tables.get(name):
+            fresh[name] = "a field-aware table and a plain one"
+        elif name in tables and tables[name] and not same_fields:
+            fresh[name] = "the fields differ"
+        elif name in tables and old.shape[1] == tensor.shape[1] and len(new_rows):
+            tensor[new_rows] = old[old_rows]
+            taken[name] = f"{len(new_rows):,} of {len(tensor):,} rows"
+        elif name in tables:
+            sizes = f"the bundle's is {old.shape[1]} wide, this one {tensor.shape[1]}"
+            fresh[name] = sizes if old.shape[1] != tensor.shape[1] else "no field in common"
+        elif old.shape != tensor.shape:
+            fresh[name] = f"the bundle's has shape {_shape(old)}, this one {_shape(tensor)}"
+        elif not same_fields:
+            fresh[name] = "the fields differ"
+        elif name in by_value and encoder.fitted != bundle.encoder.fitted:
+            fresh[name] = "the vocabularies differ"
+        else:
+            tensor.copy_(old)
+            taken[name] = "all"
+    report = WarmStart(source=model_name(bundle.settings), taken=taken, fresh=fresh)
+    if not taken:
+        raise ConfigError(
+            f"a warm start needs parts that fit by name, but a bundle of {report.source} has none for this model: "
+            f"{_by_reason(fresh)}; choose another bundle, or the same sizes"
+        )
+    return report
+
+
+def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+    """A bundle's parameter names with those that a network of other labels has for them; the rest is left out."""
+    if len(old) == len(new) == 1:
+        return {name: name for name in names}
+    found = {}
+    for name in names:
+        head, label = "", old[0]
+        if len(old) > 1 and name.startswith("heads."):
+            number = name.split(".", 2)[1]
+            head, label = f"heads.{number}.", old[int(number)]
+        own = name.removeprefix(head)
+        if own == SHARED:
+            found[name] = own
+        elif label in new:
+            found[name] = own if len(new) == 1 else f"heads.{new.index(label)}.{own}"
+    return found
+
+
+def _tables(network: nn.Module) -> dict[str, bool]:
+    """The network's embedding tables by parameter name, and whether each is field-aware."""
+    modules = network.named_modules()
+    return {f"{name}.weight": module.by_field for name, module in modules if isinstance(module, FieldEmbedding)}
+
+
+def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
+    """Rows of the new and of the old shared table that mean the same, as two int64 vectors; each new row once."""
+    places = zip(old.fields, old.layout.fields, old.fitted, strict=True)
+    former = {f.name: (at.offset, fitted) for f, at, fitted in places}
+    rows: dict[int, int] = {}
+    for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
+        if f.name in former and at.shares is None:  # a sharing field's rows are those of the field that it names
+            offset, other = former[f.name]
+            rows.update((at.offset + a, offset + b) for a, b in _same_values(fitted, other))
+    pairs = torch.tensor(list(rows.items()), dtype=torch.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _same_values(new: Fitted, old: Fitted) -> Sequence[tuple[int, int]]:
+    """Pairs of local row ids, new and old, of one field."""
+    if isinstance(new, Vocabulary) and isinstance(old, Vocabulary):
+        places = {value: row for row, value in enumerate(old.values, start=2)}
+        found = [(row, places[value]) for row, value in enumerate(new.values, start=2) if value in places]
+        return [(0, 0), (1, 1), *found]
+    if type(new) is type(old) and new.rows == old.rows:
+        return [(row, row) for row in range(new.rows)]
+    return [(0, 0)]  # every encoding has its missing row first
+
+
+def _by_reason(fresh: dict[str, str]) -> str:
+    reasons: dict[str, list[str]] = {}
+    for name, why in fresh.items():
+        reasons.setdefault(why, []).append(name)
+    return "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+
+
+def _shape(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "one number"

@@ -1,0 +1,163 @@
+"""One column of a table in one of three plain forms: text, numbers, lists of text. Vectorized, types unified.
+
+Ids read from CSV as 12, from pandas as 12.0 and from JSON as "12" are one value here: `12`.
+"""
+
+import numpy as np
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from fieldwise.data.read.number_format import number_formats, plain_numbers
+from fieldwise.errors import DataError
+from fieldwise.schema.label import NumberFormat
+
+__all__ = ["FLOAT32_MAX", "as_list", "as_number", "as_text", "stable_hash"]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+def as_text(column: pl.Series) -> pl.Series:
+    """Values as text; null, NaN and empty text become null. Whole floats lose their `.0`; booleans are lower case.
+
+    Durations are their seconds.
+
+    Errors:
+        DataError: a column of lists or other nested values.
+
+    >>> as_text(pl.Series([1.0, 2.5, None])).to_list()
+    ['1', '2.5', None]
+    """
+    kind = column.dtype
+    if kind.is_nested() or kind in (pl.Object, pl.Binary):
+        raise DataError(
+            f"a cell must hold one value: column {column.name!r} is of type {kind}; declare it a Bag or a Sequence, "
+            "or turn it into text"
+        )
+    if kind == pl.String and not (column == "").any():
+        return column  # a request has many columns of few rows, where a query costs more than all else
+    return column.to_frame("cell").select(_text(pl.col("cell"), kind)).to_series().rename(column.name)
+
+
+def as_number(column: pl.Series, what: str, *, first_row: int = 0, form: NumberFormat | None = None) -> pl.Series:
+    """Values as float64, null where missing (null, NaN, empty text).
+
+    Dates and times count in seconds: since 1970, since midnight, or of the duration.
+
+    Args:
+        column: the cells.
+        what: the column's name for errors.
+        first_row: number of its first row in the table that it is a slice of.
+        form: how numbers are written in text, where not plainly.
+
+    Errors:
+        DataError: text that is no number, an infinity, a number beyond 32-bit floats; names `what`, row and value.
+
+    >>> as_number(pl.Series(["1", " 2.5 ", ""]), "column 'price'").to_list()
+    [1.0, 2.5, None]
+    """
+    kind = column.dtype
+    if kind.is_nested() or kind in (pl.Object, pl.Binary):
+        raise DataError(
+            f"a number is needed: {what} is of type {kind}; declare the field otherwise, or mend the column"
+        )
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        stripped = column.cast(pl.String).str.strip_chars().replace("", None)
+        number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
+        bad = stripped.is_not_null() & number.is_null()
+        if bad.any():
+            row = int(bad.arg_max() or 0)
+            raise DataError(
+                f"numbers alone are allowed: {what} holds the text {column[row]!r} in row {first_row + row} (counting "
+                f"from 0); {_remedy(stripped, form)}"
+            )
+    elif kind.is_temporal():
+        number = _seconds(column).cast(pl.Float64)
+    else:
+        number = column.cast(pl.Float64)
+    number = number.fill_nan(None)
+    beyond = (number.abs() > FLOAT32_MAX).fill_null(False)
+    if beyond.any():
+        row = int(beyond.arg_max() or 0)
+        raise DataError(
+            f"numbers must be finite and at most {FLOAT32_MAX:.1e}: {what} holds {column[row]!r} in row "
+            f"{first_row + row} (counting from 0); mend the cell or leave it empty"
+        )
+    return number
+
+
+def _remedy(text: pl.Series, form: NumberFormat | None) -> str:
+    """What to do about text among numbers."""
+    ways = number_formats(text)
+    if form is not None:
+        return f"mend the cell, leave it empty, or change the field's number_format {form!r}"
+    if ways:
+        return "every cell is a number in " + " and in ".join(f"number_format = {way!r}" for way in ways) + ": write it"
+    return "mend the cell, leave it empty, or declare the field Categorical"
+
+
+def as_list(column: pl.Series, separator: str) -> pl.Series:
+    """Cells as lists of text without null or empty values; an absent cell is an empty list.
+
+    Errors:
+        DataError: lists of lists or of other nested values.
+
+    >>> as_list(pl.Series(["a| b", None, "|"]), "|").to_list()
+    [['a', 'b'], [], []]
+    """
+    kind = column.dtype
+    if isinstance(kind, (pl.List, pl.Array)):
+        inner = kind.inner
+        if inner.is_nested() or inner in (pl.Object, pl.Binary):
+            raise DataError(
+                f"a cell must be a list of plain values: column {column.name!r} is of type {kind}; flatten it"
+            )
+        lists = column.cast(pl.List(inner)).list.eval(_text(pl.element(), inner))
+    else:
+        lists = as_text(column).str.split(separator)
+    cleaned = lists.list.eval(pl.element().str.strip_chars().replace("", None)).list.drop_nulls()
+    return cleaned.fill_null(pl.lit([], dtype=pl.List(pl.String))) if cleaned.null_count() else cleaned
+
+
+def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
+    """FNV-1a (64 bit) of each text's UTF-8 bytes, modulo `buckets`: equal on every machine and in every version.
+
+    Args:
+        texts: text without nulls.
+        buckets: at least 1.
+
+    Shape:
+        returns [N] int64 in [0, buckets).
+
+    >>> stable_hash(pl.Series(["a"]), 2**31).item() == 0xAF63DC4C8601EC8C % 2**31
+    True
+    """
+    lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
+    letters = np.frombuffer(texts.str.join("").item().encode(), dtype=np.uint8).astype(np.uint64)
+    starts = np.cumsum(lengths) - lengths
+    value = np.full(len(texts), 0xCBF29CE484222325, dtype=np.uint64)
+    prime = np.uint64(0x100000001B3)
+    longer = np.arange(len(texts))
+    for k in range(int(lengths.max(initial=0))):  # one step a letter, for all texts that have it
+        longer = longer[lengths[longer] > k]
+        value[longer] = (value[longer] ^ letters[starts[longer] + k]) * prime
+    return (value % np.uint64(buckets)).astype(np.int64)
+
+
+def _text(cell: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
+    if kind.is_float():
+        # pandas turns ids into floats where a value is missing. From 2**53 on, floats no longer tell neighbours apart.
+        whole = cell.is_finite() & (cell == cell.round()) & (cell.abs() < 2**53)
+        as_float = cell.fill_nan(None).cast(pl.String)
+        return pl.when(whole).then(cell.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(as_float)
+    if kind == pl.Duration:
+        return _text(cell.dt.total_microseconds() / 1e6, pl.Float64())
+    text = cell.cast(pl.String)
+    if isinstance(kind, pl.Decimal) and kind.scale:
+        text = text.str.strip_chars_end("0").str.strip_chars_end(".")
+    return pl.when(text != "").then(text)
+
+
+def _seconds(column: pl.Series) -> pl.Series:
+    if column.dtype == pl.Duration:
+        return column.dt.total_microseconds() / 1e6
+    return column.cast(pl.Int64) // 10**9 if column.dtype == pl.Time else column.dt.epoch("s")

@@ -1,0 +1,327 @@
+"""The encoder: fitted on training rows only, it turns any table of the schema's columns into integers and numbers."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import parse, to_plain
+from fieldwise.data.encode.assemble import BLOCK, bag_counts, interleave, rows_of
+from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.fitted import (
+    MISSING,
+    UNKNOWN,
+    Cells,
+    Fitted,
+    Hashing,
+    Scaling,
+    Vocabulary,
+    bag_cells,
+    learn_field,
+    single_cells,
+)
+from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.data.table import EncodedTable
+from fieldwise.errors import DataError
+from fieldwise.layout import FieldLayout, Layout
+from fieldwise.schema import Bag, Field, Numeric, Schema, Sequence
+from fieldwise.storage.threads import each
+
+__all__ = ["Encoder", "check_table"]
+
+MAX_ROWS = 2**31 - 1  # row ids are int32
+PROBE_ROWS = 10_000
+
+
+def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:
+    """Check that a table has every column of the schema's fields, with numbers where numbers belong.
+
+    Args:
+        frame: the table.
+        schema: what its columns mean.
+        made_later: columns that are not looked for, since they are made from the table afterwards.
+
+    Errors:
+        DataError: names the column and, for a bad value, the row.
+    """
+    for f in schema.fields:
+        if f.column in made_later:
+            continue
+        column = _column(frame, f)
+        if isinstance(f, Numeric):
+            as_number(column, f"column {f.column!r} (field {f.name!r})", form=f.number_format)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A schema's fields with what was learned of each from the training rows.
+
+    Unseen categories take their field's unknown row, absent ones its missing row: no value crashes it. A field that
+    shares another's rows has what was learned of that one from that one's column; its own column teaches nothing.
+
+    >>> from fieldwise import Categorical, Label
+    >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
+    >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
+    >>> encoder.transform(pl.DataFrame({"app": ["b", "new", None]})).ids.ravel().tolist()
+    [3, 1, 0]
+    """
+
+    fields: tuple[Field, ...]
+    fitted: tuple[Fitted, ...]
+
+    @classmethod
+    def fit(cls, train: TableLike, schema: Schema) -> "Encoder":
+        """Learn vocabularies, scales and bins from the training rows alone.
+
+        Errors:
+            DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
+                field that shares rows and has no value that these are for.
+        """
+        train = as_table(train)
+        _check_rows(train)
+        learned = each(
+            lambda f: None if _shares(f) else learn_field(f, _column(train, f))[0], schema.fields, rows=train.height
+        )
+        return cls._of(schema.fields, learned, train)
+
+    @classmethod
+    def fit_transform(
+        cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None
+    ) -> tuple["Encoder", EncodedTable]:
+        """`fit` and `transform` of the same rows: every column's values are looked up once for both.
+
+        >>> from fieldwise import Categorical, Label
+        >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
+        >>> encoder, table = Encoder.fit_transform(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
+        >>> table.ids.ravel().tolist()
+        [2, 3, 2]
+        """
+        train = as_table(train)
+        _check_rows(train)
+
+        def learn(f: Field) -> tuple[Fitted, Cells] | None:
+            if _shares(f):
+                return None
+            fitted, encode = learn_field(f, _column(train, f))
+            return fitted, encode()
+
+        learned = each(learn, schema.fields, rows=train.height)
+        encoder = cls._of(schema.fields, [None if found is None else found[0] for found in learned], train)
+        cells = [
+            _cells(f, fitted, train) if found is None else found[1]
+            for f, fitted, found in zip(encoder.fields, encoder.fitted, learned, strict=True)
+        ]
+        return encoder, encoder._table(cells, train.height, y)
+
+    @classmethod
+    def _of(cls, fields: tuple[Field, ...], own: Iterable[Fitted | None], train: pl.DataFrame) -> "Encoder":
+        """The encoder, checked against the rows that it was fitted on."""
+        encoder = cls(fields, _with_shared(fields, own, "schema"))
+        for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+            if isinstance(f, (Bag, Sequence)) and f.shares is not None:
+                _check_shared_values(f, fitted, _column(train, f))
+        rows = encoder.layout.num_rows
+        if rows > MAX_ROWS:
+            raise DataError(
+                f"all fields together may take {MAX_ROWS} embedding rows, found {rows}; lower hash_buckets or raise "
+                "min_count"
+            )
+        return encoder
+
+    @property
+    def layout(self) -> Layout:
+        """Where each field stands in the shared embedding table."""
+        offsets, end = {}, 0
+        for f, fitted in zip(self.fields, self.fitted, strict=True):
+            if _shares(f) is None:
+                offsets[f.name] = end
+                end += fitted.rows
+        fields = []
+        for f, fitted in zip(self.fields, self.fitted, strict=True):
+            offset = offsets[_shares(f) or f.name]
+            unknown = isinstance(fitted, Vocabulary)
+            entry = FieldLayout(name=f.name, kind="id", role=f.role, offset=offset, rows=fitted.rows, unknown=unknown)
+            if isinstance(fitted, Scaling):
+                entry = replace(entry, kind="value")
+            elif isinstance(f, (Bag, Sequence)):
+                ordered = isinstance(f, Sequence)
+                entry = replace(entry, kind="bag", pooling=f.pooling, ordered=ordered, shares=f.shares)
+            fields.append(entry)
+        return Layout(tuple(fields))
+
+    def transform(self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
+        """Encode a table's rows in their order.
+
+        Args:
+            frame: holds the columns of the schema's fields; N rows.
+            y: targets [N], or [N, T] of several labels, to keep beside the rows, as float32.
+            first_row: number of its first row in the table that it is a slice of, for errors.
+
+        Errors:
+            DataError: a missing column, text in a numeric column, an infinity.
+        """
+        frame = as_table(frame)
+        pairs = zip(self.fields, self.fitted, strict=True)
+        cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
+        return self._table(cells, frame.height, y)
+
+    def table_of(self, cells: list[Cells], rows: int, part: Layout) -> EncodedTable:
+        """The table of some fields' encoded columns: of those of `part`, in its order."""
+        return self._table(cells, rows, None, part)
+
+    def _table(self, cells: list[Cells], rows: int, y: np.ndarray | None, part: Layout | None = None) -> EncodedTable:
+        layout = self.layout if part is None else part
+        offsets = [at.offset for at in layout.fields]
+        single = [(c.ids, offset) for c, offset in zip(cells, offsets, strict=True) if c.lengths is None]
+        ids = rows_of([local for local, _ in single], rows, np.int32, add=[offset for _, offset in single])
+        numbers = [c.numbers for c in cells if c.numbers is not None]
+        values = rows_of(numbers, rows, np.float32)
+        bags = [
+            (c.ids + np.int32(at), c.lengths) for c, at in zip(cells, offsets, strict=True) if c.lengths is not None
+        ]
+        bag_ids, bag_offsets = interleave(bags, rows)
+        targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
+        return EncodedTable(layout, ids, values, bag_ids, bag_offsets, targets)
+
+    def unseen(self, frame: TableLike) -> dict[str, float]:
+        """For each field with a vocabulary, the share of its values in `frame` that fall on the unknown row.
+
+        Absent values count among the values, and fall on the missing row. Of rows that are encoded already
+        `unseen_in` tells the same at once.
+        """
+        frame = as_table(frame)
+        known = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary)]
+        found = each(lambda pair: _cells(pair[0], pair[1], frame).ids == UNKNOWN, known, rows=frame.height)
+        return {f.name: float(hit.mean()) if hit.size else 0.0 for (f, _), hit in zip(known, found, strict=True)}
+
+    def unseen_in(self, table: EncodedTable) -> dict[str, float]:
+        """`unseen` of the rows that `table` holds encoded."""
+        counts = self.unseen_counts(table)
+        return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
+
+    def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
+        """For each field with a vocabulary, how many of its values in `table` are unknown, and how many it has."""
+        fields = table.layout.fields
+        single, bags = ([f for f in fields if (f.kind == "bag") == bag] for bag in (False, True))
+        rows = np.array([f.offset + UNKNOWN for f in single], dtype=np.int32)
+        blocks = (table.ids[start : start + BLOCK] for start in range(0, len(table), BLOCK))
+        unknown = sum(((block == rows).sum(axis=0) for block in blocks), np.zeros(len(single), dtype=np.int64))
+        counts = {f.name: (int(n), len(table)) for f, n in zip(single, unknown, strict=True)}
+        for g, f in enumerate(bags):
+            hits, values = bag_counts(table.bag_ids == f.offset + UNKNOWN, table.bag_offsets, len(bags))[:, g]
+            counts[f.name] = int(hits), int(values)
+        vocabularies = (f.name for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary))
+        return {name: counts[name] for name in vocabularies}
+
+    def to_json(self) -> str:
+        """JSON text that `from_json` reads back; what fields share stands in it once."""
+        own = [None if _shares(f) else s for f, s in zip(self.fields, self.fitted, strict=True)]
+        entries = [_plain_entry(f, fitted) for f, fitted in zip(self.fields, own, strict=True)]
+        return json.dumps({"fields": entries}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "encoder") -> "Encoder":
+        """The inverse of `to_json`.
+
+        Errors:
+            DataError: not an encoder's JSON.
+        """
+        try:
+            data = json.loads(text)
+            entries = [_read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
+        except (json.JSONDecodeError, KeyError, TypeError) as e:
+            raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
+        fields = tuple(e.field for e in entries)
+        return cls(fields, _with_shared(fields, [e.fitted for e in entries], where))
+
+    def transform_part(self, frame: TableLike, part: Layout) -> EncodedTable:
+        """Encode some of the fields alone: `part` holds those of `layout`, in its order.
+
+        Row ids are those of the whole layout. The table needs the columns of these fields only.
+
+        Errors:
+            DataError: as `transform`.
+        """
+        frame = as_table(frame)
+        names = {f.name for f in part.fields}
+        pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
+        cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)
+        return self.table_of(cells, frame.height, part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    field: Field
+    fitted: Fitted | None = None
+
+
+def _plain_entry(f: Field, fitted: Fitted | None) -> dict[str, Any]:
+    if not isinstance(fitted, Vocabulary):
+        plain: dict[str, Any] = to_plain(_Entry(field=f, fitted=fitted))
+        return plain
+    # Millions of values go past the general code, which looks at each by itself.
+    plain = to_plain(_Entry(field=f, fitted=replace(fitted, values=())))
+    plain["fitted"]["values"] = fitted.values
+    return plain
+
+
+def _read_entry(data: Mapping[str, Any], where: str) -> _Entry:
+    fitted = data.get("fitted") if isinstance(data, Mapping) else None
+    values = fitted.get("values") if isinstance(fitted, Mapping) else None
+    if not isinstance(fitted, Mapping) or not isinstance(values, list) or set(map(type, values)) != {str}:
+        return parse(_Entry, data, where, DataError)  # which names what is wrong
+    entry = parse(_Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
+    assert isinstance(entry.fitted, Vocabulary), "no other has values"
+    return replace(entry, fitted=replace(entry.fitted, values=tuple(values)))
+
+
+def _shares(f: Field) -> str | None:
+    return f.shares if isinstance(f, (Bag, Sequence)) else None
+
+
+def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:
+    """What was learned of each field: its own, or that of the field whose rows it shares."""
+    learned = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if _shares(f) is None}
+    found = []
+    for f in fields:
+        fitted = learned.get(_shares(f) or f.name)
+        if fitted is None:
+            raise DataError(f"{where} holds nothing learned for field {f.name!r}; save the bundle again")
+        found.append(fitted)
+    return tuple(found)
+
+
+def _check_shared_values(f: Bag | Sequence, fitted: Fitted, column: pl.Series) -> None:
+    """A history none of whose values is one of the shared field's would teach nothing, and silently."""
+    assert isinstance(fitted, (Vocabulary, Hashing)), "only a Categorical field's rows are shared"
+    known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
+    # The first rows tell nearly always, and a whole column of histories is long.
+    if not any((bag_cells(f, fitted, rows).ids >= known).any() for rows in (column.head(PROBE_ROWS), column)):
+        raise DataError(
+            f"a field that shares rows needs values that they are for: no training row's column {f.column!r} (field "
+            f"{f.name!r}) holds a value of field {f.shares!r}; check the column and its separator {f.separator!r}"
+        )
+
+
+def _column(frame: pl.DataFrame, f: Field) -> pl.Series:
+    if f.column not in frame.columns:
+        raise DataError(
+            f"the table must hold every column of the schema: {f.column!r} (field {f.name!r}) is missing among "
+            f"{', '.join(frame.columns)}"
+        )
+    return frame.get_column(f.column)
+
+
+def _check_rows(train: pl.DataFrame) -> None:
+    if train.height == 0:
+        raise DataError("an encoder needs training rows, found none")
+
+
+def _cells(f: Field, fitted: Fitted, frame: pl.DataFrame, first_row: int = 0) -> Cells:
+    column = _column(frame, f)
+    if isinstance(f, (Bag, Sequence)) and isinstance(fitted, (Vocabulary, Hashing)):
+        return bag_cells(f, fitted, column)
+    return single_cells(f, fitted, column, first_row)

@@ -1,0 +1,1 @@
+"""A schema guessed from a table."""

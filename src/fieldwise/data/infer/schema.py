@@ -1,0 +1,233 @@
+"""A first schema from a table: guessed from names and contents, with the reason of every guess, to be corrected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from fieldwise.data.infer.fields import guess_field
+from fieldwise.data.infer.label import guess_label, label_name
+from fieldwise.data.infer.roles import display_of, id_column, settled_role
+from fieldwise.data.infer.time import GuessedTime, guess_time
+from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.data.read.vectors import is_position, vector_length
+from fieldwise.errors import SchemaError
+from fieldwise.schema import Categorical, Field, Numeric, Role, Schema
+from fieldwise.schema.names import TIMES, is_label_name, name_matches, role_of, words_of
+
+__all__ = ["Inference", "infer_schema"]
+
+_CHECK = "CHECK: "
+_SIDES: tuple[Role, ...] = ("user", "item")
+_NEVER = {
+    "true_probability": "the simulated log's answer, which no model may see",
+    "split": "names the part of the split, which says nothing of the future",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference:
+    """A guessed schema, and why each column was taken or left out.
+
+    Args:
+        schema: the guess.
+        notes: a sentence for every column of the table, in the table's order.
+        doubts: by column, what the table does not tell and a person has to check, such as which of two values of a
+            label is the positive one.
+    """
+
+    schema: Schema
+    notes: dict[str, str]
+    doubts: dict[str, str] = field(default_factory=dict)
+
+    def to_toml(self) -> str:
+        """The schema as TOML, each field below a comment with its reason; columns that are left out stand on top."""
+        import tomli_w  # here, so that `doctor` can still say that it is absent
+
+        taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
+        others = [f"#   {_plain(name)}: {_line(note)}" for name, note in self.notes.items() if name not in taken]
+        lines = ["# Guessed from the table: correct what is wrong." + (" Columns that are no field:" if others else "")]
+        lines += others + [f"# CHECK: {_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
+        plain = self.schema.to_dict()
+        fields, label = plain.pop("fields"), plain.pop("label")
+        # Table by table: together, short ones would be written inline, with no place for a comment.
+        blocks = ["\n".join([*lines, "", *tomli_w.dumps(plain).strip().splitlines()]).rstrip()]
+        for header, column, table in [
+            *(("[[fields]]", f.column, table) for f, table in zip(self.schema.fields, fields, strict=True)),
+            ("[label]", self.schema.label.column, label),
+        ]:
+            check = f"# CHECK: {_line(self.doubts[column])}\n" if column in self.doubts else ""
+            above = f"# {_plain(column)}: {_line(self.notes[column])}\n{check}"
+            blocks.append(f"{above}{header}\n{tomli_w.dumps(table).strip()}")
+        return "\n\n".join(blocks) + "\n"
+
+
+def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequence[str] = ()) -> Inference:
+    """Guess what a table's columns mean, from their names (role, label, time) and contents (kind).
+
+    Args:
+        frame: the table; all of its rows are looked at.
+        label: the label's column; guessed by its name where left out.
+        positive: values of the label that are positive; by the meaning of words such as `yes` and `clicked` where left
+            out, else by frequency, which stands among the doubts then.
+
+    Errors:
+        SchemaError: no column looks like a label, or several do, or the label holds what cannot be one, or no field
+            is left.
+
+    >>> frame = pl.DataFrame({"user_id": [1, 1, 2], "price": [9.5, 3.2, 7.0], "day": ["mon", "tue", "tue"]})
+    >>> guess = infer_schema(frame.with_columns(click=pl.Series([0, 1, 1])))
+    >>> [(f.name, f.kind, f.role) for f in guess.schema.fields]
+    [('user_id', 'categorical', 'user'), ('price', 'numeric', 'item'), ('day', 'categorical', 'context')]
+    >>> Schema.from_toml(guess.to_toml()) == guess.schema
+    True
+    """
+    frame = as_table(frame)
+    if frame.height == 0:
+        raise SchemaError("a schema is inferred from rows: the table has none; write the schema by hand")
+    name = label_name(frame, label)
+    target = guess_label(frame.get_column(name), [positive] if isinstance(positive, str) else positive)
+    notes = {name: target.note, **_left_out(frame, name)}
+    fields = _fields(frame, notes)
+    ids: dict[Role, str] = {}
+    for role in _SIDES:
+        key = id_column(frame, fields.values(), role)
+        if key is not None:
+            ids[role] = key
+    reasons = {column: _reason(column, f.role) for column, f in fields.items()}
+    for column, f in fields.items():
+        first = fields.get(f"{is_position(column, frame.columns)}[0]", f)
+        if first.column == column:
+            fields[column], settled = settled_role(frame, f, ids)
+            reasons[column] = settled or reasons[column]
+        else:  # the numbers of a vector are of one side
+            fields[column], reasons[column] = replace(f, role=first.role), reasons[first.column]
+    settled_ones = {c for c, why in reasons.items() if why.startswith("the ") and not name_matches(c, TIMES)}
+    time = guess_time(frame, {name, *ids.values(), *settled_ones, *_never(frame)})
+    _mark_times(frame, time, notes, fields)
+    for column, f in list(fields.items()):
+        display = display_of(frame, f, ids) or _twin(frame, f, list(fields.values()))
+        if display:
+            del fields[column]
+            notes[column] = f"left out: {display}"
+        else:
+            notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
+    if not fields:
+        raise SchemaError(
+            f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
+        )
+    schema = Schema(
+        fields=tuple(fields.values()),
+        label=target.label,
+        time=time.column,
+        time_format=time.format,
+        group=ids.get("user"),
+        keys=tuple(ids.values()),
+    )
+    checks = {
+        column: note.partition(_CHECK)[2] for column, note in notes.items() if note.startswith(f"left out: {_CHECK}")
+    }
+    doubts = {name: target.doubt, str(time.column): time.doubt}
+    doubts |= {column: f"column {column!r} is left out: {check}" for column, check in checks.items()}
+    notes |= {column: f"left out: {check}" for column, check in checks.items()}
+    return Inference(
+        schema=schema,
+        notes={column: notes[column] for column in frame.columns},
+        doubts={column: doubt for column, doubt in doubts.items() if doubt},
+    )
+
+
+def _never(frame: pl.DataFrame) -> dict[str, str]:
+    return {name: why for name, why in {**_NEVER, **_libfm_values(frame)}.items() if name in frame.columns}
+
+
+def _left_out(frame: pl.DataFrame, label: str) -> dict[str, str]:
+    """Columns that are no field whatever they hold, and why."""
+    notes = {name: f"left out: {why}" for name, why in _never(frame).items() if name != label}
+    for column in frame.columns:
+        if column != label and column not in notes and is_label_name(column):
+            notes[column] = (
+                "left out: another label, by its name, and known no sooner than the label; it may be one of "
+                "more_labels, or a field where it is known before"
+            )
+    return notes
+
+
+def _fields(frame: pl.DataFrame, notes: dict[str, str]) -> dict[str, Field]:
+    """What columns without a note make, by column; every column gets its note."""
+    fields: dict[str, Field] = {}
+    for column in frame.iter_columns():
+        if column.name in notes:
+            continue
+        vector = is_position(column.name, frame.columns)
+        if vector is not None and column.dtype.is_float():
+            fields[column.name] = Numeric(column.name, role=role_of(vector)[0])
+            notes[column.name] = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
+        elif f"{column.name}[0]" in frame.columns and vector_length(column) is not None:
+            notes[column.name] = "left out: a vector, each number of which is a field by itself, below"
+        else:
+            found, note = guess_field(column, role_of(column.name)[0])
+            notes[column.name] = note if found is not None else f"left out: {note}"
+            if found is not None:
+                fields[column.name] = found
+    return fields
+
+
+def _reason(column: str, role: Role) -> str:
+    named, reason = role_of(column)
+    return reason if named == role else "a history is the user's"
+
+
+def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str], fields: dict[str, Field]) -> None:
+    """Columns of moments are no fields: the one that orders rows, and others."""
+    for column in frame.columns:
+        another = not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(column)) and column in fields
+        if column == time.column:
+            notes[column] = time.note
+        elif column in time.others or another:
+            why = time.others.get(column, "another time, by its name")
+            notes[column] = f"left out: {why}; times of the future are never seen before"
+        else:
+            continue
+        fields.pop(column, None)
+
+
+def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
+    """Of what `read_libfm` returns, the column of values and why it is no field.
+
+    Errors:
+        SchemaError: a value is not 1.
+    """
+    if frame.schema != {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:
+        return {}
+    other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
+    if other.any():
+        raise SchemaError(
+            f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
+            f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column a number"
+        )
+    return {"values": "every libFM value is 1, so that the ids say it all"}
+
+
+def _twin(frame: pl.DataFrame, field: Field, others: list[Field]) -> str:
+    """Why a field merely renames an earlier one of many values, or nothing."""
+    distinct = frame.get_column(field.column).n_unique() if isinstance(field, Categorical) else 0
+    for other in others[: others.index(field)] if distinct > 50 else []:
+        same = isinstance(other, Categorical) and frame.get_column(other.column).n_unique() == distinct
+        if same and _pairs(frame, other, field) == distinct:
+            return f"it goes one to one with {other.column!r}"
+    return ""
+
+
+def _pairs(frame: pl.DataFrame, one: Field, other: Field) -> int:
+    return frame.select(one.column, other.column).n_unique() if one.column != other.column else 0
+
+
+def _plain(name: str) -> str:
+    """A column's name as one line of a comment."""
+    return name if name.isprintable() else repr(name)
+
+
+def _line(note: str) -> str:
+    """A note as one line: TOML's comments hold no control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in note)

@@ -1,0 +1,64 @@
+"""How a table's rows are best divided: by time where there is one, if every part can then be learned from or judged."""
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.prepare.labels import LabelledRows, read_labels
+from fieldwise.data.prepare.split_settings import RandomSplit, SplitSettings, TimeSplit
+from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.read.lines import renumbering_rows
+from fieldwise.errors import DataError
+from fieldwise.schema import Schema
+
+__all__ = ["suggest_split"]
+
+_EACH_CLASS = 10  # rows of the rarer class, from which on a stratified draw leaves some in each part
+
+
+def suggest_split(frame: pl.DataFrame, schema: Schema) -> tuple[SplitSettings, str]:
+    """The split that suits a table, and why: by time, else at random.
+
+    Args:
+        frame: the table.
+        schema: what its columns mean; its time orders the rows.
+
+    Errors:
+        DataError: too few rows, or one class alone, so that no split leaves something to learn and to judge by.
+
+    >>> from fieldwise import Categorical, Label
+    >>> schema = Schema(fields=(Categorical("x"),), label=Label("y"), time="day")
+    >>> rows = pl.DataFrame({"x": [1, 2] * 20, "day": range(40), "y": [0, 1, 1, 0] * 10})
+    >>> suggest_split(rows, schema)[0].kind
+    'time'
+    """
+    rows = read_labels(frame, schema.labels)
+    why_not = "no column orders the rows"
+    if schema.time is not None:
+        why_not = _fault(rows, schema, TimeSplit())
+        if not why_not:
+            return TimeSplit(), f"the latest rows by {schema.time!r} test, those before them choose the epoch"
+        why_not = f"by {schema.time!r} it cannot be: {why_not}"
+    least = int(np.unique(rows.main, return_counts=True)[1].min())
+    stratify = schema.label.task == "binary" and least >= _EACH_CLASS
+    split = RandomSplit(stratify=stratify)
+    fault = _fault(rows, schema, split)
+    if fault:
+        raise DataError(f"a recipe needs rows to learn from, to choose the epoch by and to judge by: {fault}")
+    return split, f"rows are drawn at random: {why_not}"
+
+
+def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings) -> str:
+    """Why a split does not work, or nothing."""
+    try:
+        with renumbering_rows(rows.kept):
+            parts = split_table(
+                rows.frame, split, y=rows.main, time=schema.time, group=schema.group, time_format=schema.time_format
+            )
+    except DataError as e:
+        return str(e)
+    if schema.label.task == "binary":
+        for name in ("train", "valid", "test"):
+            y = rows.main[getattr(parts, name)]
+            if y.min() == y.max():
+                return f"all {len(y)} {name} rows would be {'positive' if y[0] else 'negative'}"
+    return ""

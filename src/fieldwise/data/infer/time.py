@@ -1,0 +1,121 @@
+"""Which column is the moment of an event: by its name, its type, dates in its text, or numbers that are Unix stamps."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from fieldwise.data.read.moments import Moments, read_moments
+from fieldwise.schema.names import TIMES, name_matches, words_of
+
+__all__ = ["GuessedTime", "guess_time", "looks_like_dates"]
+
+_PROBE = 200
+_NEARLY_UNIQUE = 0.5
+_TIME_WORDS = frozenset(("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix"))
+_PAST = """
+birth birthday birthdate dob born release released publish published publication expiry expires joined join signup since
+registered registration founded built issued opened launch launched due deadline updated modified
+"""
+_NOT_EVENTS = frozenset(_PAST.split())  # moments of a person's or a thing's life, not of the event
+_STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))  # 1998 to 2039
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessedTime:
+    """The column that orders rows, if any.
+
+    Args:
+        column: its name.
+        format: of its text, where this decides between day-month and month-day.
+        note: why it was taken.
+        doubt: what a person has to say.
+        others: further columns that look like times of events, each with why it was left out.
+    """
+
+    column: str | None = None
+    format: str | None = None
+    note: str = ""
+    doubt: str = ""
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
+    """The column that orders a table's rows.
+
+    Args:
+        frame: the table.
+        skip: columns that are something else: the label, ids, what describes a user or an item.
+
+    >>> guess_time(pl.DataFrame({"when": ["2026-01-31", "2026-02-01", "2026-02-02"], "x": [1, 2, 3]}), ()).column
+    'when'
+    """
+    columns = [c for c in frame.columns if c not in skip]
+    named = [c for c in columns if name_matches(c, TIMES)]
+    others = [c for c in columns if c not in named and _NOT_EVENTS.isdisjoint(words_of(c))]
+    found, left = GuessedTime(), {}
+    for name in (*named, *others):
+        guess, fault = _time(frame.get_column(name), named=name in named)
+        if guess is not None and found.column is None:
+            found = guess
+        elif guess is not None or fault:
+            left[name] = fault or "another time beside the one that orders rows"
+    return replace(found, others=left)
+
+
+def looks_like_dates(words: pl.Series) -> bool:
+    """Whether text cells are dates, by some of them."""
+    present = words.drop_nulls()
+    some = present.gather_every(max(1, len(present) // _PROBE)).head(_PROBE)
+    if not len(some) or some.cast(pl.Float64, strict=False).null_count() < len(some):
+        return False
+    found = read_moments(some)
+    return found.other is not None or found.values.null_count() == 0
+
+
+def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
+    """What a column is as a time, or why one that seems to be a time cannot order rows."""
+    name, kind = column.name, column.dtype
+    by_name = ", by its name" if named or _TIME_WORDS & set(words_of(name)) else ""
+    moments, why = None, ""
+    if kind in (pl.Datetime, pl.Date):
+        why = f"orders the rows, as it holds {'days' if kind == pl.Date else 'moments'}"
+    elif kind == pl.String and looks_like_dates(column):
+        moments, why = read_moments(column), "orders the rows, as its text is dates"
+    elif kind.is_numeric() and named:
+        why = "orders the rows"
+    elif kind.is_integer() and (unit := _stamps(column, bool(by_name))):
+        why = f"orders the rows, as its numbers are {unit} since 1970"
+    if not why:
+        return None, ""
+    empty = column.null_count() if moments is None or moments.other else moments.values.null_count()
+    if empty:
+        return None, f"a time by its contents, but {empty:,} of {len(column):,} rows have none, so it cannot order them"
+    if column.n_unique() < 3:
+        return None, "a time by its contents, but fewer than 3 different ones order nothing"
+    note = f"time: {why}{by_name}; no field, as times of the future are never seen before"
+    form = None if moments is None else moments.format
+    return GuessedTime(column=name, format=form, note=note, doubt=_doubt(name, column, moments)), ""
+
+
+def _doubt(name: str, column: pl.Series, moments: Moments | None) -> str:
+    if moments is not None and moments.mixed:
+        return (
+            f"the times of column {name!r} cannot be compared: {moments.mixed}; write the offset into every cell, or "
+            "bring all to one clock and leave it out"
+        )
+    if moments is None or moments.other is None:
+        return ""
+    first, second = moments.other
+    return (
+        f"day and month of the time column {name!r} cannot be told apart ({column.drop_nulls()[0]!r}): write "
+        f'time_format = "{first}" or time_format = "{second}" below time'
+    )
+
+
+def _stamps(column: pl.Series, named: bool) -> str:
+    low, high = column.min(), column.max()
+    if not isinstance(low, int) or not isinstance(high, int) or low == high:
+        return ""
+    several = named or column.n_unique() >= _NEARLY_UNIQUE * len(column)
+    return next((unit for least, most, unit in _STAMPS if several and least <= low and high <= most), "")

@@ -1,0 +1,115 @@
+"""Point-in-time histories: for every row, the items that its user used earlier, out of the training rows alone."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.settings import HistorySettings
+from fieldwise.errors import ConfigError, DataError, SchemaError
+from fieldwise.schema import Schema
+
+__all__ = ["add_histories", "check_history"]
+
+
+def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:
+    """Check that histories can be made of a table, and that a field reads them.
+
+    Returns:
+        The column that orders rows.
+
+    Errors:
+        ConfigError: neither the settings nor the schema name an order.
+        DataError: a column is absent, the new one is there already, or a row has no place in the order.
+        SchemaError: no field reads the new column, or a column is a label's.
+    """
+    order = settings.order or schema.time
+    if order is None:
+        raise ConfigError("a history needs an order: give history.order, or the schema's time, a column of moments")
+    for what, name in (("user", settings.user), ("item", settings.item), ("order", order)):
+        if name not in frame.columns:
+            hint = nearest(name, frame.columns)
+            raise DataError(f"a history's {what} column must be in the table: {name!r} is not; {hint}")
+        if name in {label.column for label in schema.labels}:  # each row's own label would choose its history
+            raise SchemaError(f"a history's {what} must not be the label's column {name!r}: name another column")
+    if settings.column in frame.columns:
+        raise DataError(
+            f"a history needs a new column, but the table has {settings.column!r} already: set history.column to "
+            "another name, or read the table's own without [history]"
+        )
+    if settings.column not in schema.columns:
+        raise SchemaError(
+            f"a field must read the histories: the schema has none of column {settings.column!r}; add {{ kind = "
+            f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
+        )
+    order_values(frame, order, "order", schema.time_format if order == schema.time else None)
+    return order
+
+
+def add_histories(
+    frames: Mapping[str, pl.DataFrame],
+    targets: Mapping[str, np.ndarray],
+    settings: HistorySettings,
+    *,
+    order: str,
+    order_format: str | None = None,
+) -> dict[str, pl.DataFrame]:
+    """The tables of all parts with the column of histories.
+
+    Args:
+        frames: tables of the same columns; `train` is the one whose rows are events.
+        targets: of the main label, [N] each.
+        settings: columns and length.
+        order: the column that orders rows, as `check_history` gives it.
+        order_format: of its text, where it is the schema's time and this has a format.
+
+    Errors:
+        DataError: a row has no place in the order.
+
+    >>> log = pl.DataFrame({"user": [1, 1, 1, 2], "film": ["a", "b", "c", "d"], "day": [1, 2, 2, 1]})
+    >>> ask = HistorySettings(user="user", item="film")
+    >>> made = add_histories({"train": log}, {"train": np.array([1, 1, 0, 1])}, ask, order="day")
+    >>> made["train"]["history"].to_list()
+    [[], ['a'], ['a'], []]
+    """
+    # All parts at once, so that a text column of moments is read alike in each.
+    rows = pl.concat([f.select(list(dict.fromkeys((settings.user, settings.item, order)))) for f in frames.values()])
+    event = np.concatenate(
+        [
+            (targets[name] > 0) | (not settings.positives_only) if name == "train" else np.zeros(f.height, dtype=bool)
+            for name, f in frames.items()
+        ]
+    )
+    user = as_text(rows.get_column(settings.user)).rank("dense")  # from 1 on, so that none has 0
+    event &= (user.is_not_null() & as_text(rows.get_column(settings.item)).is_not_null()).to_numpy()
+    moment = np.unique(order_values(rows, order, "order", order_format), return_inverse=True)[1]
+    # One number that rises by user and, within, by moment: a search for it counts the events before a row.
+    base = user.fill_null(0).to_numpy().astype(np.int64) * (rows.height + 1)
+    events = np.flatnonzero(event)
+    events = events[np.argsort((base + moment)[events], kind="stable")]
+    places = (base + moment)[events]
+    end = np.searchsorted(places, base + moment, side="left")
+    start = np.maximum(np.searchsorted(places, base, side="left"), end - settings.max_length)
+    lists = _lists(rows.get_column(settings.item).gather(events), start, end).alias(settings.column)
+    made, first = {}, 0
+    for name, f in frames.items():
+        made[name] = f.with_columns(lists.slice(first, f.height))
+        first += f.height
+    return made
+
+
+def _lists(values: pl.Series, start: np.ndarray, end: np.ndarray) -> pl.Series:
+    """`values[start[n]:end[n]]` for every n, as one column of lists."""
+    empty = start == end
+    # For a while an empty list holds one null, which stands behind the values, so that every row is a group.
+    values = values.extend_constant(None, 1)
+    start, lengths = np.where(empty, len(values) - 1, start), np.where(empty, 1, end - start)
+    row = np.repeat(np.arange(len(start)), lengths)
+    place = np.arange(len(row)) + np.repeat(start - (np.cumsum(lengths) - lengths), lengths)
+    flat = pl.DataFrame({"row": row, "value": values.gather(place)}).with_columns(pl.col("row").set_sorted())
+    lists = flat.group_by("row", maintain_order=True).agg("value").get_column("value")
+    none = pl.lit([], dtype=pl.List(values.dtype))
+    return pl.select(pl.when(pl.Series(empty)).then(none).otherwise(lists)).to_series()

@@ -1,0 +1,175 @@
+"""From the labels' columns and rules to targets: which rows stay, and what each is to predict."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.errors import DataError
+from fieldwise.schema import Label
+
+__all__ = ["LabelledRows", "read_label", "read_labels"]
+
+SHOWN_VALUES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """The rows that stay, their targets (float32), how many were dropped by the labels' rules, and the rows' weights.
+
+    Shape:
+        y: [N], or [N, T] with several labels, the main one first.
+        weight: [N] float64, or None where all rows count alike.
+        kept: [N] int64, the rows' numbers in the table, or None where none was dropped.
+    """
+
+    frame: pl.DataFrame
+    y: np.ndarray
+    dropped: int = 0
+    weight: np.ndarray | None = None
+    kept: np.ndarray | None = None
+
+    @property
+    def main(self) -> np.ndarray:
+        """Targets of the main label [N]."""
+        return self.y if self.y.ndim == 1 else self.y[:, 0]
+
+    def take(self, rows: np.ndarray) -> "LabelledRows":
+        """Some of the rows, by their numbers; none of them counts as dropped."""
+        return LabelledRows(self.frame[rows], self.y[rows], weight=None if self.weight is None else self.weight[rows])
+
+
+def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
+    """`read_labels` of one label: targets [N].
+
+    >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
+    >>> rows.y.tolist(), rows.dropped
+    ([1.0, 0.0], 1)
+    """
+    return read_labels(frame, (label,), all_negative=all_negative)
+
+
+def read_labels(
+    frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
+) -> LabelledRows:
+    """Apply the labels' rules: drop what any of them drops, and give 0 and 1 (binary) or the number (regression).
+
+    Args:
+        frame: the table.
+        labels: their columns and rules, the main label first.
+        all_negative: rows without any of a rule's positive_values are meant (drawn negatives are such).
+        weight: of the table's rows [N]; those of the rows that stay come back.
+
+    Errors:
+        DataError: no such column, no rows, an absent label, a value outside the rule, none of the positive_values;
+            rows count from 0 in `frame`.
+
+    >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
+    >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()
+    [[1.0, 90.0], [0.0, 7.0]]
+    """
+    for label in labels:
+        if label.column not in frame.columns:
+            found = ", ".join(frame.columns)
+            raise DataError(f"the label's column {label.column!r} must be in the table, found only: {found}")
+    if frame.height == 0:
+        raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
+    columns = [_column(frame, label) for label in labels]
+    texts = [as_text(column) for column in columns]
+    keep = pl.repeat(True, frame.height, eager=True)
+    for column, text, label in zip(columns, texts, labels, strict=True):
+        keep &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
+    for column, text, label in zip(columns, texts, labels, strict=True):
+        _check_values(column, text, keep, label, all_negative=all_negative)
+    dropped = int((~keep).sum())
+    if dropped == frame.height:
+        named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
+        raise DataError(
+            f"no row is left: all {dropped} have a label in drop_values of column {named}; drop fewer values"
+        )
+    targets = [_target(column, keep, label) for column, label in zip(columns, labels, strict=True)]
+    # One label's targets stay a vector: nothing that takes a single label need know of several.
+    y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
+    if weight is not None:
+        weight = weight[keep.to_numpy()]
+    if not dropped:
+        return LabelledRows(frame, y, weight=weight)
+    return LabelledRows(frame.filter(keep), y, dropped, weight, np.flatnonzero(keep.to_numpy()))
+
+
+def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
+    column = frame.get_column(label.column)
+    if label.number_format is None or column.dtype != pl.String:
+        return column
+    return as_number(column, f"label column {label.column!r}", form=label.number_format)
+
+
+def _check_values(column: pl.Series, text: pl.Series, keep: pl.Series, label: Label, *, all_negative: bool) -> None:
+    missing = text.is_null() & keep
+    if missing.any():
+        row = int(missing.arg_max() or 0)
+        raise DataError(
+            f"every row needs a label: {int(missing.sum())} of {len(text)} rows have none in column "
+            f"{label.column!r}, the first is row {row} (counting from 0); remove or fill them"
+        )
+    if label.positive_values is not None and not all_negative:
+        _check_positive_values(column, text, label)
+
+
+def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
+    """Targets of the rows that stay, float32."""
+    # Dropped labels become null, not absent, so that errors still count the table's own rows.
+    column = column.zip_with(keep, column.clear(len(column)))
+    y = _binary(column, label) if label.task == "binary" else _regression(column, label)
+    return y.filter(keep).cast(pl.Float32).to_numpy(writable=True)
+
+
+def _check_positive_values(column: pl.Series, text: pl.Series, label: Label) -> None:
+    """A rule none of whose values occurs is a rule for other spellings: every row would silently be negative."""
+    assert label.positive_values is not None
+    if not text.is_in(_texts(label.positive_values, column)).any():
+        found = ", ".join(map(repr, text.unique().sort().head(SHOWN_VALUES).to_list()))
+        raise DataError(
+            f"the label's positive_values {list(label.positive_values)} must occur in column {label.column!r}, "
+            f"found only {found}; correct the rule or the column"
+        )
+
+
+def _texts(values: Iterable[object], column: pl.Series) -> list[str]:
+    """Values of a rule in the form that labels take: `True`, as pandas writes it, is true in a column of booleans."""
+    texts = [as_text(pl.Series([v])).item() or "" for v in values]
+    return [text.lower() for text in texts] if column.dtype == pl.Boolean else texts
+
+
+def _binary(column: pl.Series, label: Label) -> pl.Series:
+    if label.positive_values is not None:
+        return as_text(column).is_in(_texts(label.positive_values, column))
+    if label.positive_above is not None:
+        return as_number(column, f"label column {label.column!r}") > label.positive_above
+    text = as_text(column)
+    if column.dtype in (pl.Boolean, pl.String):  # as JSON and pandas write them
+        text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
+    outside = ~text.is_in(["0", "1"])
+    if outside.any():
+        row = int(outside.arg_max() or 0)
+        raise DataError(
+            f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row {row} "
+            "(counting from 0); give positive_above or positive_values, and drop_values for rows to leave out"
+        )
+    return text == "1"
+
+
+def _regression(column: pl.Series, label: Label) -> pl.Series:
+    number = as_number(column, f"label column {label.column!r}")
+    if label.range is not None:
+        low, high = label.range
+        outside = (number < low) | (number > high)
+        if outside.any():
+            row = int(outside.arg_max() or 0)
+            raise DataError(
+                f"the label must lie in its range [{low:g}, {high:g}]: column {label.column!r} holds {column[row]!r} "
+                f"in row {row} (counting from 0); widen the range or remove the row"
+            )
+    return number

@@ -1,0 +1,105 @@
+"""Mean labels of categories, such as a user's and an item's mean rating, as columns that numeric fields read."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.settings import MeanLabels
+from fieldwise.errors import DataError, SchemaError
+from fieldwise.schema import Schema
+
+__all__ = ["add_mean_labels", "check_mean_labels"]
+
+
+def check_mean_labels(frame: pl.DataFrame, schema: Schema, settings: MeanLabels) -> None:
+    """Check that means can be taken of a table, and that a field reads each.
+
+    Errors:
+        DataError: a column is absent, or a new one is there already.
+        SchemaError: no field reads a new column, or a column is a label's.
+    """
+    for name, made in zip(settings.columns, settings.made, strict=True):
+        if name not in frame.columns:
+            raise DataError(
+                f"mean_labels needs column {name!r}, which the table has not: {nearest(name, frame.columns)}"
+            )
+        if name in {label.column for label in schema.labels}:
+            raise SchemaError(f"mean_labels must not group by the label's column {name!r}: name another column")
+        if made in frame.columns:
+            raise DataError(
+                f"mean_labels makes column {made!r}, but the table has one already: read the table's own without "
+                "[mean_labels], or rename it"
+            )
+        if made not in schema.columns:
+            raise SchemaError(
+                f'a field must read the means: the schema has none of column {made!r}; add {{ kind = "numeric", name = '
+                f'"{made}" }}'
+            )
+
+
+def add_mean_labels(
+    frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: MeanLabels, *, seed: int
+) -> dict[str, pl.DataFrame]:
+    """The tables of all parts with the columns of means, float64, null where no row counts.
+
+    Args:
+        frames: tables by part, `train` among them.
+        targets: of the main label, [N] each.
+        settings: columns, folds and source.
+        seed: of the folds.
+
+    >>> train, test = pl.DataFrame({"film": ["a", "a", "b"]}), pl.DataFrame({"film": ["a", "c"]})
+    >>> made = add_mean_labels(
+    ...     {"train": train, "test": test},
+    ...     {"train": np.array([1.0, 0.0, 1.0]), "test": np.array([1.0, 1.0])},
+    ...     MeanLabels(columns=("film",)),
+    ...     seed=0,
+    ... )
+    >>> made["test"]["film_mean_label"].to_list()
+    [0.5, None]
+    """
+    made = dict(frames)
+    folds = np.random.default_rng(seed).permutation(frames["train"].height) % settings.folds
+    for column, new in zip(settings.columns, settings.made, strict=True):
+        texts = pl.concat([as_text(frame.get_column(column)) for frame in frames.values()])
+        codes = texts.rank("dense").fill_null(0).to_numpy().astype(np.int64)  # from 1 on: an absent category has 0
+        first = 0
+        by_part = {}
+        for name, frame in frames.items():
+            by_part[name] = codes[first : first + frame.height]
+            first += frame.height
+        size = int(codes.max(initial=0)) + 1
+        for name in frames:
+            source = name if settings.source == "own-part" else "train"
+            own_folds = folds if name == "train" and settings.source == "train" else None
+            means = _means(by_part[source], targets[source], by_part[name], size, own_folds, settings)
+            made[name] = made[name].with_columns(pl.Series(new, means).fill_nan(None))
+    return made
+
+
+def _means(
+    code: np.ndarray,
+    y: np.ndarray,
+    asked: np.ndarray,
+    size: int,
+    folds: np.ndarray | None,
+    settings: MeanLabels,
+) -> np.ndarray:
+    """The mean of y of each asked row's category; with folds, which are those of both, of the other folds' rows."""
+    count, total = np.bincount(code, minlength=size)[asked], np.bincount(code, y, size)[asked]
+    rows, whole = np.float64(len(y)), np.float64(y.sum())
+    overall = np.full(len(asked), whole / rows)
+    if folds is not None:
+        cell = code * settings.folds + folds
+        count = count - np.bincount(cell, minlength=size * settings.folds)[cell]
+        total = total - np.bincount(cell, y, size * settings.folds)[cell]
+        with np.errstate(invalid="ignore"):  # one training row leaves none in the other folds
+            overall = ((whole - np.bincount(folds, y)) / (rows - np.bincount(folds)))[folds]
+    weight = count + settings.prior_rows
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (total + settings.prior_rows * overall) / weight
+    known: np.ndarray = np.where((weight > 0) & (asked > 0), means, np.nan)
+    return known

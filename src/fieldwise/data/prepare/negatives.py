@@ -1,0 +1,162 @@
+"""Negatives for implicit logs, where only what happened is recorded: items that the user never used."""
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.errors import DataError
+
+__all__ = ["mark_negative", "sample_negatives"]
+
+
+def sample_negatives(
+    positives: pl.DataFrame,
+    *,
+    log: pl.DataFrame,
+    settings: NegativeSampling,
+    seed: int,
+    label_column: str,
+    negative_value: bool | int | float | str,
+) -> pl.DataFrame:
+    """Draw negatives: for each positive row n copies whose item its user never used anywhere in the log.
+
+    Items are drawn uniformly from the log's catalogue, without replacement among one positive's n. "Never used" looks
+    at the whole log by definition, test rows included: a negative that the test calls positive would be a false one.
+    So the draw tells of the test rows which items are not there, as in every evaluation with such negatives.
+
+    Args:
+        positives: rows of one part, all of them also in `log`.
+        log: all positive rows of all parts; its items are the catalogue.
+        settings: columns and number.
+        seed: the same seed, rows and settings give the same negatives on every machine.
+        label_column: set to `negative_value` in the result; appended where the positives have no such column.
+        negative_value: the label's value that stands for "not used".
+
+    Returns:
+        The negatives alone, n times the positives' rows, with their columns and types, those of one positive together.
+
+    Errors:
+        DataError: a column is missing or has nulls, a positive is not in the log, an item has two descriptions,
+            a user has fewer than n unused items.
+
+    >>> log = pl.DataFrame({"user": [1, 1, 2], "app": ["a", "b", "c"], "used": [1, 1, 1]})
+    >>> ask = NegativeSampling(user="user", item="app", per_positive=1)
+    >>> sample_negatives(log.head(1), log=log, settings=ask, seed=0, label_column="used", negative_value=0).rows()
+    [(1, 'c', 0)]
+    """
+    _check(positives, log, settings)
+    n = settings.per_positive
+    items = log.get_column(settings.item).unique().sort()
+    users = log.get_column(settings.user).unique().sort()
+    user = _codes(log.get_column(settings.user), users)
+    used = np.unique(user * len(items) + _codes(log.get_column(settings.item), items))
+    asking = _codes(positives.get_column(settings.user), users)
+    item = _codes(positives.get_column(settings.item), items)
+    inside = (item < len(items)) & np.isin(asking * len(items) + item, used)
+    if not inside.all():
+        row = int(np.argmin(inside))
+        raise DataError(
+            f"every positive must be in the log: row {row} (counting from 0), user {positives[settings.user][row]!r} "
+            f"with item {positives[settings.item][row]!r}, is not; pass all positive rows as log"
+        )
+    used_by = np.bincount(used // len(items), minlength=len(users))
+    unused = len(items) - used_by
+    if len(asking) and unused[asking].min() < n:
+        row = int(np.argmin(unused[asking]))
+        raise DataError(
+            f"each user needs at least {n} unused items for {n} negatives a positive: user "
+            f"{positives[settings.user][row]!r} used {used_by[asking[row]]} of {len(items)}; lower per_positive"
+        )
+    rank = _distinct(unused[asking], n, np.random.default_rng(seed))
+    drawn = _unused_item(asking.repeat(n), rank.reshape(-1), used, used_by, len(items))
+    return _described(positives, log, settings, items.gather(drawn), label_column, negative_value)
+
+
+def _distinct(bound: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """For each row n different numbers below its bound, every set of n as likely (Floyd's algorithm): [N, n] int64."""
+    chosen = np.empty((len(bound), n), dtype=np.int64)
+    for k in range(n):
+        last = bound - n + k
+        number = rng.integers(0, last + 1, dtype=np.int64)
+        taken = (chosen[:, :k] == number[:, None]).any(axis=1)
+        chosen[:, k] = np.where(taken, last, number)
+    return chosen
+
+
+def _unused_item(user: np.ndarray, rank: np.ndarray, used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndarray:
+    """The item that is number `rank` among those which `user` never used.
+
+    The j-th used item s_j of a user has s_j - j unused ones below it. These numbers rise within a user, so one search
+    over all users counts the used items below the wanted one. Nothing is rejected and drawn again, so users with
+    hardly an unused item cost no more than others.
+    """
+    start = np.cumsum(used_by) - used_by
+    owner = used // items
+    below = used % items - (np.arange(len(used)) - start[owner])
+    found = np.searchsorted(owner * (items + 1) + below, user * (items + 1) + rank, side="right")
+    item: np.ndarray = rank + found - start[user]
+    return item
+
+
+def _described(
+    positives: pl.DataFrame,
+    log: pl.DataFrame,
+    settings: NegativeSampling,
+    drawn: pl.Series,
+    label_column: str,
+    negative_value: bool | int | float | str,
+) -> pl.DataFrame:
+    copies = positives.select(pl.all().repeat_by(settings.per_positive).explode(empty_as_null=False))
+    copies = copies.with_columns(drawn.cast(positives.schema[settings.item]).alias(settings.item))
+    if settings.item_columns:
+        about = log.select(settings.item, *settings.item_columns).unique()
+        if about.height > about.get_column(settings.item).n_unique():
+            twice = about.filter(about.get_column(settings.item).is_duplicated()).sort(settings.item)
+            raise DataError(
+                f"an item needs one description: item {twice[settings.item][0]!r} has several different values in "
+                f"{', '.join(settings.item_columns)}; mend the log, or leave out of item_columns what changes"
+            )
+        about = about.with_columns(pl.col(c).cast(positives.schema[c]) for c in (settings.item, *settings.item_columns))
+        copies = copies.drop(settings.item_columns).join(about, on=settings.item, how="left", maintain_order="left")
+    copies = mark_negative(copies, label_column, negative_value)
+    return copies.select(*positives.columns, *([] if label_column in positives.columns else [label_column]))
+
+
+def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool | int | float | str) -> pl.DataFrame:
+    """The rows with `negative_value` in the label's column, in that column's type; a new last column, where absent.
+
+    Errors:
+        DataError: the column's type does not hold such a value.
+    """
+    kind = frame.schema.get(label_column)
+    label = pl.lit(negative_value) if kind is None else pl.lit(negative_value).cast(kind)
+    try:
+        return frame.with_columns(label.alias(label_column))
+    except pl.exceptions.PolarsError as e:
+        raise DataError(
+            f"the negatives' label must fit its column: {negative_value!r} is no {kind}, the type of {label_column!r}"
+        ) from e
+
+
+def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSampling) -> None:
+    for what, frame in (("positives", positives), ("log", log)):
+        for name in (settings.user, settings.item, *settings.item_columns):
+            if name not in frame.columns:
+                raise DataError(f"the {what} must have column {name!r}, found only: {', '.join(frame.columns)}")
+        for name in (settings.user, settings.item):
+            missing = frame.get_column(name).is_null()
+            if missing.any():
+                row = int(missing.arg_max() or 0)
+                raise DataError(
+                    f"every row needs a user and an item: column {name!r} of the {what} is empty in row {row} "
+                    "(counting from 0); remove or fill such rows"
+                )
+
+
+def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
+    """Place of each value in `known`, which is sorted and holds every one; [N] int64 (absent ones: len(known))."""
+    place = pl.DataFrame({"value": known, "code": np.arange(len(known), dtype=np.int64)})
+    joined = pl.DataFrame({"value": column.cast(known.dtype)}).join(
+        place, on="value", how="left", maintain_order="left"
+    )
+    return joined.get_column("code").fill_null(len(known)).to_numpy()

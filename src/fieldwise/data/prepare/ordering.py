@@ -1,0 +1,121 @@
+"""How rows are ordered: by a column of numbers, dates, or text that holds either; by scores; the latest of each id."""
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.read.moments import READ_FORMATS, check_format, read_moments
+from fieldwise.errors import DataError
+
+__all__ = ["best_places", "latest_rows", "order_values"]
+
+
+def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
+    """Sortable values of column `name`, one a row (int64 or float64, [N]).
+
+    Args:
+        frame: the table.
+        name: the column.
+        what: what the column is for, as errors call it: `time`, `order`.
+        form: of text that holds dates, such as `%d.%m.%Y`; where left out, the usual ones are read.
+
+    Errors:
+        DataError: no such column, an absent value, text that is neither a number nor a date, dates of which day and
+            month cannot be told apart, times of which some name their offset from UTC and others do not.
+
+    >>> order_values(pl.DataFrame({"day": ["2026-01-02", "2026-01-01"]}), "day", "time").argmin()
+    np.int64(1)
+    """
+    if name not in frame.columns:
+        raise DataError(f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
+    column = frame.get_column(name)
+    if column.dtype.is_temporal():
+        values = column.to_physical()
+    elif column.dtype == pl.String:
+        values = _from_text(column, what, form)
+    elif column.dtype.is_numeric():
+        values = column.fill_nan(None) if column.dtype.is_float() else column
+    elif column.dtype == pl.Null:
+        values = column.cast(pl.Float64)
+    else:
+        raise DataError(f"the {what} column must hold numbers or dates: column {name!r} is of type {column.dtype}")
+    if values.null_count():
+        row = int(values.is_null().arg_max() or 0)
+        if column.dtype == pl.String and (column[row] or "").strip():
+            raise DataError(_unread(column, values, row, what, form))
+        raise DataError(
+            f"every row needs its {what} (a number or a date) to be ordered by: column {name!r} holds {column[row]!r} "
+            f"in row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or "
+            "order by another column"
+        )
+    return values.to_numpy()
+
+
+def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | None = None) -> pl.DataFrame:
+    """The latest row of each value of a column, in the order of the values; rows without one are left out.
+
+    Args:
+        log: the rows.
+        column: an id, such as the user's.
+        time: the column that orders rows; the last row of the table counts where left out, or where it is not there,
+            and so among equal times.
+        form: of the times, where they are texts of one form, as of `order_values`.
+
+    Errors:
+        DataError: as of `order_values`.
+
+    >>> log = pl.DataFrame({"day": [2, 1, 1], "user": ["b", "b", "a"], "device": ["tv", "phone", "pc"]})
+    >>> latest_rows(log, "user", "day")["device"].to_list()
+    ['pc', 'tv']
+    """
+    if time is not None and time in log.columns:
+        log = log[order_values(log, time, "time", form).argsort(kind="stable")]
+    return log.drop_nulls(column).unique(column, keep="last").sort(column)
+
+
+def best_places(prediction: np.ndarray, score: np.ndarray, k: int) -> np.ndarray:
+    """The places of the k best of some rows, best first: by prediction, then score, then place.
+
+    Scores decide where a calibration gives several of them one prediction.
+
+    >>> best_places(np.array([0.5, 0.5, 0.9, 0.5]), np.array([0.1, 0.2, 2.0, 0.2]), 3)
+    array([2, 1, 3])
+    """
+    found: np.ndarray = np.lexsort((np.arange(len(score)), -score, -prediction))[:k]
+    return found
+
+
+def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
+    """Numbers where every present cell is one, else moments; what is neither becomes null."""
+    text = column.str.strip_chars().replace("", None)
+    if form is not None:
+        return check_format(text, form)
+    number = text.cast(pl.Float64, strict=False).fill_nan(None)
+    if number.null_count() == text.null_count():
+        return number
+    found = read_moments(text)
+    if found.other is not None:
+        first, second = found.other
+        raise DataError(
+            f"day and month must be told apart: the {what} column {column.name!r} holds {text.drop_nulls()[0]!r}, and "
+            f"every cell can be read as {first!r} and as {second!r}; write which it is as the schema's time_format"
+        )
+    if found.mixed:
+        raise DataError(
+            f"either every time names its offset or none does: of the {what} column {column.name!r} {found.mixed}; "
+            "write the offset into every cell, or bring all to one clock and leave it out"
+        )
+    return found.values if found.values.null_count() < number.null_count() else number
+
+
+def _unread(column: pl.Series, values: pl.Series, row: int, what: str, form: str | None) -> str:
+    """The sentence for a cell that holds something else than a number or a date."""
+    many = int((values.is_null() & (column.str.strip_chars() != "")).sum())
+    if form is not None:
+        rule, fix = f"the schema's time_format {form!r} must fit every cell", "mend the cell or the format"
+    else:
+        rule = "every row needs a number or a date to be ordered by"
+        fix = f"mend it, or give the schema a time_format; read without one are {READ_FORMATS}"
+    return (
+        f"{rule}: the {what} column {column.name!r} holds {column[row]!r} in row {row} (counting from 0), {many} of "
+        f"{len(values)} rows are like it; {fix}"
+    )

@@ -1,0 +1,312 @@
+"""From a raw table to encoded training, validation and test rows.
+
+In this order: label, split, histories, negatives, encoder.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import nearest
+from fieldwise.data.encode.coded import coded
+from fieldwise.data.encode.encoder import Encoder, check_table
+from fieldwise.data.prepare.history import add_histories, check_history
+from fieldwise.data.prepare.labels import LabelledRows, read_labels
+from fieldwise.data.prepare.mean_labels import add_mean_labels, check_mean_labels
+from fieldwise.data.prepare.negatives import mark_negative, sample_negatives
+from fieldwise.data.prepare.repeats import count_repeats
+from fieldwise.data.prepare.settings import HistorySettings, MeanLabels, NegativeSampling
+from fieldwise.data.prepare.split_settings import SplitSettings
+from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.read.lines import renumbering_rows
+from fieldwise.data.table import EncodedTable
+from fieldwise.errors import ConfigError, DataError, SchemaError
+from fieldwise.schema import Schema
+
+__all__ = ["EncodedParts", "Part", "Prepared", "check_columns", "encode_parts", "group_codes", "prepare"]
+
+PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The rows of one part: as they came (or what reads them), encoded, and the group of each (or None)."""
+
+    rows: pl.DataFrame | Callable[[], pl.DataFrame]
+    table: EncodedTable
+    group: np.ndarray | None
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The rows as they came; those of the cache are read when they are first asked for."""
+        return self.rows if isinstance(self.rows, pl.DataFrame) else self.rows()
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets [N], or [N, T] with several labels."""
+        assert self.table.y is not None, "prepared parts have targets"
+        return self.table.y
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedParts:
+    """Parts by name (`train`, `valid` and, where there is one, `test`), with what was learned from `train`.
+
+    Args:
+        counts: rows of each part, negatives drawn, and rows that equal a training row (`count_repeats`).
+    """
+
+    encoder: Encoder
+    parts: Mapping[str, Part]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """Everything that training needs.
+
+    Args:
+        encoder: fitted on the training rows alone.
+        counts: rows of each part, rows dropped by the label's rule, negatives drawn, and rows that equal a training
+            row (`count_repeats`).
+        unseen: for each part but train and each field with a vocabulary, the share of values on its unknown row.
+    """
+
+    encoder: Encoder
+    train: Part
+    valid: Part
+    test: Part
+    counts: Mapping[str, int]
+    unseen: Mapping[str, Mapping[str, float]]
+
+
+def prepare(
+    frame: pl.DataFrame,
+    schema: Schema,
+    *,
+    split: SplitSettings,
+    seed: int,
+    negatives: NegativeSampling | None = None,
+    history: HistorySettings | None = None,
+    mean_labels: MeanLabels | None = None,
+) -> Prepared:
+    """Label, split, make histories and mean labels, sample negatives and encode a table.
+
+    Args:
+        frame: the raw table.
+        schema: what its columns mean.
+        split: how rows are divided.
+        seed: of the split, the negatives and the folds; the same seed, table and settings give the same result.
+        negatives: for logs that hold positives alone.
+        history: for a column of what each row's user used before it.
+        mean_labels: for columns of categories' mean labels.
+
+    Errors:
+        SchemaError: the schema's time, group or keys name columns that the table has not, or no field reads a column
+            that is made.
+        DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
+        ConfigError: the history has no order; mean labels and sampled negatives, which do not go together.
+    """
+    check_columns(frame.columns, schema)
+    made: list[str] = []
+    if history is not None:
+        check_history(frame, schema, history)
+        made.append(history.column)
+    if mean_labels is not None:
+        if negatives is not None:
+            raise ConfigError("mean_labels needs the label of every row, found [negatives] beside it: leave one out")
+        check_mean_labels(frame, schema, mean_labels)
+        made += mean_labels.made
+    check_table(frame, schema, made_later=made)
+    rows = read_labels(frame, schema.labels)
+    with renumbering_rows(rows.kept):
+        indices = split_table(
+            rows.frame,
+            split,
+            seed=seed,
+            y=rows.main,
+            time=schema.time,
+            group=schema.group,
+            time_format=schema.time_format,
+        )
+    parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
+    encoded = encode_parts(parts, schema, seed=seed, negatives=negatives, history=history, mean_labels=mean_labels)
+    return Prepared(
+        encoder=encoded.encoder,
+        counts={"dropped_by_label": rows.dropped, **encoded.counts},
+        unseen={name: encoded.encoder.unseen_in(encoded.parts[name].table) for name in PARTS if name != "train"},
+        **encoded.parts,
+    )
+
+
+def check_columns(columns: Collection[str], schema: Schema) -> None:
+    """Check that a table has the columns that order, group and name its rows.
+
+    Errors:
+        SchemaError: one is missing; names the nearest.
+    """
+    named = [("time", schema.time), ("group", schema.group), *(("keys", key) for key in schema.keys)]
+    for what, column in named:
+        if column is not None and column not in columns:
+            raise SchemaError(
+                f"the schema's {what} must be in the table: {column!r} is not; {nearest(column, columns)}"
+            )
+
+
+def encode_parts(
+    labelled: Mapping[str, LabelledRows],
+    schema: Schema,
+    *,
+    seed: int,
+    negatives: NegativeSampling | None = None,
+    history: HistorySettings | None = None,
+    mean_labels: MeanLabels | None = None,
+) -> EncodedParts:
+    """Make histories, sample negatives, fit the encoder on the training rows and encode every part.
+
+    Args:
+        labelled: `train`, `valid` and, if there is one, `test`.
+        schema: what the tables' columns mean.
+        seed: of the negatives and of the mean labels' folds.
+        negatives: for logs that hold positives alone.
+        history: for a column of what each row's user used before it; a drawn negative has its positive's.
+        mean_labels: for columns of categories' mean labels.
+
+    Errors:
+        DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
+    """
+    frames = {name: rows.frame for name, rows in labelled.items()}
+    targets = {name: rows.y for name, rows in labelled.items()}
+    repeats = count_repeats(frames, schema)  # of the rows as they came: drawn negatives are none
+    if mean_labels is not None:
+        frames = add_mean_labels(frames, {name: rows.main for name, rows in labelled.items()}, mean_labels, seed=seed)
+    if history is not None:
+        order = check_history(frames["train"], schema, history)
+        # Before negatives are drawn: what a user never used is no event of that user's, whichever rows count.
+        mains = {name: rows.main for name, rows in labelled.items()}
+        form = schema.time_format if order == schema.time else None
+        frames = add_histories(frames, mains, history, order=order, order_format=form)
+    counts = {}
+    weights = {name: rows.weight for name, rows in labelled.items() if rows.weight is not None}
+    _check_weights(weights, negatives)
+    if negatives is not None:
+        before = sum(map(len, targets.values()))
+        frames, targets = _with_negatives(frames, targets, schema, negatives, seed)
+        counts["negatives_drawn"] = sum(map(len, targets.values())) - before
+    _check_classes({name: y[weights[name] > 0] if name in weights else y for name, y in targets.items()}, schema)
+    encoder, train = Encoder.fit_transform(frames["train"], schema, y=targets["train"])
+    tables = {name: train if name == "train" else encoder.transform(f, y=targets[name]) for name, f in frames.items()}
+    tables |= {name: replace(tables[name], weight=w.astype(np.float32)) for name, w in weights.items()}
+    parts = {name: Part(part, tables[name], group_codes(part, schema)) for name, part in frames.items()}
+    counts.update({f"{name}_rows": part.height for name, part in frames.items()})
+    return EncodedParts(encoder=encoder, parts=parts, counts=counts | repeats)
+
+
+def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
+    """An integer for each row's group [N], or None where the schema has no group or the table no such column.
+
+    A row without a group is a group by itself, so that group AUC skips and counts it as it does every group of one
+    class. Codes of two tables have nothing in common.
+    """
+    if schema.group is None or schema.group not in frame.columns:
+        return None
+    cells = coded(frame.get_column(schema.group))
+    codes = cells.look_up(cells.texts.rank("dense").to_numpy().astype(np.int64), 0)
+    absent = codes == 0
+    codes[absent] = codes.max(initial=0) + 1 + np.arange(absent.sum())
+    return codes
+
+
+def _with_negatives(
+    frames: Mapping[str, pl.DataFrame],
+    targets: Mapping[str, np.ndarray],
+    schema: Schema,
+    settings: NegativeSampling,
+    seed: int,
+) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
+    """Add sampled negatives to the parts that the settings name; positives are the rows whose target is above 0.
+
+    With several labels the main one's target tells, and a drawn row is negative by every label.
+    """
+    numbers = [label.name for label in schema.more_labels if label.task == "regression"]
+    if numbers:
+        raise ConfigError(
+            f"a sampled negative is a no to every label, but the label {numbers[0]!r} is a regression, which has no "
+            "such value: leave out negatives, or that label"
+        )
+    main = {name: _columns(y)[0] for name, y in targets.items()}
+    positives = {name: part.filter(pl.Series(main[name] > 0)) for name, part in frames.items()}
+    log = pl.concat(list(positives.values()))
+    values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
+    for label in schema.labels:
+        if values[label.column] in label.drop_values:
+            raise DataError(
+                f"a sampled negative must not be dropped: {values[label.column]!r} in column {label.column!r} is among "
+                f"the drop_values of label {label.name!r}; change the rule, or leave out negatives"
+            )
+    all_frames, all_targets = dict(frames), dict(targets)
+    for number, name in enumerate(PARTS):
+        if name not in frames or name not in settings.parts:
+            continue
+        has_negatives = bool((main[name] <= 0).any())
+        if (settings.only_where_missing and has_negatives) or positives[name].is_empty():
+            continue
+        added = sample_negatives(
+            positives[name],
+            log=log,
+            settings=settings,
+            seed=seed * len(PARTS) + number,
+            label_column=schema.label.column,
+            negative_value=values[schema.label.column],
+        )
+        for label in schema.more_labels:
+            if label.column != schema.label.column:
+                added = mark_negative(added, label.column, values[label.column])
+        y = read_labels(added, schema.labels, all_negative=True).y
+        for label, target in zip(schema.labels, _columns(y), strict=True):
+            if (target > 0).any():
+                raise DataError(
+                    f"a sampled negative must not be positive: {values[label.column]!r} in column {label.column!r} is "
+                    "positive by the label's rule; change the rule"
+                )
+        all_frames[name] = pl.concat([frames[name], added])
+        all_targets[name] = np.concatenate([targets[name], y])
+    return all_frames, all_targets
+
+
+def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | float:
+    """What marks a negative in a label's column: the least value there that is not positive, else 0."""
+    values = pl.concat([part.get_column(column) for part in frames.values()])
+    low = values.min() if values.dtype.is_numeric() else 0
+    return low if isinstance(low, (int, float)) and low <= 0 else 0
+
+
+def _columns(y: np.ndarray) -> list[np.ndarray]:
+    """The targets of each label [N], the main one's first."""
+    return [y] if y.ndim == 1 else list(y.T)
+
+
+def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:
+    if weights and negatives is not None:
+        raise ConfigError("a drawn negative has no weight: leave out the rows' weights, or the negatives")
+    for name, weight in weights.items():
+        if not weight.any():
+            raise DataError(
+                f"some {name} row must weigh more than 0, but the weights of all {len(weight)} are zero: give rows of "
+                "every class weight, or split otherwise"
+            )
+
+
+def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
+    for name, y in targets.items():
+        for label, target in zip(schema.labels, _columns(y), strict=True):
+            positive = int((target > 0.5).sum())
+            if label.task == "binary" and positive in (0, len(y)):
+                found = "positive" if positive else "negative"
+                raise DataError(
+                    f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
+                    f"{label.name!r}; check the rule, or split otherwise"
+                )

@@ -1,0 +1,1 @@
+"""Raw tables from files, public data sets and the simulated log."""

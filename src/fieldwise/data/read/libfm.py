@@ -1,0 +1,109 @@
+"""libFM text: `label id:value id:value ...`, one row a line."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from fieldwise.data.read.bytesource import read_lines
+from fieldwise.errors import DataError
+
+__all__ = ["libfm_to_fields", "read_libfm"]
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_LINE = rf"^{_NUMBER}(?: +\d+:{_NUMBER})* *$"
+
+
+def read_libfm(path: str | Path, content: bytes | None = None) -> pl.DataFrame:
+    r"""Read libFM text, plain or `.gz`, with LF or CRLF line ends.
+
+    Args:
+        path: the file.
+        content: its unpacked bytes, where the caller has read them already.
+
+    Returns:
+        One row a line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in the line's order.
+
+    Errors:
+        DataError: no line at all, or a malformed one; file and line are named.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "rows.libfm"
+    ...     _ = file.write_text("1 0:1 7:0.5\n-1 2:1\n")
+    ...     read_libfm(file).rows()
+    [(1.0, [0, 7], [1.0, 0.5]), (-1.0, [2], [1.0])]
+    """
+    path = Path(path)
+    lines = read_lines(path, content=content)
+    if not len(lines):
+        raise DataError(f"{path} is empty: libFM text has one line `label id:value ...` a row")
+    fine = lines.str.contains(_LINE).fill_null(False)
+    if not fine.all():
+        _explain(path, lines, int((~fine).arg_max() or 0))
+    tokens = lines.str.strip_chars_end(" ").str.replace_all(" +", " ").str.split(" ")
+    frame = pl.DataFrame({"label": tokens.list.first(), "pairs": tokens.list.slice(1)})
+    pairs = pl.element().str.split_exact(":", 1)
+    try:
+        return frame.select(
+            pl.col("label").cast(pl.Float64),
+            ids=pl.col("pairs").list.eval(pairs.struct.field("field_0").cast(pl.Int64)),
+            values=pl.col("pairs").list.eval(pairs.struct.field("field_1").cast(pl.Float64)),
+        )
+    except pl.exceptions.PolarsError:
+        number = int(lines.str.contains(r"\d{19,}:").arg_max() or 0)
+        raise DataError(f"a feature id must fit in 64 bits: {path} line {number + 1} holds a longer one") from None
+
+
+def libfm_to_fields(frame: pl.DataFrame, offsets: Mapping[str, int], path: str | Path = "the table") -> pl.DataFrame:
+    """Turn rows with one feature a field into one column a field, as in Frappe's files.
+
+    Args:
+        frame: what `read_libfm` returned.
+        offsets: each field's first id, rising; a field's ids end where the next one's begin. Every row must hold its
+            fields' features in this order.
+        path: the file that errors name; row k of `frame` is its line k + 1.
+
+    Returns:
+        `label` as it was, and a column a field: the id within the field (id - offset), Int64.
+
+    Errors:
+        DataError: a row with another number of features, or an id outside of its field.
+
+    >>> rows = pl.DataFrame({"label": [1.0], "ids": [[3, 12]], "values": [[1.0, 1.0]]})
+    >>> libfm_to_fields(rows, {"user": 0, "item": 10}).rows()
+    [(1.0, 3, 2)]
+    """
+    names, starts = list(offsets), list(offsets.values())
+    if starts != sorted(set(starts)):
+        raise DataError(f"the fields' offsets must rise, found {dict(offsets)}; correct them")
+    count = frame.get_column("ids").list.len()
+    wrong = count != len(names)
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        raise DataError(
+            f"every row must hold {len(names)} features, one a field: {path} line {row + 1} holds {count[row]}"
+        )
+    columns = frame.select("label", *(pl.col("ids").list.get(at).alias(name) for at, name in enumerate(names)))
+    for name, start, end in zip(names, starts, [*starts[1:], None], strict=True):
+        ids = columns.get_column(name)
+        outside = (ids < start) | (ids >= end) if end is not None else ids < start
+        if outside.any():
+            row = int(outside.arg_max() or 0)
+            limits = f"from {start}" + (f" to {end - 1}" if end is not None else "")
+            raise DataError(
+                f"an id must lie in its field: field {name!r} has the ids {limits}, "
+                f"{path} line {row + 1} holds {ids[row]}"
+            )
+    return columns.with_columns(pl.col(name) - start for name, start in offsets.items())
+
+
+def _explain(path: Path, lines: pl.Series, row: int) -> None:
+    tokens = (lines[row] or "").split(" ")
+    if not (lines[row] or "").strip():
+        raise DataError(f"{path} line {row + 1} is blank: libFM text has `label id:value ...` on every line; remove it")
+    head = pl.Series([tokens[0]]).str.contains(rf"^{_NUMBER}$").item()
+    rest = pl.Series([t for t in tokens[1:] if t], dtype=pl.String)
+    bad = rest.filter(~rest.str.contains(rf"^\d+:{_NUMBER}$"))
+    what, token = ("begin with a number", tokens[0]) if not head or not len(bad) else ("go on with id:value", bad[0])
+    raise DataError(f"a libFM line must {what}: {path} line {row + 1} holds {token!r}; correct it")

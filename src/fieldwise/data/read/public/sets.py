@@ -1,0 +1,155 @@
+"""What a public data set is: where it comes from, under which terms, and how it is read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fieldwise.data.read.bytesource import read_content
+from fieldwise.errors import DataError
+from fieldwise.storage.checksums import Checksum
+
+__all__ = [
+    "AbsentFileError",
+    "Member",
+    "PublicSet",
+    "RemoteFile",
+    "check_content",
+    "check_described",
+    "find",
+    "need",
+    "read_checked",
+]
+
+
+class AbsentFileError(DataError):
+    """A file of a public set is not in its folder; `PublicSet.read` adds how to get it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One file to unpack from a zip archive.
+
+    Args:
+        path: its name inside the archive.
+        name: its path below the set's folder.
+        checksum: of its bytes, where known.
+    """
+
+    path: str
+    name: str
+    checksum: Checksum | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFile:
+    """One file at its official origin.
+
+    Args:
+        url: where it is.
+        name: its path below the set's folder.
+        bytes: its size, where known.
+        checksum: of its bytes, where known.
+        unpack: of a zip archive, the members wanted; the archive itself is then not kept.
+    """
+
+    url: str
+    name: str
+    bytes: int | None = None
+    checksum: Checksum | None = None
+    unpack: tuple[Member, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSet:
+    """A public data set.
+
+    Args:
+        name: what commands and recipes call it.
+        folder: its folder below the data folder.
+        title: its full name.
+        rows: how many rows its official files hold.
+        licence: the terms, in a sentence.
+        homepage: where it is described.
+        load: reads the set from ITS folder into one table.
+        needs: for each file that `load` needs the names that it may have below the set's folder, plain or `.gz`.
+        files: what `fieldwise data fetch` downloads; empty where terms must be accepted by a person.
+        by_hand: where `files` is empty, the sentence that says where to get the set and where to put it.
+    """
+
+    name: str
+    folder: str
+    title: str
+    rows: int
+    licence: str
+    homepage: str
+    load: Callable[[Path], pl.DataFrame]
+    needs: tuple[tuple[str, ...], ...]
+    files: tuple[RemoteFile, ...] = ()
+    by_hand: str = ""
+
+    def present(self, data_dir: str | Path) -> bool:
+        """Whether every file that the set needs is in its folder below `data_dir`; their contents are not checked."""
+        return all(find(Path(data_dir) / self.folder, *names) is not None for names in self.needs)
+
+    def read(self, data_dir: str | Path) -> pl.DataFrame:
+        """Read the set from its folder below `data_dir`.
+
+        Errors:
+            DataError: a file is absent (the message says how to get it), or is not the official one.
+        """
+        try:
+            return self.load(Path(data_dir) / self.folder)
+        except AbsentFileError as e:
+            get = self.by_hand or f"run `fieldwise data fetch {self.name}`"
+            raise DataError(
+                f"{self.name} is not complete: {e}; {get}, or name the folder above {self.folder!r} with --data-dir"
+            ) from None
+
+
+def find(folder: Path, *names: str) -> Path | None:
+    """The first of `names` that is in `folder`, plain or with `.gz`."""
+    options = (folder / (name + end) for name in names for end in ("", ".gz"))
+    return next((path for path in options if path.is_file()), None)
+
+
+def need(folder: Path, *names: str) -> Path:
+    """Like `find`, but a file must be there.
+
+    Errors:
+        AbsentFileError: none of the names is.
+    """
+    path = find(folder, *names)
+    if path is None:
+        raise AbsentFileError(f"{' or '.join(names)} (plain or .gz) is not in the folder {folder}")
+    return path
+
+
+def read_checked(path: Path, checksum: Checksum | None) -> bytes:
+    """The bytes of a file, plain or inside its `.gz`, that must hash to `checksum` where one is given.
+
+    Errors:
+        DataError: they hash to something else.
+    """
+    content = read_content(path)
+    check_content(path, content, checksum)
+    return content
+
+
+def check_described(ratings: pl.DataFrame, folder: Path, **columns: str) -> None:
+    """Raise DataError where a rating's key, by its name, has no value in a column that its description always fills."""
+    for key, column in columns.items():
+        unknown = ratings.get_column(column).is_null()
+        if unknown.any():
+            found = ratings.get_column(key)[int(unknown.arg_max() or 0)]
+            raise DataError(f"every rating's {key} must be listed: {folder} does not describe {key} {found}")
+
+
+def check_content(path: Path, content: bytes, checksum: Checksum | None) -> None:
+    """Raise DataError unless `content`, read from `path`, hashes to `checksum` where one is given."""
+    if checksum is not None and (found := checksum.of_bytes(content)) != checksum.value:
+        raise DataError(
+            f"{path} is not the official file: its {checksum.kind} is {found}, expected {checksum.value}; "
+            "remove it and fetch it again"
+        )

@@ -1,0 +1,1 @@
+"""A simulated log of a film service, of which the true probabilities are known."""

@@ -1,0 +1,112 @@
+"""Tables are written slice by slice; the file appears whole or not at all."""
+
+import errno
+import gzip
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, cast
+
+import polars as pl
+
+from fieldwise.data.read.kinds import ARROW, PARQUET, TEXT, suffix_of
+from fieldwise.errors import DataError
+from fieldwise.storage.files import sync_folder
+
+__all__ = ["TableWriter"]
+
+
+class TableWriter:
+    """Writes a table by its path's suffix (csv, tsv, tab, each also with `.gz`; parquet; arrow, feather, ipc).
+
+    A context manager: at its end the file takes its place; on an error within, what was there stays as it was. Memory
+    holds one slice at a time.
+
+    Args:
+        path: the file; folders above it are made.
+
+    Errors:
+        DataError: unknown suffix, a column that delimited text cannot hold, a full disk, a folder that cannot be
+            written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        suffix, packed = suffix_of(path)
+        self._separator = TEXT.get(suffix)
+        self._packed, self._parquet = packed, suffix in PARQUET
+        if self._separator is None and (packed or suffix not in (*PARQUET, *ARROW)):
+            kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
+            raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
+        self._path = path
+        self._folder = path.with_name(f".{secrets.token_hex(6)}.part")  # of what is not whole yet
+        self._whole = self._folder / "whole"
+        self._slices: list[Path] = []
+        self._open = ExitStack()
+        self._text: IO[bytes] | None = None
+
+    def __enter__(self) -> "TableWriter":
+        if self._path.is_dir():  # which the last step would find, after all the work
+            raise DataError(f"cannot write {self._path}: it is a folder; choose another name")
+        with self._told():
+            self._folder.mkdir(parents=True)
+        return self
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Write the next rows; every slice has the same columns."""
+        if self._separator is not None:
+            self._add_text(frame, self._separator)
+            return
+        with self._told():
+            self._slices.append(self._folder / f"{len(self._slices)}.arrow")
+            frame.write_ipc(self._slices[-1])
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            with self._told():
+                self._open.close()
+                if error is None:
+                    self._finish()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _add_text(self, frame: pl.DataFrame, separator: str) -> None:
+        nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
+        if nested:
+            raise DataError(
+                f"delimited text holds one value a cell, but column {nested[0]!r} holds {frame.schema[nested[0]]}; "
+                f"write {self._path.name} as parquet, or join the column's values into text"
+            )
+        with self._told():
+            first = self._text is None
+            if self._text is None:
+                self._text = file = self._open.enter_context(self._whole.open("wb"))
+                if self._packed:  # neither name nor time within: equal rows give equal bytes
+                    packer = self._open.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+                    self._text = cast(IO[bytes], packer)
+            frame.write_csv(self._text, separator=separator, include_header=first)
+
+    def _finish(self) -> None:
+        if self._separator is None:
+            rows = pl.scan_ipc(self._slices)
+            rows.sink_parquet(self._whole) if self._parquet else rows.sink_ipc(self._whole)
+        with self._whole.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(self._whole, self._path)
+        sync_folder(self._path.parent)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in a sentence what went wrong while writing."""
+        try:
+            yield
+        except OSError as e:
+            if e.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DataError(f"the disk is full: {self._path} was not written; free space there") from e
+            why = e.strerror or str(e)
+            raise DataError(f"cannot write {self._path}: {why}; choose a folder that can be written to") from e
+        except pl.exceptions.PolarsError as e:
+            raise DataError(f"cannot write {self._path}: {str(e).splitlines()[0]}; choose another kind of file") from e

@@ -1,0 +1,456 @@
+"""scikit-learn's face: fit, predict, score and save on a DataFrame."""
+
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score
+from sklearn.utils import ClassifierTags, RegressorTags, Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from fieldwise.bundle.bundle import Bundle, sample_rows
+from fieldwise.bundle.recommend import Catalogue, recommend
+from fieldwise.bundle.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
+from fieldwise.bundle.warm_start import warm_start
+from fieldwise.config import to_plain
+from fieldwise.data.prepare.labels import LabelledRows
+from fieldwise.data.prepare.prepared import check_columns, encode_parts, group_codes
+from fieldwise.data.prepare.repeats import repeat_sentences
+from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.data.prepare.splits import hold_out
+from fieldwise.data.read.tables import TableLike
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.estimator.params import (
+    changed_params,
+    check_params,
+    label_column,
+    labelled,
+    nested_params,
+    params_from_plain,
+    params_to_plain,
+)
+from fieldwise.estimator.tables import array_columns, estimator_table, infer_from, is_array
+from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.calibration import reliability
+from fieldwise.explain.explanation import Explanation, Method, explain
+from fieldwise.models import AutoIntPlus, ModelSettings
+from fieldwise.models.build import build_network
+from fieldwise.runs.defaults import Facts, resolve
+from fieldwise.schema import Label, Schema
+from fieldwise.training.objective import Objective
+from fieldwise.training.progress import progress_for
+from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.train import result_from_plain, result_to_plain, train_network
+
+__all__ = ["Recommender"]
+
+Plot = Literal["training", "roc", "calibration"]
+_MODEL = AutoIntPlus()
+_TRAINING = TrainingSettings()
+
+
+def _is_binary(estimator: "Recommender") -> bool:
+    """Whether the main label is: it makes the estimator a classifier or a regressor."""
+    return estimator._labels is None or estimator._labels[0].task == "binary"
+
+
+def _all_binary(estimator: "Recommender") -> bool:
+    return all(label.task == "binary" for label in estimator._labels or ())
+
+
+class Recommender(BaseEstimator):  # type: ignore[misc]
+    """An attention recommender in scikit-learn's conventions: a classifier or, for a regression label, a regressor.
+
+    With several labels its outputs have a column each, the main label's first, as those of scikit-learn's estimators of
+    several outputs; the main label makes it a classifier or a regressor, and `score` and `recommend` go by it.
+
+    Tables are polars, pandas or pyarrow frames, or paths of files; columns that the schema does not name are ignored.
+    An array [N, K] is a table with the columns x0, x1 and so on.
+
+    `clone`, `get_params`, `set_params`, pipelines, cross-validation and searches work, down to single settings:
+    `model__embedding_dim`, `training__epochs`.
+
+    Fitting holds out validation rows: they choose the epoch (early stopping) and nothing else is fitted on them. There
+    is no test part: keep the test rows out of `fit`, and give them to `evaluate` or `score`.
+
+    Args:
+        schema: what the columns mean. Where left out, `fit` infers it from the table by names and contents
+            (`fieldwise.infer_schema`; of an array of numbers every column is a numeric field), for a binary label;
+            `schema_` is what it found, to be looked at.
+        model: settings of a model, any of `fieldwise.models.MODELS`; AutoInt+ where left out, as of `fieldwise init`.
+        training: settings of the training run. What neither of both is given follows from the rows
+            (`fieldwise.runs.defaults`); `bundle_.settings` and `bundle_.about["defaults"]` say what it became.
+        valid_share: share of the rows that `fit` holds out, within (0, 1); unused where `fit` gets `valid`.
+        valid_by: `random` draws them by the seed (a binary label keeps its rate), `time` takes the latest by the
+            schema's time column, as future rows are what most recommenders meet.
+        negatives: for implicit logs, negatives to be drawn for training and validation rows, as its `parts` say.
+        warm_start: folder of a bundle that the network starts from, as far as parts fit by name
+            (`fieldwise.bundle.warm_start`); `bundle_.about["warm_start"]` says what was taken. The bundle must not have
+            been trained on rows that this one is to be judged by. Fresh weights, where left out or False. (Other
+            estimators of scikit-learn give this name to going on from their own last fit.)
+        seed: of validation rows, negatives, initial weights, row order and dropout.
+        verbose: show progress, in a notebook's cell or on standard error, and the schema where it is inferred.
+
+    Attributes:
+        schema_: the schema that `fit` went by.
+        inference_: why the inferred schema is as it is; only where `schema` was left out.
+        bundle_: after `fit`, the fitted network with all that scoring and saving needs.
+        result_: what training did: epochs, the best evaluation, the history; absent from a recipe's loaded bundle.
+        classes_: 0 and 1, after the label's rule; a list of them with several labels (binary labels only).
+        feature_names_in_: the columns that the fields read; not there for an array's.
+        n_features_in_: how many they are.
+
+    >>> from fieldwise import AFM, Categorical, Label, simulate
+    >>> log = simulate(2000, users=50, items=30)
+    >>> schema = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
+    >>> recommender = Recommender(schema, AFM(embedding_dim=4), training=TrainingSettings(epochs=2))
+    >>> recommender.fit(log[:1500]).predict_proba(log[1500:]).shape
+    (500, 2)
+    """
+
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        model: ModelSettings = _MODEL,
+        *,
+        training: TrainingSettings = _TRAINING,
+        valid_share: float = 0.1,
+        valid_by: Literal["random", "time"] = "random",
+        negatives: NegativeSampling | None = None,
+        warm_start: str | Path | Literal[False] | None = None,
+        seed: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.schema = schema
+        self.model = model
+        self.training = training
+        self.valid_share = valid_share
+        self.valid_by = valid_by
+        self.negatives = negatives
+        self.warm_start = warm_start
+        self.seed = seed
+        self.verbose = verbose
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; where `deep`, single settings too, such as `model__embedding_dim`."""
+        params = {name: getattr(self, name) for name in self._get_param_names()}
+        return nested_params(params) if deep else params
+
+    def set_params(self, **params: Any) -> "Recommender":
+        """Change parameters or single settings; nothing is changed where one is wrong.
+
+        Errors:
+            ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
+        """
+        for name, value in changed_params(self.get_params(deep=False), params).items():
+            setattr(self, name, value)
+        return self
+
+    def fit(
+        self, X: TableLike, y: Any = None, sample_weight: Any = None, *, valid: TableLike | None = None
+    ) -> "Recommender":
+        """Fit encoder and network.
+
+        Ctrl-C ends training early: the estimator is then fitted with the best weights so far, and the interrupt is
+        raised on, so that a search or a script stops.
+
+        Args:
+            X: a table; it needs the label's column only where `y` is left out.
+            y: raw labels [N], to which the schema's rule is applied as to the column that they stand for. Give 0 and 1
+                (and no rule) where scikit-learn's own scorers are to compare them with predictions. With several
+                labels a table with their columns.
+            sample_weight: how much each row of X counts, at least 0, [N]: in the mean loss, as if the row stood there
+                so many times, and in the metrics of the rows held out. Vocabularies, scales and losses that a model
+                adds to that of its scores (IntTower's contrastive one) count all rows alike. So does everything, where
+                left out.
+            valid: a table with the label's column, to choose the epoch by, instead of rows held out of X; its rows
+                count alike.
+
+        Errors:
+            SchemaError, DataError, ConfigError: the table, the schema and the settings do not go together.
+            TrainingError: the loss is not finite.
+        """
+        check_params(self.get_params(deep=False))
+        schema = self._inferred(X, y) if self.schema is None else self.schema
+        rows = labelled(X, y, schema, sample_weight)
+        if self.schema is None and rows.dropped:
+            warnings.warn(
+                f"{rows.dropped:,} rows dropped by the label's rule that was inferred (schema_.label): give a schema "
+                "to change it",
+                stacklevel=2,
+            )
+        check_columns(rows.frame.columns, schema)
+        given = None if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
+        encoded = encode_parts(given or self._hold_out(rows, schema), schema, seed=self.seed, negatives=self.negatives)
+        for sentence in repeat_sentences(encoded.counts):
+            if schema.time is not None:  # else equal rows may well be two events
+                warnings.warn(sentence, stacklevel=2)
+            elif self.verbose:
+                print(sentence, file=sys.stderr)
+        settled = resolve(self.model, self.training, Facts.of(encoded.parts["train"].table, schema.labels))
+        network = build_network(settled.model, encoded.encoder.layout, self.seed, labels=len(schema.labels))
+        started = None
+        if self.warm_start:
+            started = warm_start(network, encoded.encoder, Bundle.load(Path(self.warm_start)), labels=schema.labels)
+        result = train_network(
+            network,
+            encoded.parts["train"],
+            encoded.parts["valid"],
+            labels=schema.labels,
+            settings=settled.training,
+            seed=self.seed,
+            progress=progress_for(type(self.model).__name__, quiet=not self.verbose),
+        )
+        about = {
+            "estimator": params_to_plain({**self.get_params(deep=False), "training": settled.training}),
+            "defaults": to_plain(settled.chosen),
+            "result": result_to_plain(result),
+            "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
+            TRAINED_ROWS: trained_rows(schema, *(encoded.parts[part].frame for part in ("train", "valid"))),
+        }
+        if started is not None:
+            about["warm_start"] = to_plain(started)
+        samples = sample_rows(schema, encoded.parts["valid"].frame)
+        self._set_fitted(Bundle(schema, encoded.encoder, settled.model, network, samples, about))
+        self.result_ = result
+        if result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return self
+
+    def predict(self, X: TableLike) -> np.ndarray:
+        """Classes 0 and 1 (1 at a probability of .5 or more), int64, or numbers within the label's range [N].
+
+        With several labels [N, T], each by its own task, and float64 where one of them is a regression.
+        """
+        predicted = self._fitted().predict(self._table(X))
+        if _all_binary(self):
+            return (predicted >= 0.5).astype(np.int64)
+        binary = [label.task == "binary" for label in self.bundle_.schema.labels]
+        return np.where(binary, predicted >= 0.5, predicted)
+
+    @available_if(_all_binary)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: TableLike) -> np.ndarray | list[np.ndarray]:
+        """Probabilities of classes 0 and 1 [N, 2]; with several labels a list of them. Binary labels only."""
+        bundle = self._fitted()
+        logit = bundle.calibrated(bundle.score(self._table(X)))
+        both = [np.stack([sigmoid(-z), sigmoid(z)], axis=1) for z in (logit.T if logit.ndim == 2 else [logit])]
+        return both if bundle.schema.more_labels else both[0]
+
+    @available_if(_all_binary)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: TableLike) -> np.ndarray:
+        """Logits of class 1 [N], or [N, T] with several labels; binary labels only."""
+        return self._fitted().score(self._table(X))
+
+    def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
+        """Logits, or numbers, of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
+
+        Args:
+            context: a mapping of columns to values, or a table of one row.
+            candidates: a table with the other columns.
+        """
+        return self._fitted().score_candidates(context, candidates)
+
+    def evaluate(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> dict[str, float]:
+        """All metrics of the label's task over all rows of X, less those that the label's rule drops.
+
+        With several labels the main one's by their names, and the others' as `NAME.metric`. Warns of how many rows the
+        label's rule dropped, and where rows of X trained the model.
+
+        Args:
+            X: a table; it needs the label's column only where `y` is left out, and the group's for group AUC.
+            y: raw labels, as in `fit`.
+            sample_weight: how much each row counts, at least 0, [N]; all alike where left out.
+        """
+        bundle = self._fitted()
+        rows = labelled(self._table(X), y, bundle.schema, sample_weight)
+        if rows.dropped:
+            warnings.warn(f"{rows.dropped:,} rows dropped by the label's rule", stacklevel=2)
+        if (seen := rows_trained(bundle, rows.frame)) is not None and seen.found:
+            instead = "evaluate rows that were kept out of `fit`"
+            warnings.warn(f"{trained_words(len(rows.frame), seen)}; {instead}", stacklevel=2)
+        return self._metrics(rows)
+
+    def _metrics(self, rows: LabelledRows) -> dict[str, float]:
+        bundle = self._fitted()
+        return Objective.of(*bundle.schema.labels).metrics(
+            rows.y.astype(np.float64),
+            bundle.calibrated(bundle.score(rows.frame)),
+            group_codes(rows.frame, bundle.schema),
+            rows.weight,
+        )
+
+    def score(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> float:
+        """What searches maximize: AUC for a binary label, R² for a regression label (as scikit-learn's regressors).
+
+        With several labels that of the main one.
+
+        A departure: scikit-learn's classifiers give accuracy, which says little of a ranking.
+        """
+        bundle = self._fitted()
+        rows = labelled(self._table(X), y, bundle.schema, sample_weight)
+        if _is_binary(self):
+            return self._metrics(rows)["auc"]
+        predicted = bundle.predict(rows.frame)
+        main = predicted if predicted.ndim == 1 else predicted[:, 0]
+        return float(r2_score(rows.main, main, sample_weight=rows.weight))
+
+    def explain(
+        self,
+        X: TableLike,
+        *,
+        background: TableLike | None = None,
+        method: Method | None = None,
+        label: str | None = None,
+        seed: int = 0,
+    ) -> Explanation:
+        """Why rows have their scores: see `fieldwise.explain.explain`.
+
+        Args:
+            X: a table with the fields' columns.
+            background: a table of rows that stand for what is usual; some validation rows where left out.
+            method: `terms`, `integrated_gradients` or `occlusion`; the model's most exact one where left out.
+            label: of several labels; the main one where left out.
+            seed: of the background rows drawn.
+        """
+        return explain(self._fitted(), self._table(X), background=background, method=method, label=label, seed=seed)
+
+    def recommend(
+        self,
+        log: TableLike | None = None,
+        catalogue: Catalogue | None = None,
+        user: object = None,
+        *,
+        users: Iterable[object] | None = None,
+        n: int = 10,
+        exclude_seen: bool = True,
+    ) -> Any:
+        """The n best items of a log for one of its users, or for several: `fieldwise.bundle.recommend` says how."""
+        return recommend(self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen)
+
+    def plot(self, kind: Plot = "training", X: TableLike | None = None, y: Any = None, *, ax: Any = None) -> Any:
+        """A picture on Matplotlib's axes, which come back.
+
+        Args:
+            kind: `training`: the learning curves. `roc`, `calibration`: of the main label, if binary, on the rows of X.
+            X: a table, as in `evaluate`.
+            y: raw labels, as in `fit`.
+            ax: axes to draw on; new ones of `matplotlib.pyplot` where left out.
+
+        Errors:
+            MissingExtraError: Matplotlib is absent.
+            ConfigError: an unknown kind, no rows, a regression, or a loaded bundle without learning curves.
+        """
+        bundle = self._fitted()
+        if kind not in get_args(Plot):
+            raise ConfigError(f"kind must be one of {', '.join(map(repr, get_args(Plot)))}, found {kind!r}")
+        if kind == "training":
+            if not hasattr(self, "result_"):
+                raise ConfigError(
+                    "learning curves are kept by fit, but this bundle has none: plot a fitted Recommender"
+                )
+            return self.result_.plot(ax)
+        if X is None or not _is_binary(self):
+            found = "none" if X is None else "a regression"
+            raise ConfigError(f"a {kind} plot is of labelled rows of a binary label, found {found}: give X")
+        rows = labelled(self._table(X), y, bundle.schema)
+        score = bundle.calibrated(bundle.score(rows.frame)).reshape(len(rows.y), -1)[:, 0]
+        from fieldwise.notebook.plots import plot_roc
+
+        return plot_roc(rows.main, score, ax) if kind == "roc" else reliability(rows.main, sigmoid(score)).plot(ax)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `bundle_`, with this estimator's parameters, to a folder (see `fieldwise.bundle.bundle`)."""
+        self._fitted().save(Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Recommender":
+        """A fitted estimator from a bundle that `save`, or a recipe's training, has written.
+
+        All parameters are restored, but `verbose`. Of a recipe's bundle `valid_share` and `valid_by` are not: its
+        split has no equal here, nor have its histories, whose column a table for `fit` must hold.
+
+        Errors:
+            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved.
+        """
+        bundle = Bundle.load(Path(folder))
+        about = bundle.about
+        recipe = about.get("recipe", {}).get("settings", {})
+        shared = ("training", "negatives", "warm_start", "seed")
+        saved = about.get("estimator", {k: recipe[k] for k in shared if k in recipe})
+        loaded = cls(bundle.schema, bundle.settings, **params_from_plain(saved, f"the bundle {folder}: its estimator"))
+        loaded._set_fitted(bundle)
+        if "result" in about:
+            loaded.result_ = result_from_plain(about["result"])
+        return loaded
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        if _is_binary(self):
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=False)
+        else:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        tags.target_tags.required = False  # the label may be a column of X
+        tags.target_tags.multi_output = self.schema is not None and bool(self.schema.more_labels)
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
+
+    def _fitted(self) -> Bundle:
+        check_is_fitted(self, "bundle_")
+        return self.bundle_
+
+    def _set_fitted(self, bundle: Bundle) -> None:
+        self.bundle_, self.schema_ = bundle, bundle.schema
+        columns = list(bundle.schema.columns)
+        self.n_features_in_ = len(columns)
+        if columns != array_columns(len(columns)):
+            self.feature_names_in_ = np.array(columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if _all_binary(self):
+            classes = [np.array([0, 1]) for _ in bundle.schema.labels]
+            self.classes_ = classes if bundle.schema.more_labels else classes[0]
+
+    @property
+    def _labels(self) -> tuple[Label, ...] | None:
+        """The labels; None as long as the schema is yet to be inferred, for a binary label."""
+        schema = getattr(self, "schema_", None) if self.schema is None else self.schema
+        return None if schema is None else schema.labels
+
+    def _inferred(self, X: Any, y: Any) -> Schema:
+        frame = estimator_table(X)
+        name = getattr(y, "name", None)
+        name = name if isinstance(name, str) and name and name not in frame.columns else "y"
+        column = None if y is None else label_column(y, name, frame.height)
+        found = infer_from(X, frame, column)
+        for doubt in found.doubts.values():
+            warnings.warn(f"the schema was inferred, and {doubt}", stacklevel=3)
+        if self.verbose:
+            print(found.to_toml(), file=sys.stderr)
+        check_params({**self.get_params(deep=False), "schema": found.schema})
+        self.inference_ = found
+        return found.schema
+
+    def _table(self, X: Any) -> Any:
+        """A table as it is, an array as a table of as many columns as the model was fitted on."""
+        if not is_array(X):
+            return X
+        frame, columns = estimator_table(X), set(self._fitted().schema.columns)
+        others = columns.symmetric_difference(frame.columns)
+        if others and (columns == set(array_columns(len(columns))) or others & columns):
+            raise DataError(
+                f"X has {frame.width} features, but Recommender is expecting {self.n_features_in_} features as input: "
+                f"{', '.join(self.bundle_.schema.columns)}"
+            )
+        return frame
+
+    def _hold_out(self, rows: LabelledRows, schema: Schema) -> dict[str, LabelledRows]:
+        y = rows.main if schema.label.task == "binary" else None
+        time = schema.time if self.valid_by == "time" else None
+        form = None if time is None else schema.time_format
+        stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time, time_format=form)
+        return {"train": rows.take(stay), "valid": rows.take(held)}

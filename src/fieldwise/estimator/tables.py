@@ -1,0 +1,119 @@
+"""What the estimator takes beside tables: arrays, whose columns have no names, and tables without a schema."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.sparse import issparse
+from sklearn.utils.multiclass import type_of_target
+
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.infer.label import guess_label
+from fieldwise.data.infer.schema import Inference, infer_schema
+from fieldwise.data.read.tables import as_table
+from fieldwise.errors import DataError
+from fieldwise.schema import Numeric, Schema
+
+__all__ = ["array_columns", "estimator_table", "infer_from", "is_array"]
+
+
+def is_array(X: Any) -> bool:
+    """Whether X is an array, or a list of rows, and no table of a known library."""
+    if isinstance(X, list | tuple) or issparse(X):
+        return True
+    return hasattr(X, "__array__") and type(X).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow")
+
+
+def array_columns(count: int) -> list[str]:
+    """The names that an array's columns get.
+
+    >>> array_columns(2)
+    ['x0', 'x1']
+    """
+    return [f"x{k}" for k in range(count)]
+
+
+def estimator_table(X: Any) -> pl.DataFrame:
+    """A table of whatever `as_table` takes, or of an array [N, K], whose columns are named x0, x1 and so on.
+
+    Errors:
+        DataError: as `as_table`; an array that is sparse, complex, without rows or columns, or not of two dimensions.
+
+    >>> estimator_table(np.zeros((2, 3))).columns
+    ['x0', 'x1', 'x2']
+    """
+    if not is_array(X):
+        return as_table(X)
+    if issparse(X):
+        raise DataError("a sparse matrix is not taken: give a table with a Bag column, or an array of X.toarray()")
+    try:
+        array = np.asarray(X)
+    except ValueError:
+        raise DataError("a list of rows needs rows of one length, found several; mend it") from None
+    if array.dtype.kind == "c":
+        raise DataError("Complex data not supported: give real numbers")
+    if array.ndim != 2:
+        raise DataError(
+            f"Expected 2D array, a row a sample, found shape {array.shape}. Reshape your data: X.reshape(-1, 1) for "
+            "one column, X.reshape(1, -1) for one row"
+        )
+    rows, columns = array.shape
+    if not columns:
+        raise DataError(f"found 0 feature(s) (shape=({rows}, 0)) while a minimum of 1 is required.")
+    if not rows:
+        raise DataError(f"found 0 sample(s) (shape=(0, {columns})) while a minimum of 1 is required.")
+    return pl.DataFrame([_series(name, array[:, k]) for k, name in enumerate(array_columns(columns))])
+
+
+def _series(name: str, values: np.ndarray) -> pl.Series:
+    if values.dtype.kind in "biuf":
+        return pl.Series(name, np.ascontiguousarray(values))
+    try:
+        return pl.Series(name, values.tolist())
+    except (TypeError, pl.exceptions.PolarsError) as e:
+        raise DataError(
+            f"a column must hold values of one kind, argument must be a string or a real number: column {name!r} does "
+            f"not ({str(e).splitlines()[0]}); convert it"
+        ) from None
+
+
+def infer_from(X: Any, frame: pl.DataFrame, y: pl.Series | None) -> Inference:
+    """The schema of a table, or of an array's columns, with labels in one of its columns or beside it.
+
+    An array of numbers has a numeric field for each of its columns; anything else goes by `infer_schema`.
+
+    Args:
+        X: the table or array as it came.
+        frame: what `estimator_table` made of it.
+        y: labels beside it, by a name that no column has.
+
+    Errors:
+        SchemaError: the table does not tell. DataError: an array without labels, labels of more than two classes.
+    """
+    if y is None:
+        if is_array(X):
+            raise DataError("an array holds no label: Recommender requires y to be passed, but the target y is None")
+        found = infer_schema(frame)
+    elif is_array(X) and all(kind.is_numeric() or kind == pl.Boolean for kind in frame.dtypes):
+        _check_two_classes(y)
+        guess = guess_label(y)
+        notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers") | {y.name: guess.note}
+        schema = Schema(fields=tuple(Numeric(name) for name in frame.columns), label=guess.label)
+        return Inference(schema=schema, notes=notes, doubts={y.name: guess.doubt} if guess.doubt else {})
+    else:
+        found = infer_schema(frame.with_columns(y), label=y.name)
+    if found.schema.label.task != "binary":
+        column = frame.get_column(found.schema.label.column) if y is None else y
+        _check_two_classes(column)
+    return found
+
+
+def _check_two_classes(y: pl.Series) -> None:
+    values = as_text(y).n_unique()
+    if values != 2:
+        kind = type_of_target(y.drop_nulls().to_numpy()) if values > 2 else "one class"
+        raise DataError(
+            f"Only binary classification is supported without a schema, found {kind} labels of {values} "
+            f"value{'s' if values > 1 else ''} in {y.name!r}: give a Schema whose label says which are positive, or "
+            "has task = 'regression'"
+        )

@@ -1,1 +1,0 @@
-"""Many runs: recorded, compared, tuned."""

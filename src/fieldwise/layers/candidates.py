@@ -1,0 +1,141 @@
+"""Layers that share the context's work among candidates: which fields are whose, and their parts of a layer.
+
+Letters: N candidates, F fields, C of them the context's, I the candidates', D embedding size.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.errors import ConfigError
+from fieldwise.layers.embedding import FieldEmbedding, FirstOrder
+from fieldwise.layers.mlp import MLP
+from fieldwise.layout import Batch, Layout
+
+__all__ = ["Part", "SharesContext", "Side", "Split", "first_order_candidates", "mlp_candidates"]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The fields that the context, or that the candidates give.
+
+    Args:
+        positions: where they stand in the whole layout, rising.
+        layout: these fields alone; their rows in the shared table are those of the whole layout, and a `Batch` of this
+            layout holds their ids, values and bags.
+    """
+
+    positions: tuple[int, ...]
+    layout: Layout
+    _readers: "WeakKeyDictionary[FieldEmbedding, FieldEmbedding]" = field(default_factory=WeakKeyDictionary, repr=False)
+
+    def __reduce__(self) -> tuple[type["Side"], tuple[object, ...]]:
+        return Side, (self.positions, self.layout)  # copies and pickles read anew
+
+    @property
+    def num_bags(self) -> int:
+        """G of this side."""
+        return len(self.layout.positions(kind="bag"))
+
+    def reader(self, embedding: FieldEmbedding) -> FieldEmbedding:
+        """An embedding of these fields alone, from the table of `embedding`."""
+        reader = self._readers.get(embedding)
+        weight = embedding.weight
+        if reader is None or reader.weight is not weight or reader.order.device != weight.device:
+            reader = FieldEmbedding(self.layout, 0)  # a table without columns costs nothing; the real one replaces it
+            reader.weight = weight
+            self._readers[embedding] = reader.to(weight.device)
+        return reader
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which fields the context gives, and which the candidates; each field is on one side.
+
+    Errors:
+        ConfigError: a side without any field, or a position that the layout does not have.
+
+    >>> split = Split.by_role(Layout.of_sizes([3, 4, 2], ["context", "item", "user"]))
+    >>> split.context.positions, split.candidates.positions
+    ((0, 2), (1,))
+    """
+
+    layout: Layout
+    context: Side
+    candidates: Side
+
+    @cached_property
+    def order(self) -> Tensor:
+        """Where each of the layout's fields stands when the candidates' fields follow the context's, int64 [F]."""
+        return torch.tensor([*self.context.positions, *self.candidates.positions]).argsort()
+
+    @classmethod
+    def at(cls, layout: Layout, context: Iterable[int]) -> "Split":
+        """The context gives the fields at these positions, the candidates give the others."""
+        own = tuple(sorted(set(context)))
+        others = tuple(i for i in range(layout.num_fields) if i not in own)
+        if not own or not others or own[0] < 0 or own[-1] >= layout.num_fields:
+            raise ConfigError(
+                "context and candidates must each give at least one of the layout's fields, found positions "
+                f"{list(own)} of {layout.num_fields} for the context: give fields to both sides"
+            )
+        sides = [Side(places, Layout(tuple(layout.fields[i] for i in places))) for places in (own, others)]
+        return cls(layout, *sides)
+
+    @classmethod
+    def by_role(cls, layout: Layout) -> "Split":
+        """Candidates give the fields of role item, the context those of user and context."""
+        return cls.at(layout, (i for i, f in enumerate(layout.fields) if f.role != "item"))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows of one side: the context's one row, or N candidates."""
+
+    side: Side
+    batch: Batch
+
+    def vectors(self, embedding: FieldEmbedding) -> Tensor:
+        """The fields' vectors [rows, fields of this side, D] from an embedding of the whole layout."""
+        vectors: Tensor = self.side.reader(embedding)(self.batch)
+        return vectors
+
+
+@runtime_checkable
+class SharesContext(Protocol):
+    """A network that computes the context's share of its work once for all candidates."""
+
+    def score_candidates(self, context: Part, candidates: Part, /) -> Tensor:
+        """Logits [N] of the rows that the context's one row and each candidate make."""
+        ...
+
+
+def first_order_candidates(first_order: FirstOrder, context: Part, candidates: Part) -> Tensor:
+    """The first-order term [N]; the context's sum is taken once."""
+    sum_N = candidates.vectors(first_order.embedding).sum((1, 2)) + context.vectors(first_order.embedding).sum()
+    return sum_N if first_order.bias is None else sum_N + first_order.bias
+
+
+def mlp_candidates(mlp: MLP, x_context_CD: Tensor, x_candidates_NID: Tensor, context: Part, candidates: Part) -> Tensor:
+    """What an MLP gives of the flattened vectors of all fields; the first layer's product with the context's, once.
+
+    Shape:
+        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns as the MLP's forward.
+    """
+    first, *rest = mlp.layers
+    assert isinstance(first, nn.Sequential)
+    product, *after = first
+    assert isinstance(product, nn.Linear)
+    weight_HFD = product.weight.view(product.out_features, -1, x_context_CD.shape[1])
+    of_context, of_candidates = (weight_HFD[:, part.side.positions].flatten(1) for part in (context, candidates))
+    x = torch.addmm(
+        torch.addmv(product.bias, of_context, x_context_CD.flatten()), x_candidates_NID.flatten(1), of_candidates.t()
+    )
+    for module in (*after, *rest):
+        x = module(x)
+    return x if mlp.output is None else mlp.output(x)

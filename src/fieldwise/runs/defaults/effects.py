@@ -1,0 +1,73 @@
+"""How far values of fields move the label: the variance of first-order weights, from the training rows alone."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fieldwise.data.table import EncodedTable
+
+__all__ = ["effect_variance"]
+
+SMALLEST, LARGEST = 0.1, 3.0
+STEPS = 31  # candidates between them, evenly spaced in the logarithm
+ROWS = 200_000  # that are read at most, evenly spaced
+
+
+def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
+    """The variance of a Gaussian prior on first-order weights under which the labels are most likely.
+
+    Empirical Bayes with one Newton step: around the base rate p, a value of a field whose rows have the summed
+    residual g and the information i = p (1 - p) sum of x^2 has a log-odds weight of about g / i. With a prior of
+    variance t, g is Gaussian with variance i + i^2 t; the t of the greatest likelihood over all values is returned.
+    Each value is seen by itself, so that fields that tell the same count twice; one step falls short of large weights,
+    so that a variance of 2 is found as some 1.2.
+
+    Args:
+        train: encoded training rows, with weights relative to their mean; at most 200,000 of them are read, evenly
+            spaced.
+        y: the binary targets [N] of all rows.
+
+    Returns:
+        A variance between 0.1 and 3; 1.0, scikit-learn's default, where all targets are equal.
+    """
+    rows = np.arange(0, len(train), -(-len(train) // ROWS))
+    weight = np.asarray(train.weight, np.float64)[rows] if train.weight is not None else np.ones(len(rows))
+    target = np.asarray(y, np.float64)[rows]
+    weight = weight / weight.mean()
+    rate = float(np.average(target, weights=weight))
+    if not 0.0 < rate < 1.0:
+        return 1.0
+    residual, certain = weight * (target - rate), weight * rate * (1 - rate)
+    score, information = (np.zeros(train.layout.num_rows) for _ in range(2))
+    for ids, x, at in _occurrences(train, rows):
+        score += np.bincount(ids, x * residual[at], minlength=len(score))
+        information += np.bincount(ids, x * x * certain[at], minlength=len(score))
+    seen = information > 0
+    return _most_likely(score[seen], information[seen])
+
+
+def _occurrences(train: EncodedTable, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Field by field the embedding rows, what multiplies them, and the place in `rows` where each stands."""
+    places = np.arange(len(rows))
+    singles = [f for f in train.layout.fields if f.kind != "bag"]
+    numbers = iter(range(train.values.shape[1]))
+    for s, field in enumerate(singles):
+        x = train.values[rows, next(numbers)] if field.kind == "value" else np.ones(len(rows))
+        yield train.ids[rows, s], x.astype(np.float64), places
+    bags = [f for f in train.layout.fields if f.kind == "bag"]
+    for g, field in enumerate(bags):
+        bag = rows * len(bags) + g
+        first, length = train.bag_offsets[bag], train.bag_offsets[bag + 1] - train.bag_offsets[bag]
+        at = np.repeat(places, length)
+        inside = np.arange(len(at)) - np.repeat(np.cumsum(length) - length, length)
+        share = np.repeat(1 / np.maximum(length, 1), length) if field.pooling == "mean" else np.ones(len(at))
+        yield train.bag_ids[np.repeat(first, length) + inside], share, at
+
+
+def _most_likely(score: np.ndarray, information: np.ndarray) -> float:
+    def likelihood(variance: float) -> float:
+        spread = information + information**2 * variance
+        return float(-np.sum(np.log(spread) + score**2 / spread))
+
+    candidates = np.geomspace(SMALLEST, LARGEST, STEPS)
+    return float(max(candidates, key=likelihood))

@@ -1,0 +1,63 @@
+"""What the rules read of the training rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fieldwise.data.table import EncodedTable
+from fieldwise.layout import Layout
+from fieldwise.runs.defaults.effects import effect_variance
+from fieldwise.schema.label import Label, Task
+
+__all__ = ["Facts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Sizes of the training rows; validation and test rows are not looked at.
+
+    Args:
+        layout: the encoded fields.
+        rows: training rows.
+        task: of the main label.
+        mean: of the main label's targets: the share of positives, for a binary label.
+        labels: how many there are.
+        effects: the variance of first-order weights that the rows show (`effects.py`); 1 for a number.
+
+    >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
+    1
+    """
+
+    layout: Layout
+    rows: int
+    task: Task = "binary"
+    mean: float = 0.5
+    labels: int = 1
+    effects: float = 1.0
+
+    @classmethod
+    def of(cls, train: EncodedTable, labels: Sequence[Label]) -> "Facts":
+        """Of encoded training rows with targets; the main label comes first."""
+        assert train.y is not None, "training rows have targets"
+        y = np.asarray(train.y, np.float64)
+        main = y if y.ndim == 1 else y[:, 0]
+        return cls(
+            layout=train.layout,
+            rows=len(train),
+            task=labels[0].task,
+            mean=float(np.average(main, weights=train.weight)),
+            labels=len(labels),
+            effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
+        )
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the shared embedding table."""
+        return self.layout.num_rows
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of fields, at least 1."""
+        fields = self.layout.num_fields
+        return max(1, fields * (fields - 1) // 2)

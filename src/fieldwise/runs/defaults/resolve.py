@@ -1,0 +1,121 @@
+"""From settings of which some were given to settings of which all are, with the reason of every choice."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fieldwise.config import Settings, given, parse, to_plain
+from fieldwise.layers import FieldEmbedding
+from fieldwise.models import ModelSettings
+from fieldwise.models.build import build_network, model_name
+from fieldwise.runs.defaults.facts import Facts
+from fieldwise.runs.defaults.rules import Rule, model_rules, training_rules
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["Chosen", "Resolved", "resolve", "sentence_of"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A setting that follows from the data.
+
+    Args:
+        setting: its path in a recipe, such as `training.batch_size`.
+        value: as it is used, a plain value.
+        reason: of the rule, with the number that it read: `9,731 rows`.
+    """
+
+    setting: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.words} {self.shown}: {self.reason}"
+
+    @property
+    def words(self) -> str:
+        """The setting's name as a person reads it."""
+        return self.setting.partition(".")[2].replace("_", " ")
+
+    @property
+    def shown(self) -> str:
+        """The value as a person reads it."""
+        return _shown(self.value)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings of which every one is given, and those of them that the data chose."""
+
+    model: ModelSettings
+    training: TrainingSettings
+    chosen: tuple[Chosen, ...]
+
+    def sentence(self) -> str:
+        """The choices on one line, with the reasons that are numbers of the data; empty where everything was given."""
+        return sentence_of(self.chosen)
+
+
+def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> Resolved:
+    """The settings with what was not given chosen by the rules.
+
+    Args:
+        model: settings of a model; those of a model of one's own that is no `fieldwise.config.Settings` stay.
+        training: settings of the run.
+        facts: of the training rows.
+
+    >>> from fieldwise.layout import Layout
+    >>> from fieldwise.models import FM
+    >>> facts = Facts(layout=Layout.of_sizes([500, 300]), rows=9_731, mean=0.93)
+    >>> found = resolve(FM(embedding_dim=8), TrainingSettings(epochs=3), facts)
+    >>> found.model.embedding_dim, found.training.epochs, found.training.batch_size
+    (8, 3, 128)
+    >>> str(found.chosen[1])
+    'batch size 128: 9,731 rows'
+    """
+    name = model_name(model) if isinstance(model, Settings) else ""
+    resolved, by_model = _fill(model, model_rules(name), "model")
+    tables = _embeddings(resolved, facts)
+    trained, by_training = _fill(
+        training, training_rules(name, facts, tables, {n: getattr(training, n) for n in given(training)}), "training"
+    )
+    return Resolved(resolved, trained, (*by_model, *by_training))
+
+
+def sentence_of(chosen: Iterable[Chosen]) -> str:
+    """Choices on one line, with the reasons that are numbers of the data.
+
+    >>> sentence_of([Chosen("training.batch_size", 128, "9,731 rows"), Chosen("model.layers", 1, "of this model")])
+    'batch size 128: 9,731 rows; layers 1'
+    """
+    return "; ".join(str(one) if any(map(str.isdigit, one.reason)) else f"{one.words} {one.shown}" for one in chosen)
+
+
+def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[Chosen]]:
+    fixed = given(settings)
+    open_rules = {name: rule for name, rule in rules.items() if name not in fixed}
+    values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
+    filled = parse(type(settings), values | {name: rule.value for name, rule in open_rules.items()}, where)
+    chosen = [Chosen(f"{where}.{name}", to_plain(rule.value), rule.reason) for name, rule in open_rules.items()]
+    return filled, chosen
+
+
+def _embeddings(model: ModelSettings, facts: Facts) -> dict[str, int]:
+    """The width of every embedding table that the model has, by its parameter's name; no memory is taken for them."""
+    with torch.device("meta"):
+        network = build_network(model, facts.layout, 0, labels=facts.labels)
+    modules = network.named_modules()
+    tables = {f"{path}.weight": m.weight.shape[1] for path, m in modules if isinstance(m, FieldEmbedding)}
+    names = {name for name, _ in network.named_parameters()}  # a table that two modules share has one name
+    return {name: width for name, width in tables.items() if name in names}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return " x ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,186 @@
+"""The rules: each setting that may follow from the data, as a number with its reason.
+
+docs/defaults.md says why each rule is as it is, what was measured, and what was tried and dropped. Strengths of L2 are
+`c / rows`: with the mean loss over the rows they are Gaussian priors of variance `1 / c` on each weight, whatever
+the size of the table (for `c` = 1 the strength of scikit-learn's `LogisticRegression(C=1)`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fieldwise.runs.defaults.facts import Facts
+
+__all__ = ["RULES", "Rule", "model_rules", "training_rules"]
+
+RULES = 4  # raised where a rule changes: kept runs that followed other rules are then run again
+
+STEPS_AN_EPOCH = 50
+SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
+LARGE_VOCABULARY = 2**18  # rows of the shared table, from which on a step moves those of its batch alone
+MANY_ROWS = 100_000  # from which on the validation rows are looked at several times an epoch
+STEPS_A_LOOK = 100
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a kind of model starts from, is held to and learns at.
+
+    Args:
+        std: deviation of the embeddings' starting values.
+        prior: `c` of the embeddings' L2 strength `c / rows`.
+        rate: Adam's learning rate.
+        few: training rows below which `slow` is the learning rate instead.
+        slow: see `few`.
+        of_pairs: whether `prior` is divided by the number of pairs of fields, as AFM's mean over pairs asks.
+    """
+
+    std: float
+    prior: float
+    rate: float = 0.003
+    few: int = 0
+    slow: float = 0.003
+    of_pairs: bool = False
+
+
+FACTORIZED = Plan(std=0.05, prior=30.0)
+DEEP = Plan(std=0.2, prior=300.0, few=5_000, slow=0.002)
+PLANS: Mapping[str, Plan] = {
+    "lr": Plan(std=0.0, prior=0.0, rate=0.01, few=20_000, slow=0.003),
+    "fm": FACTORIZED,
+    "hofm": FACTORIZED,
+    "fwfm": FACTORIZED,
+    "ffm": FACTORIZED,
+    "afm": Plan(std=0.2, prior=120.0, rate=0.015, few=20_000, slow=0.006, of_pairs=True),
+    "inttower": Plan(std=0.3, prior=300.0, few=5_000, slow=0.002),
+}
+UNKNOWN_SHARE = 0.3
+
+DROPOUT, WIDTH = 0.2, 128
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "afm": {"pooled_dropout": DROPOUT},
+    "nfm": {"embedding_dim": 16, "hidden": (WIDTH,), "pooled_dropout": DROPOUT, "batch_norm": False},
+    "widedeep": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "deepcrossing": {"embedding_dim": 16, "hidden": (WIDTH,), "unit_dropout": DROPOUT},
+    "deepfm": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "dcn": {"embedding_dim": 16, "layers": 2, "hidden": (WIDTH,), "mlp_dropout": DROPOUT, "batch_norm": False},
+    "dcnv2": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "xdeepfm": {"embedding_dim": 16, "cin_layers": (32, 32), "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "fibinet": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "autoint": {"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1},
+    "autoint+": {
+        "layers": 1,
+        "attention_dim": 32,
+        "embedding_dropout": 0.1,
+        "hidden": (WIDTH,),
+        "mlp_dropout": DROPOUT,
+        "wide": True,
+    },
+    "finalmlp": {
+        "embedding_dim": 16,
+        "stream1_hidden": (WIDTH,),
+        "stream2_hidden": (WIDTH,),
+        "stream1_dropout": DROPOUT,
+        "stream2_dropout": DROPOUT,
+    },
+    "finalnet": {"embedding_dim": 16, "block1_hidden": (WIDTH,), "block2_hidden": (WIDTH,), "batch_norm": False},
+    "din": {"mlp_dropout": DROPOUT},
+    "dssm": {"hidden": (WIDTH,), "output_dim": 32, "mlp_dropout": DROPOUT},
+    "dat": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "cold": {"hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "ffm": {"first_order": True},
+    "inttower": {
+        "embedding_dim": 16,
+        "hidden": (WIDTH,),
+        "dropout": 0.3,
+        "batch_norm": False,
+        "user_heads": 2,
+        "item_heads": 2,
+        "head_dim": 16,
+        "output_bias": True,
+        "cir_weight": 0.0,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A value and why: what of the data it follows from."""
+
+    value: Any
+    reason: str
+
+
+def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]) -> dict[str, Rule]:
+    """Every training setting that has a rule.
+
+    Args:
+        model: its name among `fieldwise.models.MODELS`; "" for one of one's own.
+        facts: of the training rows.
+        tables: the width of each embedding table by its parameter's name; width 1 are first-order weights.
+        fixed: the training settings that are given, which others depend on.
+    """
+    rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
+    batch = fixed.get("batch_size", batch_size(facts.rows))
+    steps = math.ceil(facts.rows / batch)
+    looks = min(4, max(1, steps // STEPS_A_LOOK)) if facts.rows >= MANY_ROWS else 1
+    looks = fixed.get("evaluations_per_epoch", looks)
+    rules = {
+        "batch_size": Rule(batch, rows),
+        "l2": Rule(_strengths(model, facts, tables), f"Gaussian priors, divided by {rows}"),
+        "start_at_base_rate": Rule(
+            True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"
+        ),
+        "monitor": Rule("logloss" if binary else "rmse", f"a {facts.task} label"),
+        "epochs": Rule(100, "early stopping ends the run"),
+        "evaluations_per_epoch": Rule(looks, f"{steps:,} steps an epoch"),
+        "patience": Rule(5 * looks, "five epochs"),
+        "plateau_patience": Rule(2 * looks, "two epochs"),
+        "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values stand for those not seen yet"),
+        "plateau_factor": Rule(0.3, "where the validation rows gain nothing more"),
+    }
+    if fixed.get("optimizer", "adam") == "adam":  # other optimizers' steps are of another scale
+        rules["learning_rate"] = _rate(PLANS.get(model, DEEP), facts, model or "a model")
+    if facts.vocabulary < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
+        return rules | {"average": Rule(0.99, "the mean of the latest steps' weights")}
+    large = f"{facts.vocabulary:,} rows of the embedding table"
+    return rules | {
+        "embedding_update": Rule("lazy", large),
+        "l2_rows": Rule("touched", large),
+        "average": Rule(0.0, f"none for {large}"),
+    }
+
+
+def model_rules(model: str) -> dict[str, Rule]:
+    """Every setting of a model that has a rule; none for a model of one's own."""
+    if model in ("", "lr"):
+        return {}
+    plan = PLANS.get(model, DEEP)
+    found = {"embedding_std": Rule(plan.std, f"for {model}")}
+    return found | {name: Rule(value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
+
+
+def batch_size(rows: int) -> int:
+    """The power of 2 that gives 50 steps an epoch or more, between 32 and 2,048.
+
+    >>> [batch_size(rows) for rows in (100, 9_731, 10_000_000)]
+    [32, 128, 2048]
+    """
+    wanted = max(1, rows // STEPS_AN_EPOCH)
+    return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << (wanted.bit_length() - 1)))
+
+
+def _rate(plan: Plan, facts: Facts, model: str) -> Rule:
+    few = facts.rows < plan.few
+    rows = f", {facts.rows:,} rows" if plan.few else ""
+    return Rule(plan.slow if few else plan.rate, f"Adam's, for {model}{rows}")
+
+
+def _strengths(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[str, float]:
+    plan = PLANS.get(model, DEEP)
+    prior = plan.prior / facts.pairs if plan.of_pairs else plan.prior
+    return {
+        name: float(f"{(1 / facts.effects if width == 1 else prior) / facts.rows:.4g}")
+        for name, width in tables.items()
+    }

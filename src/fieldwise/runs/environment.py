@@ -1,0 +1,54 @@
+"""Where and by what a figure was made."""
+
+import datetime
+import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fieldwise.version import __version__
+
+__all__ = ["commit", "environment", "machine"]
+
+
+def environment() -> dict[str, Any]:
+    """Date (UTC), machine, threads, versions and commit, as plain values."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "threads": torch.get_num_threads(),
+        "fieldwise": __version__,
+        "torch": torch.__version__,
+        "commit": commit(),
+    }
+
+
+def machine() -> str:
+    """The processor's name and the number of cores, in words."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = (line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line)
+        name = next(models, name)
+    return f"{name}, {os.cpu_count()} cores"
+
+
+@cache
+def commit() -> str:
+    """The commit that runs, with `+` where the tree has changes; `unknown` where the package is no checkout."""
+    folder = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    try:
+        if not git("ls-files", Path(__file__).name):  # an installed copy that lies inside somebody's checkout
+            return "unknown"
+        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -1,0 +1,217 @@
+"""Runs that a comparison needs: those of the store as they are, the others trained and put there."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fieldwise.config import to_plain
+from fieldwise.data.prepare.files import Inputs
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.runs.environment import commit, environment
+from fieldwise.runs.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest, train_recipe
+from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.records import Record, Store, run_key
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
+from fieldwise.storage.cache import Cache
+from fieldwise.storage.files import keep_elsewhere
+from fieldwise.training.progress import Progress, Silent
+from fieldwise.training.train import result_to_plain
+
+__all__ = ["recorded_runs", "with_seed", "with_words"]
+
+WAIT_SECONDS = 5.0
+
+
+def with_seed(recipe: Recipe, seed: int) -> Recipe:
+    """The recipe with another seed of weights, row order and dropout, and the rows that it had."""
+    return dataclasses.replace(recipe, seed=seed, data_seed=recipe.rows_seed)
+
+
+def recorded_runs(
+    recipes: Sequence[Recipe],
+    seeds: Sequence[int],
+    *,
+    store: Store,
+    data_dir: Path,
+    cache: Cache | None = None,
+    again: bool = False,
+    ranking: RankingSettings | None = None,
+    note: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], Progress] = lambda _: Silent(),
+) -> dict[str, list[Record]]:
+    """A run of every recipe with every seed, by the recipe's name; what the store has is not run again.
+
+    Processes that share a store share the work: a run that another one is at is left to it, and waited for at the end.
+
+    Args:
+        recipes: of different names.
+        seeds: of weights, row order and dropout; split and negatives are each recipe's own.
+        store: where runs are found and kept, each as soon as it is done.
+        data_dir: the folder of public data sets.
+        cache: of prepared data.
+        again: run everything anew.
+        ranking: rank items for the users of the test rows, too; a run that was kept without that, or with other
+            settings of it, is run anew.
+        note: hears, in a sentence, what is done.
+        progress: what shows a run, by its title.
+
+    Errors:
+        KeyboardInterrupt: Ctrl-C; finished runs are kept, the one in progress is not.
+        ConfigError, DataError, TrainingError: of the recipe and seed that the sentence names.
+    """
+    began = time.time()
+    commit()  # of the code that runs, not of what the checkout holds when a run ends
+    names = [recipe.name for recipe in recipes]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"recipes to compare must differ in name, found {twice[0]!r} twice: give each once")
+    store.check()
+    for recipe in recipes if ranking is not None else ():
+        try:
+            check_ranking(recipe.schema)
+        except ConfigError as e:
+            raise ConfigError(f"{recipe.name}: {e}") from None
+    wanted = list(_wanted(recipes, seeds, data_dir))
+    for caution in {recipe.mean_labels.caution() for recipe in recipes if recipe.mean_labels is not None}:
+        if caution:
+            note(caution)
+    found: dict[tuple[str, int], Record] = {}
+    rows = _LastPrepared(data_dir, cache)
+
+    def kept(key: str) -> Record | None:
+        record = store.get(key)
+        if record is None or (again and record.about["finished"] < began):
+            return None
+        return record if ranking is None or _has(record, ranking) else None
+
+    open_runs = wanted
+    while open_runs:
+        left = []
+        for one in open_runs:
+            record, how = kept(one.key), "kept"
+            if record is None:
+                with store.claim(one.key) as mine:
+                    if not mine:
+                        left.append(one)
+                        continue
+                    record = kept(one.key)  # another process may just have ended it
+                    if record is None:
+                        record, how = _run(one, store, rows, ranking, note, progress), "done"
+            recipe = one.recipe
+            record = with_words(record, recipe)
+            _ = record.test_rows  # read now: another process may put a newer run in its place
+            found[recipe.name, recipe.seed] = record
+            note(f"{recipe.name} seed {recipe.seed}: {how}, {len(found)} of {len(wanted)} runs")
+        if left and len(left) == len(open_runs):
+            note(f"waiting for {len(left)} runs that other processes are at")
+        open_runs = left
+        if left:
+            time.sleep(WAIT_SECONDS)
+    return {name: [found[name, seed] for seed in seeds] for name in names}
+
+
+def with_words(record: Record, recipe: Recipe) -> Record:
+    """A run that may be older, with the recipe's words of today for task and protocol."""
+    source = recipe.data.name or Path(str(recipe.data.path)).name
+    words = {"benchmark": recipe.benchmark or source, "protocol": recipe.protocol or recipe.split.kind}
+    return dataclasses.replace(record, about={**record.about, **words})
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One run to have."""
+
+    recipe: Recipe
+    inputs: Inputs
+    key: str
+
+
+def _wanted(recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path) -> Iterator[_Wanted]:
+    inputs: dict[str, Inputs] = {}
+    for recipe in recipes:
+        source = repr(recipe.data)
+        if source not in inputs:
+            inputs[source] = data_inputs(recipe, data_dir)
+        for seed in seeds:
+            one = with_seed(recipe, seed)
+            yield _Wanted(one, inputs[source], run_key(one, inputs[source]))
+
+
+class _LastPrepared:
+    """Prepared data, the last kept: runs that follow each other mostly read the same."""
+
+    def __init__(self, data_dir: Path, cache: Cache | None) -> None:
+        self.data_dir, self.cache = data_dir, cache
+        self.last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
+
+    def of(self, one: _Wanted) -> Prepared:
+        """What `prepare_recipe` gives."""
+        source = data_settings(one.recipe), one.inputs  # settings alone do not tell two files of one form apart
+        if self.last is None or self.last[0] != source:
+            self.last = None  # let go of the old rows before new ones are made
+            self.last = source, prepare_recipe(one.recipe, self.data_dir, cache=self.cache)
+        return self.last[1]
+
+
+def _run(
+    one: _Wanted,
+    store: Store,
+    rows: _LastPrepared,
+    ranking: RankingSettings | None,
+    note: Callable[[str], None],
+    progress: Callable[[str], Progress],
+) -> Record:
+    recipe = one.recipe
+    title = f"{recipe.name} seed {recipe.seed}"
+    try:
+        prepared = rows.of(one)
+        task = None if ranking is None else RankingTask.of(prepared, recipe.schema, ranking)
+        run = train_recipe(recipe, prepared, progress(title))
+    except FieldwiseError as e:
+        raise type(e)(f"{title}: {e}") from None
+    if run.result.stopped == "interrupted":
+        raise KeyboardInterrupt
+    if run.warm_start is not None and (caution := run.warm_start.caution()):
+        note(f"{title}: {caution}")
+    label = recipe.schema.label
+    score = score_batches(run.bundle.network, prepared.test.table.batches(SCORING_BATCH))
+    y = prepared.test.y
+    if y.ndim == 2:
+        y, score = y[:, 0], score[:, 0]
+    if label.range is not None and label.task == "regression":
+        score = np.clip(score, *label.range)
+    about = {
+        **run.record(),
+        "benchmark": recipe.benchmark,
+        "protocol": recipe.protocol,
+        "task": label.task,
+        "test_digest": scored_rows_digest(prepared.test.frame, recipe),
+        "finished": time.time(),
+        "environment": environment(),
+        "history": result_to_plain(run.result)["history"],
+        "settings": run.recipe.to_dict(),
+    }
+    ranked = None if task is None else rank_items(run.bundle, task)
+    y, score = y.astype(np.float64), score.astype(np.float64)
+    return _put(store, one.key, lambda place: place.put(one.key, about, y, score, ranked))
+
+
+def _has(record: Record, ranking: RankingSettings) -> bool:
+    return "ranking" in record.about and record.about["ranking"].get("settings") == to_plain(ranking)
+
+
+def _put(store: Store, key: str, put: Callable[[Store], Record]) -> Record:
+    """Keep a run, elsewhere where the store does not take it after all; the error says where."""
+    try:
+        return put(store)
+    except DataError as e:
+        kept = keep_elsewhere(lambda folder: put(Store(folder)))
+        if kept is None:
+            raise
+        raise DataError(f"{e}. The run is not lost: it is {kept / key}, move that folder into {store.folder}") from e

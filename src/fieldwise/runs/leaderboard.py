@@ -1,0 +1,240 @@
+"""Runs of several recipes side by side: means over seeds, intervals, and a paired test against one of them."""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fieldwise.config import nearest, to_plain
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation.binary import sigmoid
+from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled
+from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.delong import delong
+from fieldwise.runs.records import Record
+from fieldwise.training.fit import HIGHER_IS_BETTER
+
+__all__ = ["METRICS", "METRIC_NAMES", "Board", "Difference", "Line", "check_choices", "leaderboards"]
+
+METRIC_NAMES = {"auc": "AUC", "logloss": "logloss", "ece": "ECE", "rmse": "RMSE"}
+METRICS: dict[str, tuple[MetricName, ...]] = {"binary": ("auc", "logloss", "ece"), "regression": ("rmse",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """What a recipe gains over the base line.
+
+    Args:
+        estimate: the recipe's mean less the base line's, paired by row and by seed, with its interval and p.
+        delong_p: of AUC alone: DeLong's test of the means over seeds, in which seeds do not count as luck; None where
+            a class has a single row.
+    """
+
+    estimate: Estimate
+    delong_p: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One recipe's runs.
+
+    Args:
+        metrics: the mean over seeds of each metric on the test rows.
+        by_seed: the metrics themselves, in the order of the seeds.
+        against: what is gained over the base line, by metric; None for the base line itself.
+        parameters: of the network.
+        epochs: the mean until training ended.
+        seconds: the mean of a run.
+        seconds_per_epoch: the mean of a run's median epoch; None where no run had a whole one.
+        runs: the runs' folders.
+    """
+
+    recipe: str
+    seeds: tuple[int, ...]
+    metrics: Mapping[str, Estimate]
+    by_seed: Mapping[str, tuple[float, ...]]
+    against: Mapping[str, Difference] | None
+    parameters: int
+    epochs: float
+    seconds: float
+    seconds_per_epoch: float | None
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """Recipes that were measured on the same rows, the best first.
+
+    Args:
+        benchmark: the name that the recipes give to their task; empty where they name none.
+        protocol: the name of the way of dividing its rows, likewise.
+        rows: of the test.
+        task: `binary` or `regression`.
+        metric: what the order goes by.
+        base: the recipe that others are tested against.
+        replicates: of the bootstrap.
+        lines: a recipe each.
+    """
+
+    benchmark: str
+    protocol: str
+    rows: int
+    task: str
+    metric: MetricName
+    base: str
+    replicates: int
+    lines: tuple[Line, ...]
+
+    @property
+    def title(self) -> str:
+        """Benchmark and protocol in words."""
+        words = [self.benchmark, f"protocol {self.protocol}" if self.protocol else ""]
+        return ", ".join(word for word in words if word) or "a task without a name"
+
+    def to_pandas(self) -> Any:
+        """A pandas frame of a row a recipe: metrics, their intervals, what is gained over the base line, seconds."""
+        from fieldwise.notebook.frames import leaderboard_frame, to_pandas
+
+        return to_pandas(leaderboard_frame(self))
+
+    def plot(self, ax: Any = None) -> Any:
+        """The recipes with their intervals on Matplotlib's axes, which come back; new ones where left out."""
+        from fieldwise.notebook.plots import plot_leaderboard
+
+        return plot_leaderboard(self, ax)
+
+    def _repr_html_(self) -> str:
+        from fieldwise.notebook.html import leaderboard_html
+
+        return leaderboard_html(self)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON; a p is given of differences alone."""
+        plain: dict[str, Any] = to_plain(self)
+        for line in plain["lines"]:
+            for found in line["metrics"].values():
+                del found["p"]
+        return plain
+
+
+def leaderboards(
+    runs: Mapping[str, Sequence[Record]],
+    *,
+    base: str | None = None,
+    metric: str | None = None,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> list[Board]:
+    """A table for each protocol and set of test rows: figures of different ones never stand in one table.
+
+    Args:
+        runs: of each recipe by its name, a run a seed.
+        base: the recipe to test against; the first of each table, where left out or not in it.
+        metric: what the order goes by; the task's first (`auc`, `rmse`), where left out.
+        replicates: of the bootstrap.
+        seed: of the bootstrap.
+
+    Errors:
+        ConfigError: a base or metric that is none of them. DataError: damaged runs; a recipe's runs of different rows.
+    """
+    check_choices(runs, {str(r.about["task"]) for records in runs.values() for r in records}, base, metric)
+    tables: dict[tuple[str, ...], list[str]] = {}
+    for name, records in runs.items():
+        tables.setdefault(_table_of(name, records), []).append(name)
+    return [_board({name: runs[name] for name in names}, base, metric, replicates, seed) for names in tables.values()]
+
+
+def check_choices(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
+    """Refuse, before any work, a base line or a metric that no table could have.
+
+    Errors:
+        ConfigError: the base is none of the recipes' names, or no task has the metric.
+    """
+    if base is not None and base not in names:
+        raise ConfigError(f"the base line must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
+    known = [m for task in sorted(tasks) for m in METRICS[task]]
+    if metric is not None and metric not in known:
+        words = " or ".join(sorted(tasks))
+        raise ConfigError(f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}")
+
+
+def _table_of(name: str, records: Sequence[Record]) -> tuple[str, ...]:
+    """Benchmark, protocol, task and test rows of a recipe's runs."""
+    places = {
+        (
+            *(str(record.about[word]) for word in ("benchmark", "protocol", "task", "test_digest")),
+            hashlib.sha256(record.test_rows[0].tobytes()).hexdigest(),
+        )
+        for record in records
+    }
+    if len(places) != 1:
+        raise DataError(f"the seeds of a recipe must share their test rows, but those of {name} differ: set data_seed")
+    return places.pop()
+
+
+def _measured(record: Record, metric: MetricName) -> float:
+    """A metric of a run's test rows; runs of before there was one are measured by their kept scores."""
+    found = record.about["test"]
+    if metric == "ece" and metric not in found:
+        y, score = record.test_rows
+        return calibration_error(y, sigmoid(score))
+    return float(found[metric])
+
+
+def _board(
+    runs: Mapping[str, Sequence[Record]], base: str | None, metric: str | None, replicates: int, seed: int
+) -> Board:
+    names = list(runs)
+    about = runs[names[0]][0].about
+    task = str(about["task"])
+    main = next((m for m in METRICS[task] if m == metric), METRICS[task][0])
+    reference = names.index(base) if base in names else 0
+    y = runs[names[0]][0].test_rows[0]
+    scores = np.stack([[record.test_rows[1] for record in runs[name]] for name in names])  # [M, S, N]
+    rare = task == "binary" and min(int(y.sum()), int(len(y) - y.sum())) < 2
+    by_seed, drawn = {}, {}
+    for m in METRICS[task]:
+        by_seed[m] = np.array([[_measured(record, m) for record in runs[name]] for name in names])  # [M, S]
+        of_each = resampled(y, scores.reshape(-1, len(y)), m, replicates=replicates, seed=seed)
+        drawn[m] = of_each.reshape(replicates, *by_seed[m].shape).mean(2)  # [R, M]
+    lines = []
+    for k, name in enumerate(names):
+        records = runs[name]
+        against: dict[str, Difference] | None = None
+        if k != reference:
+            against = {
+                m: Difference(
+                    estimate=estimate(by_seed[m][k] - by_seed[m][reference], drawn[m][:, k] - drawn[m][:, reference]),
+                    delong_p=None if m != "auc" or rare else delong(y, scores[k], scores[reference]).p,
+                )
+                for m in METRICS[task]
+            }
+        epochs = [record.about["seconds_per_epoch"] for record in records]
+        timed = [s for s in epochs if s is not None]
+        lines.append(
+            Line(
+                recipe=name,
+                seeds=tuple(record.about["seed"] for record in records),
+                metrics={m: estimate(by_seed[m][k], drawn[m][:, k], least=0.0) for m in METRICS[task]},
+                by_seed={m: tuple(by_seed[m][k].tolist()) for m in METRICS[task]},
+                against=against,
+                parameters=records[0].about["parameters"],
+                epochs=float(np.mean([record.about["epochs"] for record in records])),
+                seconds=float(np.mean([record.about["seconds"] for record in records])),
+                seconds_per_epoch=float(np.mean(timed)) if timed else None,
+                runs=tuple(str(record.folder) for record in records),
+            )
+        )
+    lines.sort(key=lambda line: line.metrics[main].value, reverse=HIGHER_IS_BETTER[main])
+    return Board(
+        benchmark=str(about["benchmark"]),
+        protocol=str(about["protocol"]),
+        rows=len(y),
+        task=task,
+        metric=main,
+        base=names[reference],
+        replicates=replicates,
+        lines=tuple(lines),
+    )

@@ -1,0 +1,134 @@
+"""Search spaces: what `fieldwise tune` may change in a recipe, and between which bounds."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fieldwise.config import parse
+from fieldwise.errors import ConfigError
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+__all__ = ["Bounds", "Choices", "Range", "default_space", "grid_ends", "merged_space", "parse_space", "suggested"]
+
+DEFAULTS = Path(__file__).parents[1] / "recipes" / "_search.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Numbers between two bounds, both included; whole ones where both bounds are.
+
+    Args:
+        log: even on the scale of their logarithms.
+        step: only `low` plus multiples of it.
+    """
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ConfigError(f"low must not exceed high, found {self.low:g} and {self.high:g}")
+        if self.log and self.low <= 0:
+            raise ConfigError(f"a range with log = true lies above 0, found low = {self.low:g}")
+        if self.log and self.step is not None:
+            raise ConfigError("a range has log = true or a step, found both")
+        if self.step is not None and not 0 < self.step <= self.high - self.low:
+            raise ConfigError(f"step must be positive and at most high - low, found {self.step:g}")
+        if self.whole and isinstance(self.step, float):
+            raise ConfigError(f"the step of a range of whole numbers is one, found {self.step:g}")
+
+    @property
+    def whole(self) -> bool:
+        """Whether the range is of whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def ends(self) -> tuple[Any, ...]:
+        """The values between which all others lie."""
+        return self.low, self.high
+
+    def suggest(self, trial: "Trial", name: str) -> Any:
+        """A value of Optuna's choice."""
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """One of some values: numbers, words, booleans, or lists of them."""
+
+    choices: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            raise ConfigError("choices must name at least one value, found none")
+
+    def ends(self) -> tuple[Any, ...]:
+        """All values."""
+        return self.choices
+
+    def suggest(self, trial: "Trial", name: str) -> Any:
+        """A value of Optuna's choice; a list is kept as text in the study."""
+        plain: list[Any] = [v if isinstance(v, (str, int, float)) else json.dumps(v) for v in self.choices]
+        return self.choices[plain.index(trial.suggest_categorical(name, plain))]
+
+
+Bounds = Range | Choices
+
+
+def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Literal[False]]:
+    """A space by dotted path, such as `training.learning_rate`, from a recipe's `[search]`.
+
+    Paths may be quoted keys or nested tables; `false` takes a path out of the space that this one is laid over.
+
+    Errors:
+        ConfigError: neither bounds nor choices, or such as make no range.
+
+    >>> parse_space({"training": {"learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}}, "search")
+    {'training.learning_rate': Range(low=0.0001, high=0.01, log=True, step=None)}
+    """
+    space: dict[str, Bounds | Literal[False]] = {}
+    for key, value in tables.items():
+        path = f"{where}.{key}"
+        if value is False:
+            space[key] = False
+        elif not isinstance(value, Mapping):
+            raise ConfigError(f"{path} must be a table with low and high, or with choices, or false, found {value!r}")
+        elif "choices" in value:
+            space[key] = parse(Choices, value, path)
+        elif "low" in value or "high" in value:
+            space[key] = parse(Range, value, path)
+        else:
+            space |= {f"{key}.{rest}": found for rest, found in parse_space(value, path).items()}
+    return space
+
+
+@cache
+def default_space(model: str) -> Mapping[str, Bounds]:
+    """The package's space for a model by name: that of all models, with its own laid over it."""
+    tables = tomllib.loads(DEFAULTS.read_text("utf-8"))
+    return merged_space(*(parse_space(tables.get(name, {}), f"search.{name}") for name in ("all", model)))
+
+
+def merged_space(*spaces: Mapping[str, Bounds | Literal[False]]) -> dict[str, Bounds]:
+    """Spaces laid over each other, the last on top; what is False on top is left out."""
+    merged = {path: bounds for space in spaces for path, bounds in space.items()}
+    return {path: bounds for path, bounds in merged.items() if bounds is not False}
+
+
+def suggested(trial: "Trial", space: Mapping[str, Bounds]) -> dict[str, Any]:
+    """A value for every path of a space."""
+    return {path: bounds.suggest(trial, path) for path, bounds in space.items()}
+
+
+def grid_ends(space: Mapping[str, Bounds]) -> Sequence[tuple[str, Any]]:
+    """Every path with each of its ends: what a space must be able to set."""
+    return [(path, value) for path, bounds in space.items() for value in bounds.ends()]

@@ -1,0 +1,61 @@
+"""Settings of a recipe by dotted path: which there are, and which one a wrong path most likely means."""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from difflib import SequenceMatcher
+from typing import Any, get_args
+
+from fieldwise.data.prepare.settings import HistorySettings, MeanLabels, NegativeSampling
+from fieldwise.data.prepare.split_settings import SplitSettings
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["NEAR", "SURE", "nearest_setting", "setting_names"]
+
+NEAR = 0.6  # of likeness, from which a setting is named
+SURE = 0.9  # from which no other is looked for
+
+
+def setting_names(recipe: Mapping[str, Any], data: type, *, model: bool = True) -> dict[str, set[str]]:
+    """The settings below those tables of a recipe whose names are fixed.
+
+    Args:
+        recipe: its tables; the settings of its model are known by the model's name.
+        data: the dataclass of the table `data`.
+        model: whether the model's settings are wanted too, which loads PyTorch.
+    """
+    classes: dict[str, tuple[Any, ...]] = {
+        "data": (data,),
+        "split": get_args(SplitSettings),
+        "negatives": (NegativeSampling,),
+        "history": (HistorySettings,),
+        "mean_labels": (MeanLabels,),
+        "training": (TrainingSettings,),
+    }
+    names = {table: {f.name for one in of for f in dataclasses.fields(one)} for table, of in classes.items()}
+    table = recipe.get("model")
+    if not model or not isinstance(table, Mapping):
+        return names
+    from fieldwise.models import MODELS
+
+    chosen = MODELS.get(str(table.get("name")))
+    if chosen is not None:
+        names["model"] = {"name", *(f.name for f in dataclasses.fields(chosen))}  # type: ignore[arg-type]
+    return names
+
+
+def nearest_setting(key: str, known: Collection[str], least: float = NEAR) -> str | None:
+    """The dotted path that a wrong one most likely means: near as a whole, or of the same last part elsewhere.
+
+    >>> nearest_setting("epochs", ["training.epochs", "model.layers", "seed"])
+    'training.epochs'
+    >>> nearest_setting("modl.layrs", ["training.epochs", "model.layers", "seed"])
+    'model.layers'
+    """
+
+    def likeness(path: str) -> float:
+        whole = SequenceMatcher(None, key, path).ratio()
+        last = SequenceMatcher(None, key.rpartition(".")[2], path.rpartition(".")[2]).ratio()
+        return max(whole, 0.95 * last)
+
+    best = max(sorted(known), key=likeness, default=None)
+    return best if best is not None and likeness(best) >= least else None

@@ -1,0 +1,373 @@
+"""A search for better settings on the validation rows; the test rows are looked at once, when it is over.
+
+The study lies in one append-only file of JSON lines (Optuna's journal): a search that was broken off goes on from it,
+and processes that name the same one share it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+
+from fieldwise.config import to_plain
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.errors import ConfigError, DataError, TrainingError
+from fieldwise.models.build import build_network, model_name
+from fieldwise.runs.fits import recorded_runs
+from fieldwise.runs.pipeline import data_inputs, fit_recipe, prepare_recipe, settled
+from fieldwise.runs.recipe import Recipe, setting_path
+from fieldwise.runs.records import Record, Store, run_key
+from fieldwise.runs.search_space import Bounds, Choices, default_space, grid_ends, merged_space, suggested
+from fieldwise.storage.cache import Cache
+from fieldwise.storage.files import write_atomically
+from fieldwise.training.fit import HIGHER_IS_BETTER, Evaluation, monitored
+from fieldwise.training.objective import Objective
+from fieldwise.training.penalty import l2_strengths
+from fieldwise.training.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+__all__ = ["Tuned", "check_space", "search_space", "tune", "value_at", "with_values"]
+
+UNFINISHED_SECONDS = 1.0  # a line that nobody goes on with for so long will not be finished
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What a search found.
+
+    Args:
+        study: its file.
+        recipe: the best settings as a recipe of their own, also in `recipe_file`.
+        values: what the search chose, by path.
+        metric: what it went by, on the validation rows.
+        value: the best of it.
+        trials: how many ended, by how: complete, pruned, fail.
+        runs: of the best settings with each final seed, test rows and all.
+        test_looks: how often, and for which settings, this study's best was measured on the test rows so far.
+    """
+
+    study: Path
+    recipe: Recipe
+    recipe_file: Path
+    values: Mapping[str, Any]
+    metric: str
+    value: float
+    trials: Mapping[str, int]
+    runs: tuple[Record, ...]
+    test_looks: tuple[Mapping[str, Any], ...]
+
+
+def search_space(recipe: Recipe) -> dict[str, Bounds]:
+    """What may change: the package's space for the model, with the recipe's own `[search]` laid over it."""
+    return merged_space(default_space(model_name(recipe.model)), recipe.search)
+
+
+def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
+    """Try every end of a space on the recipe, before any work.
+
+    Errors:
+        ConfigError: a path that the recipe has not, or a value that it does not take.
+    """
+    if not space:
+        raise ConfigError(f"recipe {recipe.name} has nothing to search: give it a [search]")
+    for path, value in grid_ends(space):
+        if setting_path(path)[0] not in ("model", "training") or path == "training.monitor":
+            raise ConfigError(
+                f"a search may change model.* and training.*, not what it is judged by, found {path!r}: take it out"
+            )
+        with_values(recipe, {path: value})
+
+
+def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with other values at dotted paths.
+
+    Errors:
+        ConfigError: a path or value that it does not take.
+    """
+    plain = recipe.to_dict()
+    for path, value in values.items():
+        keys = setting_path(path)
+        table = plain
+        for key in keys[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"search.{path}: {key!r} of the recipe is no table of settings")
+        table[keys[-1]] = to_plain(value)
+    return Recipe.from_dict(plain, recipe.name)
+
+
+def value_at(recipe: Recipe, path: str) -> Any:
+    """What the recipe has at a dotted path; None where it has nothing."""
+    value: Any = recipe.to_dict()
+    for key in setting_path(path):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def tune(
+    recipe: Recipe,
+    *,
+    trials: int,
+    store: Path,
+    data_dir: Path,
+    cache: Cache | None = None,
+    seed: int = 0,
+    final_seeds: int = 3,
+    note: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], Progress] = lambda _: Silent(),
+) -> Tuned:
+    """Search until the study has so many ended trials, then measure the best settings on the test rows.
+
+    The first trial is the recipe's own settings, as far as the space holds them. Each trial
+    trains on the training rows and counts by its best evaluation of the validation rows; one that falls
+    behind the median of the others at the same evaluation is broken off (Optuna's TPE sampler and median pruner).
+
+    Args:
+        recipe: what is varied.
+        trials: of the whole study, earlier calls and other processes included.
+        store: a folder of studies, with the final runs below `runs`.
+        data_dir: the folder of public data sets.
+        cache: of prepared data.
+        seed: of the search.
+        final_seeds: runs of the best settings, with seeds 0, 1, ...
+        note: hears, in a sentence, what is done.
+        progress: what shows a trial, by its title.
+
+    Errors:
+        ConfigError: a space that does not fit the recipe; Optuna is absent; no trial was completed.
+        KeyboardInterrupt: Ctrl-C; the ended trials are kept.
+    """
+    optuna = _optuna()
+    space = search_space(recipe)
+    check_space(recipe, space)
+    key = _study_key(recipe, space, data_dir)
+    Store(store).check()
+    prepared = prepare_recipe(recipe, data_dir, cache=cache)
+    recipe = settled(recipe, prepared)[0]  # what a search begins from, and what judges it, are numbers
+    stem = f"{_short(recipe)}-{key[:8]}"
+    file = store / f"{stem}.journal"
+    _mend(file, note)
+    metric = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=recipe.schema.group is not None)
+    try:
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file))),
+            study_name=stem,
+            direction="maximize" if HIGHER_IS_BETTER[metric] else "minimize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
+        )
+    except (ValueError, LookupError) as e:
+        raise DataError(
+            f"the study {file} is damaged ({e}): cut off what follows its last whole line, or remove it to search anew"
+        ) from None
+    if not study.get_trials(deepcopy=False):
+        study.enqueue_trial(_own_values(recipe, space))  # what it has to beat comes first
+    _end_dead_trials(study)
+    begun = _counted(study)
+    _read_looks(file.with_suffix(".test.json"))  # before any work
+    study.sampler = optuna.samplers.TPESampler(seed=hash((seed, begun)) % 2**32)  # others than those before
+    done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} asked for"
+    note(f"{recipe.name}: {done}; searching {', '.join(space)}")
+    if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
+        note(caution)
+    _check_parameters(recipe, space, prepared)
+    failures: list[str] = []
+
+    def objective(trial: "Trial") -> float:
+        trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
+        one = with_values(recipe, suggested(trial, space))
+        shown = progress(f"{recipe.name} trial {trial.number}")
+        try:
+            result = fit_recipe(one, prepared, _Reporting(shown, trial, metric, note)).result
+        except (ConfigError, TrainingError) as e:  # settings that do not go together, or diverge: the search goes on
+            failures.append(str(e))
+            trial.set_user_attr("failed", str(e))
+            note(f"trial {trial.number} failed: {e}")
+            raise
+        if result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        note(f"trial {trial.number}: {metric} {result.best.metrics[metric]:.4f}")
+        return result.best.metrics[metric]
+
+    def stop(study: "Study", _: object) -> None:
+        if _counted(study) >= trials:
+            study.stop()
+
+    if _counted(study) < trials:
+        study.optimize(objective, callbacks=[stop], catch=(TrainingError, ConfigError))
+    complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    if not complete:
+        why = f"the last one failed: {failures[-1]}" if failures else "widen the space, or give more trials"
+        raise ConfigError(f"no trial of {file} was completed: {why}")
+    values = {path: _value(space[path], chosen) for path, chosen in study.best_params.items()}
+    found = with_values(recipe, values)
+    recipe_file = file.with_suffix(".toml")
+    plain = {**found.to_dict(), "description": f"{found.description or found.name}, tuned on its validation rows"}
+    plain = {key: value for key, value in plain.items() if value not in ("", {})}
+    write_atomically(recipe_file, tomli_w.dumps(plain).encode())
+    looks = _looked(file.with_suffix(".test.json"), study, values)  # written down before the look itself
+    runs = recorded_runs(
+        [found],
+        range(final_seeds),
+        store=Store(store / "runs"),
+        data_dir=data_dir,
+        cache=cache,
+        note=note,
+        progress=progress,
+    )[found.name]
+    return Tuned(
+        study=file,
+        recipe=found,
+        recipe_file=recipe_file,
+        values=values,
+        metric=metric,
+        value=float(study.best_value),
+        trials=_states(study),
+        runs=tuple(runs),
+        test_looks=tuple(looks),
+    )
+
+
+def _looked(path: Path, study: "Study", values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The settings that were measured on the test rows so far, these among them; kept in a file."""
+    looks = _read_looks(path)
+    plain = to_plain(dict(values))
+    if not looks or looks[-1]["values"] != plain:
+        ended = sum(_states(study).values())
+        looks.append({"trial": study.best_trial.number, "after_trials": ended, "values": plain})
+        write_atomically(path, (json.dumps(looks, indent=1) + "\n").encode())
+    return looks
+
+
+def _read_looks(path: Path) -> list[dict[str, Any]]:
+    """The looks that are written down; to lose count of them silently would make a search look better than it is."""
+    if not path.exists():
+        return []
+    try:
+        looks = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as e:
+        raise DataError(f"the record of looks at the test rows {path} is damaged ({e}): restore it") from None
+    known = {"trial", "after_trials", "values"}
+    if not isinstance(looks, list) or not looks or not all(isinstance(x, dict) and known <= set(x) for x in looks):
+        raise DataError(f"the record of looks at the test rows {path} is damaged (no looks in it): restore it")
+    return looks
+
+
+class _Reporting:
+    """Passes everything on, and tells the study of every evaluation; a hopeless trial ends there."""
+
+    def __init__(self, shown: Progress, trial: "Trial", metric: str, note: Callable[[str], None]) -> None:
+        self.shown, self.trial, self.metric, self.note, self.looks = shown, trial, metric, note, 0
+        self.epoch, self.step, self.close = shown.epoch, shown.step, shown.close
+
+    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+        """The validation rows were scored."""
+        self.shown.evaluation(look, monitor, better)
+        self.trial.report(look.metrics[self.metric], self.looks)
+        self.looks += 1
+        if self.trial.should_prune():
+            self.note(f"trial {self.trial.number}: broken off at {self.metric} {look.metrics[self.metric]:.4f}")
+            raise _optuna().TrialPruned
+
+
+def _end_dead_trials(study: "Study") -> None:
+    """Trials of processes of this machine that are gone count as failed: they will never end by themselves."""
+    optuna = _optuna()
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        host, process = trial.user_attrs.get("process", (None, 0))
+        if host == socket.gethostname() and not _alive(int(process)):
+            with contextlib.suppress(ValueError):  # another process was quicker
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+
+
+def _alive(process: int) -> bool:
+    if os.name != "posix":  # elsewhere a signal of 0 is no question
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _counted(study: "Study") -> int:
+    """Trials that ended by themselves; those of an interrupted or killed process are made up for."""
+    return sum(
+        trial.state.name in ("COMPLETE", "PRUNED") or "failed" in trial.user_attrs
+        for trial in study.get_trials(deepcopy=False)
+    )
+
+
+def _mend(file: Path, note: Callable[[str], None]) -> None:
+    """Cut off a last line that a crash left unfinished: Optuna would write the next one behind it."""
+    content = file.read_bytes() if file.exists() else b""
+    if not content or content.endswith(b"\n"):
+        return
+    time.sleep(UNFINISHED_SECONDS)  # another process may be writing it
+    if file.read_bytes() == content:
+        write_atomically(file, content[: content.rfind(b"\n") + 1])
+        note(f"the last line of {file} was unfinished: it was cut off")
+
+
+def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
+    """What the recipe itself has of a space, as a study keeps it; what it has outside the bounds is left to chance."""
+    found = {}
+    for path, bounds in space.items():
+        value = value_at(recipe, path)
+        if isinstance(bounds, Choices):
+            if value in [to_plain(choice) for choice in bounds.choices]:
+                found[path] = value if isinstance(value, (str, int, float)) else json.dumps(value)
+        elif isinstance(value, (int, float)) and bounds.low <= value <= bounds.high:
+            steps = 0.0 if bounds.step is None else (value - bounds.low) / bounds.step
+            if abs(steps - round(steps)) < 1e-9:
+                found[path] = value
+    return found
+
+
+def _check_parameters(recipe: Recipe, space: Mapping[str, Bounds], prepared: Prepared) -> None:
+    """Every L2 of the space must name parameters of the network, or ConfigError."""
+    named = [setting_path(path)[2] for path in space if path.startswith("training.l2.")]
+    network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(recipe.schema.labels))
+    l2_strengths(network, dict.fromkeys(named, 1.0))
+
+
+def _states(study: "Study") -> dict[str, int]:
+    names = [trial.state.name.lower() for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    return {name: names.count(name) for name in sorted(set(names))}
+
+
+def _value(bounds: Bounds, chosen: Any) -> Any:
+    """What a study keeps of a value, as the value itself."""
+    if isinstance(bounds, Choices) and chosen not in bounds.choices:
+        return json.loads(chosen)
+    return chosen
+
+
+def _study_key(recipe: Recipe, space: Mapping[str, Bounds], data_dir: Path) -> str:
+    words = json.dumps([run_key(recipe, data_inputs(recipe, data_dir)), to_plain(dict(space))], sort_keys=True)
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def _short(recipe: Recipe) -> str:
+    return Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError("tuning needs Optuna: pip install 'fieldwise[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

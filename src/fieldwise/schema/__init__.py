@@ -1,0 +1,136 @@
+"""What the columns of a table mean; written in Python or TOML, or inferred (`fieldwise.data.infer.schema`)."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fieldwise.config import parse, to_plain
+from fieldwise.errors import SchemaError
+from fieldwise.schema.fields import Bag, Categorical, Field, Numeric, Pooling, Role, Sequence, check_shares
+from fieldwise.schema.label import Label
+
+__all__ = ["Bag", "Categorical", "Field", "Label", "Numeric", "Pooling", "Role", "Schema", "Sequence"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The fields of a table, its label, and the columns that order, group and name rows.
+
+    Args:
+        fields: what models see, in this order.
+        label: what they predict: the main label, which splits, negative sampling and the choice of the epoch go by.
+        more_labels: further labels that are learned beside it, by one head each over the same embedding table.
+        time: column that orders rows (splits by time): numbers, dates, or text that holds either.
+        time_format: of a time column of text whose dates are not in one of the usual formats, or whose day and month
+            cannot be told apart, such as `%d.%m.%Y %H:%M`.
+        group: column whose values group AUC is computed within, usually the user.
+        keys: columns that name a row in predictions and reports.
+
+    Errors:
+        SchemaError: no field, a name used twice, a label's column read as something else, a field that shares the rows
+            of what is no Categorical field.
+
+    >>> schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("click"))
+    >>> Schema.from_toml(schema.to_toml()) == schema
+    True
+    """
+
+    fields: tuple[Field, ...]
+    label: Label
+    more_labels: tuple[Label, ...] = ()
+    time: str | None = None
+    group: str | None = None
+    keys: tuple[str, ...] = field(default=())
+    time_format: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, str):
+            raise SchemaError(f"keys must be a list of columns, found the text {self.keys!r}: write [{self.keys!r}]")
+        object.__setattr__(self, "fields", tuple(self.fields))
+        object.__setattr__(self, "keys", tuple(dict.fromkeys(self.keys)))
+        if isinstance(self.more_labels, Label):
+            raise SchemaError(f"more_labels must be a list of labels, found the label {self.more_labels.name!r}")
+        object.__setattr__(self, "more_labels", tuple(self.more_labels))
+        for label in self.labels:
+            if not isinstance(label, Label):
+                raise SchemaError(f"a schema's labels must each be a Label, found {label!r}: write Label(COLUMN)")
+        if not self.fields:
+            raise SchemaError("a schema needs at least one field, found none")
+        repeated = [name for name, n in Counter(f.name for f in self.fields).items() if n > 1]
+        if repeated:
+            raise SchemaError(f"field names must be unique, found {repeated[0]!r} more than once")
+        if self.time_format is not None and (self.time is None or "%" not in self.time_format):
+            raise SchemaError(
+                "time_format is the format of the time column, such as '%d.%m.%Y %H:%M', found "
+                f"{self.time_format!r} for time {self.time!r}: correct it, or leave it out"
+            )
+        check_shares(self.fields)
+        repeated = [name for name, n in Counter(label.name for label in self.labels).items() if n > 1]
+        if repeated:
+            raise SchemaError(f"labels' names must be unique, found {repeated[0]!r} more than once: give each a name")
+        for label in self.labels:
+            leaking = [f.name for f in self.fields if f.column == label.column]
+            if leaking:
+                raise SchemaError(f"field {leaking[0]!r} reads the label's column {label.column!r}: remove the field")
+        label_columns = [label.column for label in self.labels]
+        for what, column in (("time", self.time), ("group", self.group)):
+            if column in label_columns:
+                raise SchemaError(f"{what} must not be the label's column {column!r}: name another column or none")
+            if column == "":
+                raise SchemaError(f"{what} must name a column, found an empty name: leave it out where there is none")
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """All labels, the main one first."""
+        return (self.label, *self.more_labels)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that scoring needs: those of the fields, each once."""
+        return tuple(dict.fromkeys(f.column for f in self.fields))
+
+    def with_role(self, role: Role) -> tuple[Field, ...]:
+        """The fields of one role, in order."""
+        return tuple(f for f in self.fields if f.role == role)
+
+    def _repr_html_(self) -> str:
+        from fieldwise.notebook.html import schema_html
+
+        return schema_html(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for TOML or JSON."""
+        plain: dict[str, Any] = to_plain(self)
+        if not self.more_labels:
+            del plain["more_labels"]  # an empty list there would forbid a [[more_labels]] added by hand
+        return plain
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], where: str = "schema") -> "Schema":
+        """The inverse of `to_dict`; errors name the setting below `where`."""
+        return parse(cls, data, where, SchemaError)
+
+    def to_toml(self) -> str:
+        """TOML text that `from_toml` reads back."""
+        import tomli_w  # here, so that `doctor` can still say that it is absent
+
+        return tomli_w.dumps(self.to_dict())
+
+    @classmethod
+    def from_toml(cls, source: str | Path) -> "Schema":
+        """Read TOML text, or a file where `source` is a Path."""
+        where = str(source) if isinstance(source, Path) else "schema"
+        try:
+            text = source.read_text("utf-8-sig") if isinstance(source, Path) else source
+            if text.endswith(".toml"):
+                raise SchemaError(f"from_toml reads TOML text, or a file by its Path: give Path({text!r})")
+            return cls.from_dict(tomllib.loads(text), where)
+        except OSError as e:
+            raise SchemaError(f"the schema {where} cannot be read: {e.strerror or e}") from None
+        except UnicodeDecodeError as e:
+            raise SchemaError(f"the schema {where} must be UTF-8 text: byte {e.start} is not") from None
+        except tomllib.TOMLDecodeError as e:
+            raise SchemaError(f"{where} is not valid TOML: {e}") from None

@@ -1,0 +1,194 @@
+"""The kinds of fields: a category, a number, a bag of values, a sequence."""
+
+import dataclasses
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from fieldwise.config import nearest
+from fieldwise.errors import SchemaError
+from fieldwise.schema.label import NumberFormat, check_number_format
+
+__all__ = ["Bag", "Categorical", "Field", "Numeric", "Pooling", "Role", "Sequence", "check_shares"]
+
+Role = Literal["user", "item", "context"]
+Pooling = Literal["mean", "sum", "max"]
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One category a cell: an id, a code, a word.
+
+    Args:
+        name: the field's name, unique in its schema.
+        role: whom the field describes; two-tower models need user and item fields.
+        column: the table's column; the name, where left out.
+        min_count: values seen less often in the training rows share the field's unknown row.
+        hash_buckets: where given, values are hashed to so many rows and no vocabulary is kept.
+
+    >>> Categorical("gender", role="user").column
+    'gender'
+    """
+
+    name: str
+    _: KW_ONLY
+    role: Role = "context"
+    column: str = ""
+    min_count: int = 1
+    hash_buckets: int | None = None
+    kind: Literal["categorical"] = "categorical"
+
+    def __post_init__(self) -> None:
+        _finish_field(self)
+        _check_vocabulary(self.name, self.min_count, self.hash_buckets)
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """One number a cell.
+
+    Args:
+        encoding: `value` multiplies one learned vector by the transformed number; `uniform` and `quantile` cut
+            the training range into `bins` bins, each a category.
+        transform: applied before anything else, with statistics of the training rows: `minmax` to [0, 1] (values
+            beyond the training range are clipped to it), `standard` to mean 0 and deviation 1,
+            `log` to sign(x) log(1 + |x|).
+        bins: number of bins; values beyond the training range fall in the first or last one.
+        point_masses: of `quantile`: whether a number that more than 1 / bins of the rows have is a bin of its own, and
+            the quantiles are those of the others. Without it a column that is mostly 0 has one bin.
+        missing: an absent number contributes nothing (`zero`) or the field's own learned vector (`vector`).
+            Bins always have a row of their own for it.
+        number_format: how numbers are written in text, where not plainly: `1.234,5` and `1 234,5` with a decimal
+            comma, `1,234.5` and `1'234.5` with marks between thousands, which may be absent in each.
+    """
+
+    name: str
+    _: KW_ONLY
+    role: Role = "context"
+    column: str = ""
+    encoding: Literal["value", "uniform", "quantile"] = "value"
+    transform: Literal["none", "minmax", "standard", "log"] = "standard"
+    bins: int = 10
+    point_masses: bool = False
+    missing: Literal["zero", "vector"] = "zero"
+    number_format: NumberFormat | None = None
+    kind: Literal["numeric"] = "numeric"
+
+    def __post_init__(self) -> None:
+        _finish_field(self)
+        check_number_format(f"field {self.name!r}", self.number_format)
+        if self.bins < 2:
+            raise SchemaError(f"field {self.name!r}: bins must be at least 2, found {self.bins}")
+        if self.point_masses and self.encoding != "quantile":
+            raise SchemaError(
+                f"field {self.name!r}: point_masses belongs to encoding 'quantile', found {self.encoding!r}"
+            )
+
+
+@dataclass(frozen=True)
+class Bag:
+    """Several unordered values a cell: genres, tags. A cell is a list, or text cut at `separator`.
+
+    Args:
+        separator: what stands between values in a text cell.
+        pooling: how the values' vectors become one.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field uses too.
+    """
+
+    name: str
+    _: KW_ONLY
+    role: Role = "context"
+    column: str = ""
+    separator: str = "|"
+    pooling: Pooling = "mean"
+    min_count: int = 1
+    hash_buckets: int | None = None
+    shares: str | None = None
+    kind: Literal["bag"] = "bag"
+
+    def __post_init__(self) -> None:
+        _finish_field(self)
+        _check_vocabulary(self.name, self.min_count, self.hash_buckets, self.shares)
+        if not self.separator:
+            raise SchemaError(f"field {self.name!r}: separator must not be empty")
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """An ordered history, oldest first; a cell is a list, or text cut at `separator`.
+
+    Args:
+        max_length: only the newest so many values are kept.
+        pooling: for models that take no order.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field uses too: a history of items
+            names the item's field, as DIN needs it.
+    """
+
+    name: str
+    _: KW_ONLY
+    role: Role = "user"
+    column: str = ""
+    separator: str = "|"
+    max_length: int = 50
+    pooling: Pooling = "mean"
+    min_count: int = 1
+    hash_buckets: int | None = None
+    shares: str | None = None
+    kind: Literal["sequence"] = "sequence"
+
+    def __post_init__(self) -> None:
+        _finish_field(self)
+        _check_vocabulary(self.name, self.min_count, self.hash_buckets, self.shares)
+        if not self.separator:
+            raise SchemaError(f"field {self.name!r}: separator must not be empty")
+        _check_count(f"field {self.name!r}: max_length", self.max_length)
+
+
+Field = Categorical | Numeric | Bag | Sequence
+
+
+def _finish_field(f: Any) -> None:
+    if not isinstance(f.name, str) or not f.name:
+        raise SchemaError(f"a field needs a name that is text, found {f.name!r}")
+    if not f.column:
+        object.__setattr__(f, "column", f.name)
+    _check_choices(f, f"field {f.name!r}")
+
+
+def _check_choices(settings: Any, what: str) -> None:
+    """Every Literal setting holds one of its values (built from TOML it does; from Python it may not)."""
+    for attribute in dataclasses.fields(settings):
+        found = getattr(settings, attribute.name)
+        if get_origin(attribute.type) is Literal and found not in get_args(attribute.type):
+            options = ", ".join(repr(option) for option in get_args(attribute.type))
+            raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {found!r}")
+
+
+def _check_count(what: str, count: object) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise SchemaError(f"{what} must be a whole number of at least 1, found {count!r}")
+
+
+def _check_vocabulary(name: str, min_count: int, hash_buckets: int | None, shares: str | None = None) -> None:
+    _check_count(f"field {name!r}: min_count", min_count)
+    if hash_buckets is not None:
+        _check_count(f"field {name!r}: hash_buckets", hash_buckets)
+    if shares is not None and (min_count, hash_buckets) != (1, None):
+        raise SchemaError(
+            f"field {name!r} shares the rows of {shares!r}, whose min_count and hash_buckets count: leave out its own"
+        )
+
+
+def check_shares(fields: tuple[Field, ...]) -> None:
+    """What a field shares is another, Categorical field of the schema."""
+    by_name = {f.name: f for f in fields}
+    for f in fields:
+        if not isinstance(f, (Bag, Sequence)) or f.shares is None:
+            continue
+        other = by_name.get(f.shares)
+        if not isinstance(other, Categorical):
+            found = "no field of that name" if other is None else f"one of kind {other.kind!r}"
+            possible = [name for name, f in by_name.items() if isinstance(f, Categorical)]
+            raise SchemaError(
+                f"field {f.name!r}: shares must name a Categorical field of the schema, found {f.shares!r}, {found}: "
+                + (nearest(f.shares, possible) if possible else "add one")
+            )

@@ -1,0 +1,1 @@
+"""From requests and batches to scores."""

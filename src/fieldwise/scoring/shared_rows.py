@@ -1,0 +1,85 @@
+"""Full rows of a few contexts and many candidates, as the vectors that networks read: a catalogue's are kept.
+
+Letters: C contexts, N items of a catalogue, R rows, F fields, I of them the candidates', D embedding size.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layers.candidates import Split
+from fieldwise.layers.embedding import Assembled
+from fieldwise.layout import Batch
+from fieldwise.scoring.batches import SCORING_BATCH
+from fieldwise.scoring.candidates import joined
+
+__all__ = ["Catalogue", "SharedRows"]
+
+KEPT_BYTES = 1 << 28  # of one embedding's vectors of a whole catalogue
+
+
+class Catalogue:
+    """Candidates' fields, and their vectors from the embeddings of networks that do not change.
+
+    Args:
+        split: whose fields are the candidates'.
+        size: N.
+        batch: encoded rows [R] by their numbers (a slice, or int64), a batch of `split.candidates.layout`.
+    """
+
+    def __init__(self, split: Split, size: int, batch: Callable[[slice | Tensor], Batch]) -> None:
+        self.split, self.size, self.batch = split, size, batch
+        self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = WeakKeyDictionary()
+
+    def vectors(self, embedding: FieldEmbedding, rows: Tensor) -> Tensor:
+        """The fields' vectors of some items [R, I, D]; of all, up to 256 MiB an embedding, they are kept."""
+        side, weight = self.split.candidates, embedding.weight
+        if self.size * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
+            found: Tensor = side.reader(embedding)(self.batch(rows))
+            return found
+        kept = self._kept.get(embedding)
+        if kept is None or kept[0] is not weight or kept[1] != weight._version:
+            reader = side.reader(embedding)
+            starts = range(0, self.size, SCORING_BATCH)
+            blocks = [reader(self.batch(slice(start, min(start + SCORING_BATCH, self.size)))) for start in starts]
+            kept = self._kept[embedding] = (weight, weight._version, torch.cat(blocks))
+        return kept[2].index_select(0, rows)
+
+
+class SharedRows(Assembled):
+    """A batch of R rows, each one of C contexts with an item of a catalogue.
+
+    Embeddings of fields read vectors; whatever else is read of it is read of the joined batch, made when asked for.
+
+    Args:
+        catalogue: the items.
+        contexts: C rows of the split's context.
+        rows: int64 [R], numbers of items.
+        owner: int64 [R], which context each row has.
+    """
+
+    def __init__(self, catalogue: Catalogue, contexts: Batch, rows: Tensor, owner: Tensor) -> None:
+        self.catalogue, self.contexts, self.rows, self.owner = catalogue, contexts, rows, owner
+        self._joined: Batch | None = None
+
+    @property
+    def size(self) -> int:
+        """R."""
+        return len(self.rows)
+
+    def vectors(self, embedding: FieldEmbedding) -> Tensor:
+        """The vectors of all fields [R, F, D]."""
+        split = self.catalogue.split
+        own_RCD = split.context.reader(embedding)(self.contexts).index_select(0, self.owner)
+        x_RFD = torch.cat([own_RCD, self.catalogue.vectors(embedding, self.rows)], 1)
+        return x_RFD.index_select(1, split.order)
+
+    def __getattr__(self, name: str) -> Any:
+        if self._joined is None:
+            candidates = self.catalogue.batch(self.rows)
+            self._joined = joined(self.catalogue.split, self.contexts, candidates, self.owner)
+        return getattr(self._joined, name)

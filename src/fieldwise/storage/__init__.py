@@ -1,0 +1,1 @@
+"""Files that a crash cannot damage: atomic writing, locks, digests, the cache."""

@@ -1,0 +1,100 @@
+"""Digests: of a table's rows, equal on every machine and in every version, and of files, as fast as they are read.
+
+A digest of rows begins with its version, so that none is ever compared with one that another rule made.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fieldwise.storage.threads import each
+
+__all__ = ["ROWS_VERSION", "check_sum", "digest_rows", "file_digest", "first_rows_digest"]
+
+ROWS_VERSION = "rows2:"
+_CHUNK = 1 << 22
+_BLOCK = 1 << 17  # 64-bit words: 1 MiB
+
+
+def digest_rows(frame: pl.DataFrame) -> str:
+    """SHA-256 over a table's columns: their names, what kind of values they hold, and the values in their order.
+
+    Widths of integers and floats do not count, nor whether text is stored as categories, as in the table's own files.
+
+    >>> rows = pl.DataFrame({"user": ["a", None], "age": [3, 4]})
+    >>> digest_rows(rows) == digest_rows(rows.cast({"age": pl.Int8}))
+    True
+    >>> digest_rows(rows) == digest_rows(rows[::-1])
+    False
+    """
+    whole = hashlib.sha256(f"{frame.height} rows".encode())
+    for column, digest in zip(frame, each(_column_digest, frame.get_columns(), rows=frame.height), strict=True):
+        name = column.name.encode()
+        whole.update(len(name).to_bytes(8, "little") + name + digest)
+    return ROWS_VERSION + whole.hexdigest()
+
+
+def first_rows_digest(frame: pl.DataFrame) -> str:
+    """The digest of fieldwise up to 0.1: SHA-256 of the table as lines of JSON. Older bundles hold such."""
+    return hashlib.sha256(frame.write_ndjson().encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_sum(path: Path) -> str:
+    """Of a file's bytes, by sums of 64-bit words, megabyte by megabyte: tells damage, at the speed of memory."""
+    octets = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
+    whole = len(octets) // (8 * _BLOCK) * _BLOCK
+    sums = octets[: 8 * whole].view(np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64)
+    return hashlib.sha256(
+        sums.tobytes() + octets[8 * whole :].tobytes() + len(octets).to_bytes(8, "little")
+    ).hexdigest()
+
+
+def _column_digest(column: pl.Series) -> bytes:
+    digest = hashlib.sha256()
+    for part in _parts(column):
+        digest.update(part)
+    return digest.digest()
+
+
+def _parts(column: pl.Series) -> Iterator[bytes | memoryview]:
+    """The bytes of a column: its kind, which cells are null, the values of the others."""
+    kind = column.dtype
+    absent = column.is_null()
+    yield np.packbits(absent.to_numpy()).tobytes() if column.null_count() else b"none absent"
+    column = column.drop_nulls()
+    if kind == pl.Boolean:
+        yield from (b"truth", _little(column.cast(pl.UInt8).to_numpy(), "u1"))
+    elif kind.is_integer() and kind not in (pl.UInt64, pl.Int128, pl.UInt128):
+        yield from (b"whole", _little(column.cast(pl.Int64).to_numpy(), "<i8"))
+    elif kind.is_float():
+        yield from (b"number", _little(column.cast(pl.Float64).to_numpy(), "<f8"))
+    elif isinstance(kind, (pl.List, pl.Array)):
+        lists = column.cast(pl.List(kind.inner))
+        yield from (b"list", _little(lists.list.len().to_numpy(), "<i8"))
+        yield from _parts(lists.list.explode(empty_as_null=False, keep_nulls=True))
+    elif kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_decimal() or kind.is_integer():
+        text = column.cast(pl.String)
+        yield from (b"text", _little(text.str.len_bytes().to_numpy(), "<i8"))
+        yield from _texts(text)
+    else:
+        lines = column.to_frame().write_ndjson()  # dates, times, structs: rare, and well defined so
+        yield from (b"other", lines.encode())
+
+
+def _texts(text: pl.Series) -> Iterable[bytes]:
+    for start in range(0, len(text), _CHUNK):
+        joined: bytes = text.slice(start, _CHUNK).str.join("").cast(pl.Binary).item()
+        yield joined
+
+
+def _little(values: np.ndarray, kind: str) -> memoryview:
+    return memoryview(np.ascontiguousarray(values, dtype=kind).view(np.uint8).data)
