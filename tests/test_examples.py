@@ -67,7 +67,7 @@ def test_comparing_and_explaining(tmp_path: Path) -> None:
     cells = executed(EXAMPLES / "comparing_and_explaining.ipynb", tmp_path)
     assert sum("image/png" in kinds(cell) for cell in cells) == 4
     assert "simulated/afm" in text_of(cells)
-    assert "base line" in text_of(cells)
+    assert "baseline" in text_of(cells)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import stat
 import pytest
 
 from fieldwise.errors import DataError
+from fieldwise.storage import files
 from fieldwise.storage.files import check_file, check_folder, keep_elsewhere, write_atomically
 
 
@@ -177,3 +178,19 @@ def test_what_its_own_place_does_not_take_is_kept_in_the_next_that_does(tmp_path
     assert names_in(places[1]) == []
     assert keep_elsewhere(fail_with(OSError(errno.EROFS, "Read-only file system"))) is None
     assert names_in(places[2]) == [kept.name]
+
+
+def test_a_disk_without_locks_is_said_once(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    files._say_once.cache_clear()
+    folder = tmp_path / "b"
+    saving = files.one_writer(folder)
+    with pytest.warns(UserWarning, match=f"the disk of {folder} has no file locks: two processes"):
+        saving.__enter__()
+    with files.one_writer(folder):  # a second warning would be an error here
+        pass
+    saving.__exit__(None, None, None)
+    files._say_once.cache_clear()

@@ -136,7 +136,7 @@ def test_a_leaderboard() -> None:
     texts = shown(board())
     assert {EVIL, f"films, protocol {EVIL}, 1,000 test rows", "0.8000 [0.7900, 0.8100]", "1,234"} <= set(texts)
     assert "+0.0500 [+0.0400, +0.0600]" in texts
-    assert "base line" in texts
+    assert "baseline" in texts
     frame = board().to_pandas()
     assert frame["auc"].tolist() == [0.8, 0.75]
     assert frame["auc_p"].tolist()[0] == 0.01

@@ -15,7 +15,7 @@ def lr(recipe):
 def test_a_table_for_people(fieldwise, recipe, lr):
     code, out, err = fieldwise("compare", lr, recipe, "--seeds", 2, "--no-cache", "--quiet")
     assert (code, err) == (0, "")
-    lines = [line for line in out.splitlines() if "base line" in line]
+    lines = [line for line in out.splitlines() if "baseline" in line]
     assert "80 test rows, mean of 2 seeds [95 % interval]" in out
     assert [line.split()[0] for line in lines] == ["plain"]
     assert all(word in out for word in ("AUC", "logloss", "DeLong", "parameters", "s/epoch"))
@@ -38,7 +38,7 @@ def test_json_and_no_second_run(fieldwise, recipe, lr):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--base", "none.toml"), "base line must be one of the recipes compared"),
+        (("--base", "none.toml"), "baseline must be one of the recipes compared"),
         (("--metric", "rmse"), "metric must be one of auc, logloss"),
         (("--plot", "board.txt"), "a plot is a file of .png, .svg, .pdf, found 'board.txt'"),
         (("--set", "training.epoch=3"), "has no setting 'training.epoch': did you mean 'training.epochs'?"),

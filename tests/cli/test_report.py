@@ -80,7 +80,7 @@ def test_runs_are_compared(fieldwise, recipe, tmp_path):
     assert sections(text)[:2] == ["Comparison", "ROC and precision-recall"]
     assert len(sections(text)) == 2 + 3 * len(SECTIONS)
     table = text.split("Comparison</h2>")[1].split("</table>")[0]
-    assert "base line" in table
+    assert "baseline" in table
     assert table.count("<small>+0.0000 to +0.0000</small>") == 1, "the same run twice differs in nothing"
     assert "Attention, layer 1, head 2" in text
     for name in ("fm", "again", "int"):

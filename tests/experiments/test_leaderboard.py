@@ -138,7 +138,7 @@ def test_seeds_of_other_rows_are_refused(kept):
 
 def test_what_is_not_there_is_named(kept):
     runs = planted(kept, {"a": 0.5, "b": 0.8}, rows=50)
-    with pytest.raises(ConfigError, match="base line must be one of the recipes compared, found 'c'"):
+    with pytest.raises(ConfigError, match="baseline must be one of the recipes compared, found 'c'"):
         leaderboards(runs, base="c")
     with pytest.raises(ConfigError, match="metric must be one of auc, logloss, ece for a binary label, found 'rmse'"):
         leaderboards(runs, metric="rmse")

@@ -1,7 +1,10 @@
 """What all operators owe: inputs that would mislead a kernel are refused, and derivatives that they lack are errors."""
 
+import itertools
+
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops import max_sim, pair_attention_pool, pair_indices, use_ops
@@ -90,6 +93,121 @@ def test_a_narrow_table_is_gathered_as_it_is_under_autocast():
         groups, moved = group_rows(ids, 6), table.clone()
         update_rows_(moved, (), groups, torch.ones(2, 5).bfloat16(), RowRule(name="sgd", rate=1.0))
     assert torch.equal(moved[ids], table[ids] - 1)
+
+
+@pytest.fixture
+def memory_of_nan():
+    """PyTorch fills new memory with NaN (integers with their largest value), so that what a kernel leaves out shows."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before[0])
+    torch.utils.deterministic.fill_uninitialized_memory = before[1]
+
+
+def interacting_case(batch, norm, residual, bias, normed):
+    """The layer with some of its optional operands given, whether or not the choices read them."""
+    names = [*(["bias_N"] if bias else []), *(["gain_A", "shift_A"] if normed else [])]
+    rows = 8 if residual == "projected" else 6
+    sizes = {"bias_N": (rows,), "gain_A": (2,), "shift_A": (2,)}
+
+    def op(x, weight, *rest):
+        return interacting(x, weight, **dict(zip(names, rest, strict=True)), heads=1, residual=residual, norm=norm)
+
+    return op, [(batch, 4, 2), (rows, 2), *(sizes[name] for name in names)]
+
+
+WRITTEN = {
+    **OPS,
+    **{
+        f"interacting {norm} {residual} {bias} {normed}": interacting_case(3, norm, residual, bias, normed)
+        for norm, residual, bias, normed in itertools.product(
+            ("none", "before_relu", "after_relu"), ("none", "projected", "identity"), (False, True), (False, True)
+        )
+        if normed or norm == "none"
+    },
+    "interacting no rows": interacting_case(0, "after_relu", "projected", True, True),
+    "pair attention no rows": (OPS["pair attention"][0], [(0, 4, 2), (5, 2), (5,), (5,)]),
+    "pair attention one pair": (
+        lambda x, W, b, h: pair_attention_pool(x, *pair_indices(2), W, b, h),
+        [(3, 2, 2), (5, 2), (5,), (5,)],
+    ),
+    "max_sim no rows": (max_sim, [(0, 4, 2), (0, 5, 2)]),
+    "max_sim one head": (max_sim, [(3, 4, 2), (3, 1, 2)]),
+    "fm no rows": (lambda table, first: fm_logit(table, first, IDS[:0]), [(6, 3), (6, 1)]),
+    "fm no fields": (lambda table, first: fm_logit(table, first, IDS[:, :0]), [(6, 3), (6, 1)]),
+    "gather_rows": (lambda table: gather_rows(table, IDS), [(6, 3)]),
+    "gather no rows": (lambda table: gather_rows(table, IDS[:0]), [(6, 3)]),
+    "dropout": (lambda x: dropout(x, 0.5, True), [(5, 7)]),
+    "dropout no rows": (lambda x: dropout(x, 0.5, True), [(0, 7)]),
+}
+
+
+@needs_native
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_output_and_gradient_is_written(name, memory_of_nan):
+    """By both backends the same, also where an operand is given that nothing reads: then there is no gradient."""
+    op, sizes = WRITTEN[name]
+    found = {}
+    for mode in ("plain", "native"):
+        torch.manual_seed(0)
+        inputs = tensors(sizes)
+        with use_ops(mode):
+            out = op(*inputs)
+            found[mode] = out, *torch.autograd.grad((out * out.detach().cos()).sum(), inputs, allow_unused=True)
+    for ours, expected in zip(found["native"], found["plain"], strict=True):
+        assert (ours is None) == (expected is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, expected)
+
+
+@needs_native
+def test_the_operator_itself_writes_a_gradient_of_a_norm_that_is_not_there(memory_of_nan):
+    x, weight, gain, shift = tensors([(3, 4, 2), (8, 2), (2,), (2,)])
+    seed, choices = torch.zeros(1, dtype=torch.int64), (1, "projected", "none", False, False, True, 1e-5, 0.0)
+    out = torch.ops.fieldwise.interacting(x, weight, None, gain, shift, seed, *choices)
+    assert [g.tolist() for g in torch.autograd.grad(out.sum(), [gain, shift])] == [[0, 0], [0, 0]]
+
+
+DUAL = OPS | {"gather_rows": WRITTEN["gather_rows"], "dropout": WRITTEN["dropout"]}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own rules use it
+@pytest.mark.parametrize("name", DUAL)
+def test_forward_mode_differentiation_has_the_right_tangent(name):
+    """Every input moves, one at a time and together; the slope between two points is the tangent."""
+    op, sizes = DUAL[name]
+    inputs = [t.detach() for t in tensors(sizes)]
+    generator = torch.Generator().manual_seed(1)
+    ways = [torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in inputs]
+    for moving in ({0}, {len(inputs) - 1}, set(range(len(inputs)))):
+
+        def at(step, moving=moving):
+            torch.manual_seed(0)
+            return op(
+                *(t + step * way if i in moving else t for i, (t, way) in enumerate(zip(inputs, ways, strict=True)))
+            )
+
+        with forward_ad.dual_level():
+            torch.manual_seed(0)
+            duals = [
+                forward_ad.make_dual(t, way) if i in moving else t
+                for i, (t, way) in enumerate(zip(inputs, ways, strict=True))
+            ]
+            tangent = forward_ad.unpack_dual(op(*duals)).tangent
+        assert tangent is not None
+        torch.testing.assert_close(tangent, (at(1e-6) - at(-1e-6)) / 2e-6, atol=1e-7, rtol=1e-6)
+
+
+@needs_native
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_native_operations_refuse_tangents():
+    op, sizes = OPS["max_sim"]
+    user, item = (t.detach() for t in tensors(sizes))
+    with forward_ad.dual_level(), use_ops("native"), pytest.raises(ConfigError, match="no forward-mode derivative"):
+        op(user, forward_ad.make_dual(item, item))
 
 
 @each_op

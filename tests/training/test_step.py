@@ -143,10 +143,12 @@ def test_a_processor_without_bfloat16_is_told_at_the_start(tables, monkeypatch, 
 # Compilation
 
 
+DROPPING = DeepFM(embedding_dim=4, hidden=(8,), mlp_dropout=0.5)
 by_itself = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of PyTorch, on its own code
 
 
 @by_itself
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile's own, after a graph break
 @pytest.mark.parametrize("name", ["deepfm", pytest.param("inttower", marks=pytest.mark.slow)])
 def test_a_compiled_network_trains_as_the_plain_one(tables, name, monkeypatch):
     model = {
@@ -154,12 +156,28 @@ def test_a_compiled_network_trains_as_the_plain_one(tables, name, monkeypatch):
         "inttower": IntTower(embedding_dim=4, hidden=(6,), user_heads=1, item_heads=1, head_dim=3, dropout=0),
     }[name]
     real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f: real(f, backend="aot_eager"))  # no minute of C++ in a test
+    monkeypatch.setattr(torch, "compile", lambda f, **_: real(f, backend="aot_eager"))  # no minute of C++ in a test
     batch_size = 50  # 120 rows: the last batch has 20
     np.testing.assert_allclose(
         losses(tables, model, compile=True, batch_size=batch_size), losses(tables, model, batch_size=batch_size),
         atol=1e-5,
     )  # fmt: skip
+
+
+@by_itself
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [AFM(embedding_dim=4, attention_dim=3, dropout=0.4), DROPPING])
+def test_a_compiled_network_drops_what_the_plain_one_drops(tables, model):
+    """By PyTorch's own compiler, whose generator is another one unless it is told."""
+    torch._dynamo.reset()
+    np.testing.assert_allclose(losses(tables, model, compile=True), losses(tables, model), atol=1e-5)
+
+
+def test_compilation_keeps_pytorchs_generator(tables, monkeypatch):
+    given = []
+    monkeypatch.setattr(torch, "compile", lambda f, **options: given.append(options) or f)
+    Forward(build_network(DROPPING, tables.layout, 0), TrainingSettings(compile=True))
+    assert given == [{"options": {"fallback_random": True}}]
 
 
 @by_itself

@@ -1,4 +1,4 @@
-"""The leaderboard on test rows: every figure with its interval, and paired differences to the base lines."""
+"""The leaderboard on test rows: every figure with its interval, and paired differences to the baselines."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class Line:
         valid: logloss or RMSE of the validation rows, which the choice went by.
         metrics: `auc`, `logloss`, or `rmse`.
         calibration_error: of its probabilities; None of a number.
-        against: by base line and metric, its own figure less the base line's, paired by row.
+        against: by baseline and metric, its own figure less the baseline's, paired by row.
         calibrated: whether its probabilities are mapped by a line fitted on validation rows.
         epochs: of its training; of trees, how many.
         seconds: of its training.
@@ -133,7 +133,7 @@ def board_of(
     """Measure every candidate on the test rows.
 
     Args:
-        candidates: with the base lines among them.
+        candidates: with the baselines among them.
         scores: of the test rows by each, [N]: logits, or numbers.
         y: targets of the test rows, [N].
         chosen: of which the bundle is.

@@ -70,7 +70,7 @@ class Tried:
 
     @property
     def chosen(self) -> Candidate:
-        """Of the networks the first trained, hence about the simplest, that the best is not better than but by luck."""
+        """The first trained network, hence about the simplest, that the best one does not beat by `_gains`."""
         best = self.networks[0]
         return next(
             one

@@ -67,7 +67,7 @@ class AutoResult:
         if lowest is not line:
             why = (
                 f"was chosen on validation rows ({metric} {line.valid:.4f}): {lowest.model} has {lowest.valid:.4f} "
-                "there, which may be luck, and is costlier"
+                "there, not significantly better, and is costlier"
             )
         looked = f"the {board.rows:,} test rows were looked at once, after that"
         said = [f"{line.model} {why}; {looked}"]
@@ -161,8 +161,8 @@ def legend(board: Board) -> str:
     lower = "lower logloss is better, higher AUC" if board.task == "binary" else "lower RMSE is better"
     more = " ECE: expected calibration error." if board.task == "binary" else ""
     return (
-        f"{lower[0].upper()}{lower[1:]}; a difference whose interval holds 0 may be luck. {by} bootstrap over test "
-        f"rows ({board.replicates} draws), differences paired by row.{more}"
+        f"{lower[0].upper()}{lower[1:]}; a difference whose interval contains 0 is not significant. {by} "
+        f"bootstrap over test rows ({board.replicates} draws), differences paired by row.{more}"
     )
 
 
@@ -198,6 +198,6 @@ def _signed(found: Interval) -> str:
 def _judged(metrics: Mapping[str, Interval], metric: str) -> str:
     """A difference in words: lower is better."""
     found = metrics[metric]
-    word = "better" if found.high < 0 else "worse" if found.low > 0 else "no difference that could not be luck"
+    word = "better" if found.high < 0 else "worse" if found.low > 0 else "no significant difference"
     more = f", AUC {_signed(metrics['auc'])}" if "auc" in metrics else ""
     return f"{word} ({NAMES[metric]} {_signed(found)}{more})"

@@ -1,4 +1,4 @@
-"""LightGBM on prepared rows, as a base line: its defaults, categories as its own categories, early stopping."""
+"""LightGBM on prepared rows, as a baseline: its defaults, categories as its own categories, early stopping."""
 
 import time
 from dataclasses import dataclass

@@ -194,12 +194,12 @@ def train(
 @app.command()
 def compare(
     recipes: Annotated[
-        list[str], typer.Argument(metavar="RECIPE...", help="Recipes by name or TOML file; the first is the base line.")
+        list[str], typer.Argument(metavar="RECIPE...", help="Recipes by name or TOML file; the first is the baseline.")
     ],
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each recipe, with seeds 0, 1, ... and the same rows.")] = 3,
     settings: Settings = None,
     protocol: Protocol = None,
-    base: Annotated[str | None, typer.Option(metavar="RECIPE", help="Another base line.")] = None,
+    base: Annotated[str | None, typer.Option(metavar="RECIPE", help="Another baseline.")] = None,
     metric: Annotated[str | None, typer.Option(help="What the order goes by: auc, logloss, ece or rmse.")] = None,
     store: Annotated[
         Path, typer.Option(help="Folder of runs: what it has is not run again; processes may share it.")
@@ -353,7 +353,7 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Bundles of `train`, or kept runs of `compare`; the first is the base line."
+            metavar="RUN...", help="Bundles of `train`, or kept runs of `compare`; the first is the baseline."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write, one HTML file.")] = Path("report.html"),

@@ -124,8 +124,8 @@ def _show(
         show_rankings(of_board, f"{mean} for other users{' and seeds' * (seeds > 1)}", _shown_names(board))
     if settings:
         screen.print(f"All recipes with {', '.join(settings)}.")
-    luck = "other test rows and seeds" if seeds > 1 else "other test rows; of one seed nothing is known of others"
-    screen.print(f"Intervals and p: paired, for {luck}. DeLong's p: of AUC, for other test rows alone.")
+    over = "other test rows and seeds" if seeds > 1 else "other test rows; of one seed nothing is known of others"
+    screen.print(f"Intervals and p: paired, for {over}. DeLong's p: of AUC, for other test rows alone.")
     if len(boards) > 1:
         screen.print("Recipes of other benchmarks, protocols or test rows stand in tables of their own.")
 
@@ -160,7 +160,7 @@ def _shown_names(board: Board) -> dict[str, str]:
 def _against(line: Line, board: Board) -> list[str]:
     width = 3 if board.metric == "auc" else 2
     if line.against is None:
-        return ["base line", *[""] * (width - 1)]
+        return ["baseline", *[""] * (width - 1)]
     found = line.against[board.metric]
     cells = [_interval(found.estimate, sign="+"), _p(found.estimate.p)]
     if board.metric == "auc":

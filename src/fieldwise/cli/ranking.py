@@ -92,7 +92,7 @@ def _table(board: "RankingBoard", names: Mapping[str, str]) -> Table:
         column.justify = "right"
     for line in board.lines:
         shown = [_interval(line.metrics[m]) for m in TOP_K]
-        against: Sequence[str] = ["base line", ""]
+        against: Sequence[str] = ["baseline", ""]
         if line.against is not None:
             against = [_interval(line.against[MAIN], "+"), _p(line.against[MAIN].p)]
         table.add_row(names.get(line.recipe, line.recipe), *shown, *against)

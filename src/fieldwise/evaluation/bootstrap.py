@@ -46,7 +46,7 @@ class Estimate:
 
 
 def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.inf) -> Estimate:
-    """The mean over seeds with a 95 % interval that counts both kinds of luck.
+    """The mean over seeds with a 95 % interval that counts both sources of variance.
 
     The variance is that of the replicates, with other rows and these seeds, plus s^2 / S, with s^2 the variance over
     seeds on these rows. The interval is Student's, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2(6),

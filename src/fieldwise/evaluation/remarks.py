@@ -1,4 +1,4 @@
-"""What a table of metrics does not say by itself, in sentences: figures that are bad, empty or mostly luck."""
+"""What a table of metrics does not say by itself, in sentences: figures that are bad, empty or mostly noise."""
 
 from collections.abc import Mapping, Sequence
 

@@ -58,7 +58,7 @@ def explanation_frame(explanation: Explanation) -> pl.DataFrame:
 
 
 def leaderboard_frame(board: Board) -> pl.DataFrame:
-    """A row a recipe: METRIC, METRIC_low, METRIC_high, what is gained over the base line, and what it took."""
+    """A row a recipe: METRIC, METRIC_low, METRIC_high, what is gained over the baseline, and what it took."""
     rows = []
     for line in board.lines:
         row: dict[str, object] = {"recipe": line.recipe, "seeds": len(line.seeds)}

@@ -108,7 +108,7 @@ def bundle_html(bundle: Bundle) -> str:
 
 
 def leaderboard_html(board: Board) -> str:
-    """Each recipe's metrics with their 95 % intervals and what it gains over the base line."""
+    """Each recipe's metrics with their 95 % intervals and what it gains over the baseline."""
     metrics = list(board.lines[0].metrics)
     rows = []
     for line in board.lines:
@@ -117,7 +117,7 @@ def leaderboard_html(board: Board) -> str:
             found = line.metrics[m]
             cells.append(f"{found.value:.4f} [{found.low:.4f}, {found.high:.4f}]")
         gain = line.against[board.metric].estimate if line.against else None
-        cells.append("base line" if gain is None else f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]")
+        cells.append("baseline" if gain is None else f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]")
         rows.append([*cells, line.parameters, line.seconds])
     words = [METRIC_NAMES.get(m, m) for m in metrics]
     columns = ["recipe", *words, f"gain in {METRIC_NAMES.get(board.metric, board.metric)}", "parameters", "seconds"]

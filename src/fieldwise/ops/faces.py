@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.native import NATIVE
@@ -39,9 +40,10 @@ def use_ops(mode: Mode) -> Iterator[None]:
 
     Args:
         mode: `auto`: the fastest face that takes the tensors, and the plain one while a model is exported, since what
-            is exported must run where fieldwise is not installed, and inside the transforms of `torch.func`, for which
-            the others have no rules. `plain`: PyTorch alone. `native`: the native kernels,
-            in exports too; where they cannot take a tensor (its type or device), the op raises.
+            is exported must run where fieldwise is not installed, inside the transforms of `torch.func`, and for
+            tensors with a tangent of forward-mode differentiation, for which the others have no rules. `plain`:
+            PyTorch alone. `native`: the native kernels, in exports too; where they cannot take a tensor (its type, its
+            device, a tangent), the op raises.
 
     Errors:
         ConfigError: an unknown mode; `native` without the native library.
@@ -77,9 +79,14 @@ def face_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -> F
         autocasts: whether autocast makes the tensors float32 before the op's operator sees them.
 
     Errors:
-        ConfigError: the mode is `native` and a tensor is not a float32 or float64 tensor on the CPU.
+        ConfigError: the mode is `native` and a tensor is not a float32 or float64 tensor on the CPU, or carries a
+            tangent.
     """
     first = tensors[0]
+    if _mode != "plain" and _carry_tangents(tensors):
+        if _mode == "native":
+            raise ConfigError("native ops have no forward-mode derivative, found a tensor with a tangent: take 'auto'")
+        return "plain"
     if _mode == "plain" or (_mode == "auto" and (torch.compiler.is_exporting() or _transformed())):
         return "plain"
     if first.is_cuda and _mode == "auto":
@@ -99,6 +106,13 @@ def face_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -> F
 def _transformed() -> bool:
     """Whether a transform of `torch.func` (grad, vmap, jvp) runs: it would loop over the operators, or skip them."""
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def _carry_tangents(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether forward-mode differentiation passes through these tensors: an operator would drop their tangents."""
+    if torch.compiler.is_compiling():
+        return False
+    return any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
 
 
 def faces_here() -> dict[str, str]:

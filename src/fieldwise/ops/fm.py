@@ -24,7 +24,8 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
 
     The native face stores no field's vector: it reads them from the table, in both directions. Its gradient is dense
     and cannot be differentiated once more; a row of the table gets its parts in the batch's order, whatever the number
-    of threads.
+    of threads. Where a sum of squares overflows, infinity less infinity is NaN on the plain face, and may be infinite
+    on the native one.
 
     Args:
         table_RD: the vectors of all fields' categories.

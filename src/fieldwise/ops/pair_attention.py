@@ -38,6 +38,9 @@ def pair_attention_pool(
     The native face keeps the softmax as a running maximum and sum and stores nothing of the size of all pairs' products
     or hidden vectors; its backward pass computes them again. Its gradient cannot be differentiated once more.
 
+    Infinite numbers, and those whose products overflow, may give NaN on one face where they give another number on the
+    other: a bias of -inf (the gradient of h), in float64 scores beyond 1e154, in float32 scores beyond 1e19.
+
     Args:
         x_BFD: the fields' vectors.
         left_P: the first field of every pair.

@@ -54,7 +54,7 @@ def report(
     """One HTML page about runs, which asks for nothing; the same runs, rows and settings give the same page.
 
     Args:
-        folders: bundles that recipes made, or kept runs of comparisons; the first is the base line of the others.
+        folders: bundles that recipes made, or kept runs of comparisons; the first is the baseline of the others.
         settings: what it shows.
         data_dir: the folder of public data sets.
         cache: of prepared data.

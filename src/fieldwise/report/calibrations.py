@@ -78,7 +78,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     ) + (
         "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
         f"with {BINS} bins of equal count, and with {BINS} bins of equal width. It is above 0 also for true "
-        "probabilities, by the luck of each bin."
+        "probabilities, by the sampling error of each bin."
     )
     columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
     blocks.append(Table(columns=[*columns, "mean prediction", "positive rate"], rows=rows, note=note))

@@ -71,7 +71,7 @@ def _board(board: Board) -> list[Block]:
     room = (high - low) * 0.05 or 0.01
     columns = ["run", main, ""]
     columns += [METRIC_NAMES[m] for m in metrics if m != board.metric]
-    columns += [f"{main} − base line", "p"]
+    columns += [f"{main} − baseline", "p"]
     columns += ["DeLong p"] if board.metric == "auc" else []
     columns += ["parameters", "s/epoch"]
     rows: list[list[str | Markup]] = []
@@ -82,7 +82,7 @@ def _board(board: Board) -> list[Block]:
         others = (line.metrics[m] for m in metrics if m != board.metric)
         row += [measured(found.value, found.low, found.high) for found in others]
         if line.against is None:
-            row += ["base line", "", *([""] if board.metric == "auc" else [])]
+            row += ["baseline", "", *([""] if board.metric == "auc" else [])]
         else:
             gain = line.against[board.metric]
             row.append(measured(gain.estimate.value, gain.estimate.low, gain.estimate.high, "+"))
@@ -93,7 +93,7 @@ def _board(board: Board) -> list[Block]:
         row += [count(line.parameters), epoch]
         rows.append(row)
     note = (
-        f"{board.title}: the same {count(board.rows)} test rows for every run; the base line is {board.base}. "
+        f"{board.title}: the same {count(board.rows)} test rows for every run; the baseline is {board.base}. "
         f"Intervals and p are a bootstrap of {board.replicates:,} draws of these rows, the same for all runs; each "
         "run counts as it is, so that another seed may give another order (`fieldwise compare --seeds 3` counts "
         "that too)."

@@ -231,6 +231,6 @@ def _about(binary: bool) -> str:
             f"Too small: fewer than {LEAST_ROWS} rows, or for AUC fewer than {LEAST_OF_A_CLASS} of a class. "
             "Prediction − rate is calibration: below 0 the model promises too little there. Dashed: the AUC of all "
             "rows, and 0. Intervals are 95 %, each slice's by itself (Wilson, DeLong, normal); of many slices some "
-            "lie apart by luck alone."
+            "differ by sampling error alone."
         )
     return f"Too small: fewer than {LEAST_ROWS} rows. Intervals are 95 %, normal, each slice's by itself."

@@ -24,10 +24,10 @@ METRICS: dict[str, tuple[MetricName, ...]] = {"binary": ("auc", "logloss", "ece"
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """What a recipe gains over the base line.
+    """What a recipe gains over the baseline.
 
     Args:
-        estimate: the recipe's mean less the base line's, paired by row and by seed, with its interval and p.
+        estimate: the recipe's mean less the baseline's, paired by row and by seed, with its interval and p.
         delong_p: of AUC alone: DeLong's test of the means over seeds, in which seeds do not count as luck; None where
             a class has a single row.
     """
@@ -43,7 +43,7 @@ class Line:
     Args:
         metrics: the mean over seeds of each metric on the test rows.
         by_seed: the metrics themselves, in the order of the seeds.
-        against: what is gained over the base line, by metric; None for the base line itself.
+        against: what is gained over the baseline, by metric; None for the baseline itself.
         parameters: of the network.
         epochs: the mean until training ended.
         seconds: the mean of a run.
@@ -94,7 +94,7 @@ class Board:
         return ", ".join(word for word in words if word) or "a task without a name"
 
     def to_pandas(self) -> Any:
-        """A pandas frame of a row a recipe: metrics, their intervals, what is gained over the base line, seconds."""
+        """A pandas frame of a row a recipe: metrics, their intervals, what is gained over the baseline, seconds."""
         from fieldwise.notebook.frames import leaderboard_frame, to_pandas
 
         return to_pandas(leaderboard_frame(self))
@@ -147,13 +147,13 @@ def leaderboards(
 
 
 def check_choices(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
-    """Refuse, before any work, a base line or a metric that no table could have.
+    """Refuse, before any work, a baseline or a metric that no table could have.
 
     Errors:
         ConfigError: the base is none of the recipes' names, or no task has the metric.
     """
     if base is not None and base not in names:
-        raise ConfigError(f"the base line must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
+        raise ConfigError(f"the baseline must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
     known = [m for task in sorted(tasks) for m in METRICS[task]]
     if metric is not None and metric not in known:
         words = " or ".join(sorted(tasks))

@@ -59,7 +59,7 @@ def draw_board(board: Board, panel: Any) -> None:
         panel.plot([found.value], [place], "o", color=color)
     panel.set_yticks(range(len(board.lines)), [line.recipe for line in reversed(board.lines)])
     panel.set_ylim(-0.6, len(board.lines) - 0.4)
-    panel.set_xlabel(f"test {METRIC_NAMES[board.metric]}: mean, 95 % interval, seeds (orange: the base line)")
+    panel.set_xlabel(f"test {METRIC_NAMES[board.metric]}: mean, 95 % interval, seeds (orange: the baseline)")
     panel.set_title(f"{board.title}, {board.rows:,} test rows", loc="left", fontsize=9)
     panel.grid(axis="x", color="0.9")
     panel.set_axisbelow(True)

@@ -26,7 +26,7 @@ class RankingLine:
         recipe: its name, or `popularity`.
         metrics: the mean over users and seeds, by name.
         by_seed: the means over users, in the order of the seeds.
-        against: what is gained over the base line, by metric; None for the base line itself.
+        against: what is gained over the baseline, by metric; None for the baseline itself.
     """
 
     recipe: str
@@ -101,7 +101,7 @@ def _board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | None, repli
         against = None
         if name != base:
             against = {
-                # Popularity has no seeds: it is the same for each of the base line's.
+                # Popularity has no seeds: it is the same for each of the baseline's.
                 m: estimate(by_seed[name][m] - by_seed[base][m], drawn[name][m] - drawn[base][m])
                 for m in TOP_K
             }

@@ -22,7 +22,7 @@ from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.serving.clusters import HeadClusters
 from fieldwise.serving.filters import ItemFilters, item_filters
 from fieldwise.serving.index import ItemIndex
-from fieldwise.serving.queries import PREDICTION, PRERANK_SCORE, Clock, Found, Prepared, Query, prepared
+from fieldwise.serving.queries import PREDICTION, PRERANK_SCORE, Clock, Found, Prepared, Recommends
 from fieldwise.serving.request_side import RequestSide
 
 __all__ = ["Cascade", "best_rows"]
@@ -58,7 +58,7 @@ def _best_rows(score_UR: Tensor, k: int) -> list[np.ndarray]:
     return found
 
 
-class Cascade:
+class Cascade(Recommends):
     """Recommends from an index, with a ranking bundle or by IntTower alone.
 
     What depends on the catalogue alone is made once: the ranking bundle's encoded item fields, ids, columns.
@@ -76,6 +76,8 @@ class Cascade:
         ConfigError: a probe below 1.
         DataError: the items lack a column of the ranking bundle's item fields.
     """
+
+    index: ItemIndex
 
     def __init__(
         self, prerank: Bundle, index: ItemIndex, ranker: Bundle | None = None, *, probe: int | None = None
@@ -108,26 +110,10 @@ class Cascade:
             and towers.bundle.encoder.to_json() == ranking.bundle.encoder.to_json()
         )
 
-    def recommend(self, query: Query) -> Found:
-        """The best items for a query.
-
-        Errors:
-            DataError: the context lacks a column or holds what it must not; an unknown candidate; a filter on a column
-                that items do not have.
-        """
-        return self.recommend_prepared([self.prepare(query)])[0]
-
-    def prepare(self, query: Query) -> Prepared:
-        """Check a query, encode its context and find its candidates.
-
-        Errors:
-            DataError: as in `recommend`.
-        """
-        clock = Clock()
-        tower = self._towers.context(query.context)
-        ranking = None if self._ranking is None else tower if self._alike else self._ranking.context(query.context)
-        clock.lap("encode")
-        return prepared(query, self.index, self.filters, clock, tower=tower, ranking=ranking)
+    def _encoded(self, context: Mapping[str, Any]) -> tuple[Batch | None, Batch | None]:
+        tower = self._towers.context(context)
+        ranking = None if self._ranking is None else tower if self._alike else self._ranking.context(context)
+        return tower, ranking
 
     def recommend_prepared(self, asked: SequenceOf[Prepared]) -> list[Found]:
         """The best items for several queries at once, which costs less than one after the other.

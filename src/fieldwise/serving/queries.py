@@ -1,7 +1,8 @@
 """What is asked of who recommends, and what is found."""
 
 import time
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from fieldwise.serving.filters import ItemFilters
 from fieldwise.serving.items import ItemTable
 from fieldwise.serving.rows import text_of
 
-__all__ = ["PREDICTION", "PRERANK_SCORE", "Clock", "Found", "Prepared", "Query", "prepared"]
+__all__ = ["PREDICTION", "PRERANK_SCORE", "Clock", "Found", "Prepared", "Query", "Recommends"]
 
 PREDICTION = "prediction"
 PRERANK_SCORE = "prerank_score"
@@ -122,7 +123,50 @@ class Prepared:
     seconds: Mapping[str, float]
 
 
-def prepared(
+class Recommends(ABC):
+    """What recommends items of an index: queries are checked one by one and answered one by one or together.
+
+    Args:
+        index: the items.
+    """
+
+    index: ItemTable
+
+    @property
+    @abstractmethod
+    def filters(self) -> ItemFilters:
+        """Which items have which values."""
+
+    @abstractmethod
+    def _encoded(self, context: Mapping[str, Any]) -> tuple[Batch | None, Batch | None]:
+        """A context for IntTower and for the ranking bundle, None where there is no such stage."""
+
+    @abstractmethod
+    def recommend_prepared(self, asked: Sequence[Prepared]) -> list[Found]:
+        """The best items for several queries."""
+
+    def recommend(self, query: Query) -> Found:
+        """The best items for a query; without a first stage its `prerank` is not read.
+
+        Errors:
+            DataError: the context lacks a column or holds what it must not; an unknown candidate; a filter on a column
+                that items do not have.
+        """
+        return self.recommend_prepared([self.prepare(query)])[0]
+
+    def prepare(self, query: Query) -> Prepared:
+        """Check a query, encode its context and find its candidates.
+
+        Errors:
+            DataError: as in `recommend`.
+        """
+        clock = Clock()
+        tower, ranking = self._encoded(query.context)
+        clock.lap("encode")
+        return _prepared(query, self.index, self.filters, clock, tower=tower, ranking=ranking)
+
+
+def _prepared(
     query: Query, index: ItemTable, filters: ItemFilters, clock: "Clock", *, tower: Batch | None, ranking: Batch | None
 ) -> Prepared:
     """A query whose contexts are encoded, with its candidates.

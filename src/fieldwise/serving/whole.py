@@ -3,8 +3,9 @@
 candidates (all items, or a list) -> filters -> ranking bundle -> best k
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,15 +14,16 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.ordering import best_places
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import ConfigError
+from fieldwise.layout import Batch
 from fieldwise.serving.filters import ItemFilters, item_filters
 from fieldwise.serving.items import ItemTable, checked_ids
-from fieldwise.serving.queries import PREDICTION, Clock, Found, Prepared, Query, prepared
+from fieldwise.serving.queries import PREDICTION, Clock, Found, Prepared, Recommends
 from fieldwise.serving.request_side import RequestSide
 
 __all__ = ["WholeRanking"]
 
 
-class WholeRanking:
+class WholeRanking(Recommends):
     """Recommends by scoring every item of a catalogue with one bundle; items of equal scores come in its order.
 
     What depends on the catalogue alone is made once: encoded item fields, ids, columns. Scoring takes time by the
@@ -37,6 +39,7 @@ class WholeRanking:
         DataError: no items, an id absent or twice, a missing column, a column `prediction`.
 
     >>> from fieldwise import Categorical, FM, Label, Recommender, Schema, TrainingSettings, simulate
+    >>> from fieldwise.serving import Query
     >>> log = simulate(500, users=20, items=10)
     >>> fields = Categorical("user_id", role="user"), Categorical("item_id", role="item")
     >>> settings = TrainingSettings(epochs=1)
@@ -59,25 +62,8 @@ class WholeRanking:
         ranker.network.eval()
         self._ranking = RequestSide.of(ranker, self.index)
 
-    def recommend(self, query: Query) -> Found:
-        """The best items for a query; its `prerank` is not read.
-
-        Errors:
-            DataError: the context lacks a column or holds what it must not; an unknown candidate; a filter on a column
-                that items do not have.
-        """
-        return self.recommend_prepared([self.prepare(query)])[0]
-
-    def prepare(self, query: Query) -> Prepared:
-        """Check a query, encode its context and find its candidates.
-
-        Errors:
-            DataError: as in `recommend`.
-        """
-        clock = Clock()
-        context = self._ranking.context(query.context)
-        clock.lap("encode")
-        return prepared(query, self.index, self.filters, clock, tower=None, ranking=context)
+    def _encoded(self, context: Mapping[str, Any]) -> tuple[Batch | None, Batch | None]:
+        return None, self._ranking.context(context)
 
     def recommend_prepared(self, asked: Sequence[Prepared]) -> list[Found]:
         """The best items for several queries, one after the other."""

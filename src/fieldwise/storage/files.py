@@ -5,8 +5,11 @@ import errno
 import os
 import secrets
 import shutil
+import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from fieldwise.errors import DataError, FieldwiseError
@@ -46,7 +49,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 def one_writer(folder: Path) -> Iterator[None]:
     """Wait until no other process or thread writes to a folder by this function; the folder is made where it is absent.
 
-    It holds until the block or the process ends, and leaves no file. Where a system has no such locks, nobody waits.
+    It holds until the block or the process ends, and leaves no file. It is no lock where the system or the file system
+    has none (Windows, some network drives): nobody waits there, and a `UserWarning` says so, once a process.
 
     Errors:
         DataError: the folder cannot be made.
@@ -62,12 +66,25 @@ def one_writer(folder: Path) -> Iterator[None]:
         descriptor = os.open(folder, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except (ImportError, OSError):
-        pass
+        _warn_once(folder)
     try:
         yield
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+@cache
+def _say_once(where: str) -> None:
+    warnings.warn(
+        f"{where} has no file locks: two processes that save into one folder at a time may mix their files; let one "
+        "process write there",
+        stacklevel=5,
+    )
+
+
+def _warn_once(folder: Path) -> None:
+    _say_once("this system" if sys.platform == "win32" else f"the disk of {folder}")
 
 
 def check_folder(folder: Path) -> None:

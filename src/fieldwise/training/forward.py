@@ -17,6 +17,9 @@ from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["Forward", "HasAuxiliaryLoss"]
 
+# PyTorch's own generator in compiled code too: a seed then drops the same elements as without compilation.
+COMPILING: dict[str, bool | int | str | Callable[..., Any]] = {"fallback_random": True}
+
 
 @runtime_checkable
 class HasAuxiliaryLoss(Protocol):
@@ -55,7 +58,7 @@ class Forward:
         run: Callable[..., Any] = network
         if isinstance(network, HasAuxiliaryLoss):
             run = network.forward_with_auxiliary
-        self.run: Callable[..., Any] = torch.compile(run) if settings.compile else run
+        self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if settings.compile else run
 
     def __call__(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """Scores and own loss."""
