@@ -11,7 +11,7 @@ CHOICES = [
     (name, names)
     for name, layout in lab.LAYOUTS.items()
     for size in (1, 2, layout.num_fields)
-    for names in itertools.islice(itertools.permutations([f.name for f in layout.fields], size), 0, 12, 3)
+    for names in itertools.islice(itertools.permutations([f.name for f in layout.fields], size), 0, 12, 6)
 ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from parity.lab import LAYOUTS, take
-from parity.reference import REFERENCES, layouts_of
+from parity.reference import FIRST, REFERENCES, hardest, layouts_of
 from torch.utils.flop_counter import FlopCounterMode
 
 from fieldwise.errors import ConfigError, DataError
@@ -19,20 +19,12 @@ from fieldwise.scoring.candidates import joined, score_candidates, shares_contex
 ALWAYS = {"lr", "fm", "afm", "deepfm", "autoint", "autoint+"}
 TOWERS = {"dssm", "dat", "inttower"}
 CASES = [
-    pytest.param(
-        settings,
-        layout,
-        id=f"{name}-{case}-{layout}",
-        # By default every model on every layout, and every variant of those that share on one.
-        marks=() if k == 0 or (layout == "mixed" and name in ALWAYS | TOWERS) else pytest.mark.slow,
-    )
+    # The models that share what the context gives on every layout, their variants and the other models on the hardest.
+    pytest.param(settings, layout, id=f"{name}-{case}-{layout}")
     for name, reference in REFERENCES.items()
     for k, (case, settings) in enumerate(reference.CASES.items())
-    for layout in layouts_of(reference)
-]
-FIRST = [
-    pytest.param(name, next(iter(reference.CASES.values())), list(layouts_of(reference))[-1], id=name)
-    for name, reference in REFERENCES.items()
+    if name in ALWAYS | TOWERS or k == 0
+    for layout in (layouts_of(reference) if k == 0 and name in ALWAYS | TOWERS else [hardest(name)])
 ]
 
 
@@ -107,26 +99,26 @@ def test_candidates_score_as_their_full_rows(lab, settings, layout):
         torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize(("name", "settings", "layout"), FIRST)
-@pytest.mark.parametrize("rows", [0, 1, 7])
-def test_blocks_of_any_number_of_candidates_and_of_several_labels(lab, monkeypatch, name, settings, layout, rows):
+@pytest.mark.parametrize("name", FIRST)
+def test_blocks_of_any_number_of_candidates_and_of_several_labels(lab, monkeypatch, name):
     monkeypatch.setattr(module, "SCORING_BATCH", 3)
-    layout = LAYOUTS[layout]
-    network = lab.randomized(build_network(settings, layout, 0, labels=2))
-    split, full = Split.by_role(layout), lab.batch(layout, max(rows, 1))
-    context, candidates, whole = request(layout, full, split)
-    candidates, whole = (candidates, whole) if rows else (lab.take(split.candidates.layout, candidates, []), None)
-    found = score_candidates(network, split, context, candidates)
-    assert found.shape == (rows, 2)
-    if rows:
-        torch.testing.assert_close(found, network(whole).detach(), atol=1e-10, rtol=1e-10)
+    layout = LAYOUTS[hardest(name)]
+    network = lab.randomized(build_network(FIRST[name], layout, 0, labels=2))
+    split = Split.by_role(layout)
     assert shares_context(network, split) == (name in ALWAYS | TOWERS)
+    for rows in (1, 7):
+        context, candidates, whole = request(layout, lab.batch(layout, rows), split)
+        found = score_candidates(network, split, context, candidates)
+        assert found.shape == (rows, 2)
+        torch.testing.assert_close(found, network(whole).detach(), atol=1e-10, rtol=1e-10)
+    none = lab.take(split.candidates.layout, candidates, [])
+    assert score_candidates(network, split, context, none).shape == (0, 2)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(ALWAYS | TOWERS | {"din"}))
 def test_float32_as_encoded_tables_hold_it(lab, name):
     """Ids are int32 and numbers float32 there; logits of fresh networks are of order 1."""
-    layout = LAYOUTS[list(layouts_of(REFERENCES[name]))[-1]]
+    layout = LAYOUTS[hardest(name)]
     network, full = build_network(MODELS[name](), layout, 0).eval(), lab.batch(layout, 6)
     split = Split.by_role(layout)
     context, candidates, rows = (

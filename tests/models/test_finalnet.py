@@ -7,7 +7,7 @@ import torch
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP
-from fieldwise.layout import Layout
+from fieldwise.layout import Batch, Layout
 from fieldwise.models import FinalNet, parameter_count
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective
@@ -177,7 +177,10 @@ def test_bad_settings_name_themselves(settings, message):
 )
 def test_only_sizes_that_are_divided_need_a_divisor(options):
     """Summed factors are not joined, and the second block's sizes do not count where there is one block."""
-    FinalNet(**options).build(Layout.of_sizes([3]))
+    network = FinalNet(**options).build(Layout.of_sizes([3])).eval()
+    none = torch.empty(0, dtype=torch.int64)
+    batch = Batch(torch.tensor([[0], [2]]), torch.empty(2, 0), none, none, torch.empty(0))
+    assert torch.isfinite(network(batch)).tolist() == [True, True]
 
 
 def test_no_field_is_refused():

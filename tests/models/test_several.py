@@ -4,19 +4,20 @@ import copy
 
 import pytest
 import torch
-from parity.reference import REFERENCES, layouts_of
+from parity.reference import FIRST as SETTINGS
+from parity.reference import REFERENCES, hardest
 from safetensors.torch import load, save
 
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
-from fieldwise.models import DAT, FM, LR, MODELS, FinalNet, IntTower, parameter_count
+from fieldwise.models import LR, MODELS, parameter_count
 from fieldwise.models.build import build_network
 from fieldwise.training.fit import HasAuxiliaryLoss
 from fieldwise.training.penalty import L2Penalty
 
-SETTINGS = {name: next(iter(reference.CASES.values())) for name, reference in REFERENCES.items()}
-LAYOUT = {name: "mixed" if "mixed" in layouts_of(r) else list(layouts_of(r))[-1] for name, r in REFERENCES.items()}
-EVERY_MODEL = pytest.mark.parametrize("name", [name for name in MODELS if name in REFERENCES])
+LAYOUT = {name: hardest(name) for name in REFERENCES}
+WITH_AUXILIARY = ("dat", "finalnet", "inttower")
+EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
 A_FEW = pytest.mark.parametrize("name", ["lr", "fm", "autoint+", "inttower"])
 TABLE = "embedding.weight"
 
@@ -64,13 +65,17 @@ def test_the_state_holds_the_table_once_and_comes_back(lab, name):
     torch.testing.assert_close(again(batch), network(batch), atol=0, rtol=0)
 
 
-@EVERY_MODEL
-def test_it_has_an_auxiliary_loss_exactly_where_its_heads_have_one(lab, name):
+def test_a_network_of_several_labels_has_an_auxiliary_loss_exactly_where_its_model_has_one(lab):
+    for name in REFERENCES:
+        network, layout, _ = built(lab, name)
+        assert isinstance(SETTINGS[name].build(layout), HasAuxiliaryLoss) == (name in WITH_AUXILIARY), name
+        assert isinstance(network, HasAuxiliaryLoss) == (name in WITH_AUXILIARY), name
+
+
+@pytest.mark.parametrize("name", WITH_AUXILIARY)
+def test_the_auxiliary_losses_are_those_of_the_heads(lab, name):
     network, layout, batch = built(lab, name)
     plain = singles(name, layout, network)
-    assert isinstance(network, HasAuxiliaryLoss) == isinstance(plain[0], HasAuxiliaryLoss)
-    if not isinstance(network, HasAuxiliaryLoss):
-        return
     label = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     logit, auxiliary = network.forward_with_auxiliary(batch, label)
     own = [single.forward_with_auxiliary(batch, label[:, t]) for t, single in enumerate(plain)]
@@ -78,18 +83,11 @@ def test_it_has_an_auxiliary_loss_exactly_where_its_heads_have_one(lab, name):
     torch.testing.assert_close(auxiliary, torch.stack([loss for _, loss in own]), atol=0, rtol=0)
 
 
-def test_models_with_a_loss_of_their_own_are_known(lab):
-    layout = lab.layouts["categorical"]
-    for model in (IntTower(), FinalNet(), DAT()):
-        assert isinstance(build_network(model, layout, 0, labels=2), HasAuxiliaryLoss), model
-    assert not isinstance(build_network(FM(), layout, 0, labels=2), HasAuxiliaryLoss)
-
-
 @A_FEW
-@pytest.mark.parametrize("rows", [0, 1])
-def test_small_batches(lab, name, rows):
+def test_small_batches(lab, name):
     network, layout, _ = built(lab, name)
-    assert network(lab.batch(layout, rows)).shape == (rows, 2)
+    for rows in (0, 1):
+        assert network(lab.batch(layout, rows)).shape == (rows, 2)
 
 
 @EVERY_MODEL

@@ -121,10 +121,8 @@ def test_gradients_are_those_of_the_pooling_over_all_pairs():
         torch.testing.assert_close(ours, expected)
 
 
-@pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("rows", [0, 1, 7])
-@pytest.mark.parametrize(("context", "own"), [(1, 1), (1, 3), (4, 1), (5, 4)])
+@pytest.mark.parametrize(("heads", "scale"), [(1, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("context", "own", "rows"), [(1, 1, 7), (1, 3, 7), (4, 1, 7), (5, 4, 7), (5, 4, 0), (5, 4, 1)])
 def test_field_attention_is_that_of_the_full_rows(context, own, rows, heads, scale):
     parts = [vectors(context, own, rows, seed) for seed in range(3)]
     parts = [tuple(torch.cat([x, x.flip(-1)[..., :1]], -1) for x in part) for part in parts]  # A = 6

@@ -462,7 +462,7 @@ BODIES = {
 
 @pytest.mark.parametrize("path", BODIES)
 @given(data=st.data())
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_no_body_is_a_fault_of_ours(server, path, data):
     body = data.draw(BODIES[path] | CELLS)
     headers = {"content-type": "application/json"}

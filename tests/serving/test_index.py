@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -12,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 from serving.conftest import SCHEMA, catalogue, log
+from serving.writers import writers
 
 from fieldwise import DSSM, Bundle, Label, Numeric
 from fieldwise.errors import BundleError, ConfigError, DataError
@@ -269,38 +268,13 @@ def test_a_full_disk_leaves_the_old_index(tmp_path, tower, items, monkeypatch):
     assert len(open_index(folder)) == 30
 
 
-WRITER = """
-import sys
-from pathlib import Path
-import polars as pl
-from fieldwise import Bundle
-from fieldwise.serving import build_index
-bundle, items, times = Bundle.load(Path(sys.argv[1])), pl.read_parquet(sys.argv[2]), int(sys.argv[4])
-print("begun", flush=True)
-for number in range(times):
-    shown = items.with_columns(price=pl.col("price") * 0 + number % 7, title=pl.lit(str(number)))
-    build_index(bundle, shown, Path(sys.argv[3]))
-"""
-
-
 @pytest.fixture
 def writer(tmp_path, tower):
     """Processes that write the same index again and again: `writer(times)` gives one that has begun."""
     tower.save(tmp_path / "b")
     catalogue(3000).write_parquet(tmp_path / "items.parquet")
-    arguments = [str(tmp_path / name) for name in ("b", "items.parquet", "ix")]
-    children = []
-
-    def start(times):
-        command = [sys.executable, "-c", WRITER, *arguments, str(times)]
-        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        assert children[-1].stdout.readline() == "begun\n"
-        return children[-1]
-
-    yield start
-    for child in children:
-        child.kill()
-        child.communicate()
+    with writers(tmp_path / "b", tmp_path / "items.parquet", tmp_path / "ix") as start:
+        yield start
 
 
 def whole(tower, index):
@@ -322,8 +296,9 @@ def test_a_kill_at_any_moment_leaves_a_whole_index(tmp_path, tower, writer):
     for pause in (0.02, 0.1, 0.2, 0.35, 0.5):
         child = writer(10_000)
         time.sleep(pause)
-        child.send_signal(signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
         titles.add(whole(tower, open_index(folder)))
     assert len(titles) > 1, "no update came through before its process was killed"
     build_index(tower, catalogue(3000), folder)
@@ -334,14 +309,12 @@ def test_a_kill_at_any_moment_leaves_a_whole_index(tmp_path, tower, writer):
 def test_readers_and_two_writers_at_once(tmp_path, tower, writer):
     folder = tmp_path / "ix"
     build_index(tower, catalogue(3000), folder)
-    children = [writer(12), writer(12)]
+    children = [writer(6), writer(6)]
     generations = set()
-    while any(child.poll() is None for child in children):
+    while any(child.is_alive() for child in children):
         index = open_index(folder)
         generations.add(index.generation)
         whole(tower, index)
-    for child in children:
-        assert child.communicate()[1] == ""
-        assert child.returncode == 0
+    assert [child.exitcode for child in children] == [0, 0]
     assert len(generations) > 1
-    assert whole(tower, open_index(folder)) == "11"
+    assert whole(tower, open_index(folder)) == "5"

@@ -54,7 +54,7 @@ def document(tmp_path_factory, tower, ranker):
     ],
 )
 @given(data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_answers_are_within_the_document(document, method, path, mode, data):
     case = data.draw(document[path][method].as_strategy(generation_mode=mode))
     case.call_and_validate(checks=CHECKS)

@@ -60,7 +60,7 @@ def by_hand(tower, ranker, query):
 
 
 @given(st.lists(QUERIES, min_size=1, max_size=6))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_each_gets_its_own(tower, ranker, index, queries):
     cascade = Cascade(tower, index, ranker)
     together = cascade.recommend_prepared([cascade.prepare(query) for query in queries])
@@ -77,8 +77,13 @@ REGRESSION = dataclasses.replace(SCHEMA, label=Label("stars", task="regression")
 SEVERAL = dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("schema", [SCHEMA, REGRESSION, SEVERAL], ids=["one", "regression", "several"])
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        *((name, SCHEMA) for name in MODELS),
+        *((name, schema) for name in ("afm", "din", "inttower") for schema in (REGRESSION, SEVERAL)),
+    ],
+)
 def test_every_model_ranks_several_contexts_at_once(tower, index, build, name, schema):
     chosen = MODELS[name]()
     if name == "inttower" and schema is REGRESSION:

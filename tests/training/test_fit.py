@@ -397,8 +397,10 @@ def test_scores_come_in_order_and_the_mode_is_left_as_it_was(tables):
 
 def test_a_table_that_was_scored_can_be_trained_on(tables):
     network = build_network(AFM(embedding_dim=4, attention_dim=2), tables.layout, 0)
-    score_batches(network, tables.train.batches(50))
-    run(tables, network)
+    before = score_batches(network, tables.train.batches(50))
+    _, result = run(tables, network)
+    assert result.epochs > 0
+    assert not np.array_equal(score_batches(network, tables.train.batches(50)), before)
 
 
 def test_the_mode_is_restored_after_an_error_too():
