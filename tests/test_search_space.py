@@ -5,12 +5,12 @@ from fnmatch import fnmatchcase
 import pytest
 
 from fieldwise.errors import ConfigError
-from fieldwise.experiments.tune import check_space, search_space, with_values
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
-from fieldwise.pipeline import prepare_recipe
-from fieldwise.recipe import load_recipe, recipe_names
-from fieldwise.search_space import Choices, Range, default_space, parse_space
+from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.runs.search_space import Choices, Range, default_space, parse_space
+from fieldwise.runs.tune import check_space, search_space, with_values
 
 
 def test_paths_are_quoted_or_nested():

@@ -24,7 +24,7 @@ def write(bundle, items, index, times, begun):
 def writers(*places) -> Iterator:
     """`start(times)` gives a process of `write` that has begun; imports are done once, in the server they fork from."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fieldwise.bundle", "fieldwise.serving.index"])
+    context.set_forkserver_preload(["fieldwise.bundle.bundle", "fieldwise.serving.index"])
     children = []
 
     def start(times):
