@@ -47,7 +47,7 @@ docs-serve: export NO_MKDOCS_2_WARNING := 1
 docs-serve: venv ## the site at http://127.0.0.1:8000, built anew when a page changes
 	@$(PYTHON) -m mkdocs serve
 
-bench: venv ## speed of the hot paths on this machine, a look of some minutes (results in build/benchmarks.json)
+bench: venv ## speed of the hot paths on this machine, in a few minutes (results in build/benchmarks.json)
 	@$(PYTHON) -m benchmarks run short --size quick --json build/benchmarks.json
 
 bench-all: venv ## all benchmarks at full size into benchmarks/results.json, and docs/performance.md (about an hour)
