@@ -552,8 +552,8 @@ def test_describe_counts_what_can_be_counted_by_hand(fieldwise, recipe):
     }  # fmt: skip
     assert facts["parameter_count"] == table * 5 + 1
     memory = facts["memory_mib"]
-    # Weights, gradients and Adam's two moments, 4 bytes each.
-    assert memory["parameters_gradients_and_optimizer"] * 2**20 == 20 * (table * 5 + 1)
+    # Weights, gradients, Adam's two moments, their mean, the best and the next best, 4 bytes each.
+    assert memory["parameters_gradients_and_optimizer"] * 2**20 == 28 * (table * 5 + 1)
     # Three single fields (int32), one number (float32), labels (float32), tags (int32) and where they begin (int64).
     values = 400 * (3 * 4 + 4 + 4 + 8) + 3 * 8
     tags = sum(len({f"t{k % 3}", f"t{k % 2}"}) * 0 + 2 for k in range(400))

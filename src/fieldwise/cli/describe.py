@@ -1,14 +1,13 @@
 """`fieldwise describe`: what a recipe would train, without training it."""
 
+import importlib.util
 import json as json_module
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.table import Table
-from torch import nn
 
 from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import cache_for, existing_data_dir
@@ -16,16 +15,14 @@ from fieldwise.cli.show import console, say
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.repeats import repeat_sentences
-from fieldwise.data.table import EncodedTable
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.runs.pipeline import prepare_recipe, settled
 from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.training.memory import bytes_of_parameters, bytes_saved_for_backward
 
 __all__ = ["run_describe"]
 
-OPTIMIZER_STATES = {"adam": 2, "adagrad": 1, "rowwise_adagrad": 1, "sgd": 0}
-PROBE_ROWS = 64
 MIB = 2**20
 
 
@@ -35,6 +32,7 @@ def run_describe(
     """Print fields, sizes, parameters and the memory that training would take."""
     recipe = load_recipe(name, settings, protocol=protocol)
     prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache))
+    peak = _peak_mib()  # of preparing, where that was not done before
     facts = describe(recipe, prepared)
     if as_json:
         json_module.dump(facts, sys.stdout, indent=1)
@@ -69,6 +67,8 @@ def run_describe(
         out.print(chosen)
     out.print(f"{facts['parameter_count']:,} parameters; {rows}")
     out.print(f"memory estimate in MiB: {memory}")
+    if peak is not None:
+        out.print(f"memory of this process so far, Python and PyTorch with it, in MiB: {peak:,.0f} at its peak")
     given = [part for setting in settings for part in ("--set", setting)]
     given += [*([] if protocol is None else ["--protocol", protocol]), *data_options(data_dir)]
     suggest("train it", "train", name, *given)
@@ -81,12 +81,14 @@ def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
     labels = recipe.schema.labels
     network = build_network(recipe.model, layout, recipe.seed, labels=len(labels))
     parameters = parameter_count(network)
-    copies = 3 + OPTIMIZER_STATES[recipe.training.optimizer]  # value, gradient, best so far, the optimizer's own
     unseen = prepared.unseen["test"]
+    parts, training = (prepared.train, prepared.valid, prepared.test), recipe.training
     memory = {
-        "encoded_rows": sum(p.table.nbytes for p in (prepared.train, prepared.valid, prepared.test)) / MIB,
-        "parameters_gradients_and_optimizer": 4 * parameters * copies / MIB,
-        "kept_for_the_backward_pass": _saved_bytes(network, prepared.train.table, recipe.training.batch_size) / MIB,
+        "raw_rows": sum(part.frame.estimated_size() for part in parts) / MIB,
+        "encoded_rows": sum(part.table.nbytes for part in parts) / MIB,
+        "parameters_gradients_and_optimizer": bytes_of_parameters(network, training) / MIB,
+        "kept_for_the_backward_pass": bytes_saved_for_backward(network, prepared.train.table, training.batch_size)
+        / MIB,
     }
     memory["sum"] = sum(memory.values())
     return {
@@ -116,20 +118,11 @@ def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _saved_bytes(network: nn.Module, table: EncodedTable, batch_size: int) -> float:
-    """Bytes that autograd keeps for one batch: counted on a few rows, scaled up. Parameters are not counted."""
-    rows = min(PROBE_ROWS, len(table))
-    batch, _ = table.batch(slice(0, rows))
-    own = {p.data_ptr() for p in network.parameters()}
-    kept: dict[int, int] = {}
+def _peak_mib() -> float | None:
+    """The most memory that this process has had; None where the system does not tell (Windows)."""
+    if importlib.util.find_spec("resource") is None:
+        return None
+    import resource
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.data_ptr() not in own:
-            storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    alive = []
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        alive.append(network.train()(batch))  # alive, so that no two tensors share an address
-    return sum(kept.values()) * min(batch_size, len(table)) / max(rows, 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / MIB if sys.platform == "darwin" else peak * 1024 / MIB

@@ -1,0 +1,81 @@
+"""The memory that a training takes, estimated before it starts: what scales with parameters, and with the batch."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.data.table import EncodedTable
+from fieldwise.training.optimizers import run_optimizer
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["bytes_of_parameters", "bytes_saved_for_backward"]
+
+STATES = {"adam": 2, "adagrad": 1, "rowwise_adagrad": 1, "sgd": 0}  # numbers a parameter that the optimizer keeps
+PROBE_ROWS = 64
+
+
+def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
+    """Bytes of all that has the size of a parameter while the network trains.
+
+    The parameter; its gradient, which a table that is updated lazily does not have as a whole; the optimizer's
+    numbers, one a row for a lazy table under `rowwise_adagrad`; the best weights so far, twice while better ones take
+    their place; the mean, where weights are averaged.
+
+    Args:
+        network: as it will train; the embeddings are told which gradient their tables want.
+        settings: `optimizer`, `embedding_update`, `momentum`, `l2`, `l2_rows` and `average` count.
+
+    Errors:
+        ConfigError: lazy updates that the settings do not allow.
+
+    >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="sgd"))
+    160
+    """
+    optimizer = run_optimizer(network, settings)
+    lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
+    states = STATES[settings.optimizer] + int(settings.optimizer == "sgd" and settings.momentum > 0)
+    kept = 3 + int(bool(settings.average))  # itself and twice the best
+    total = 0
+    for parameter in network.parameters():
+        size = parameter.numel() * parameter.element_size()
+        if id(parameter) not in lazy:
+            total += size * (kept + 1 + states)
+        elif settings.optimizer == "rowwise_adagrad":
+            total += size * kept + len(parameter) * parameter.element_size()
+        else:
+            total += size * (kept + states)
+    return total
+
+
+def bytes_saved_for_backward(network: nn.Module, table: EncodedTable, batch_size: int) -> int:
+    """Bytes that autograd keeps of one batch, without the parameters.
+
+    Counted on a few rows of the table, by twice as many, and from there along a line: what does not grow with the
+    batch is not scaled up.
+    """
+    rows = min(batch_size, len(table))
+    if rows <= 2 * PROBE_ROWS:
+        return _saved(network, table, rows)
+    few, more = (_saved(network, table, n) for n in (PROBE_ROWS, 2 * PROBE_ROWS))
+    return round(more + (more - few) / PROBE_ROWS * (rows - 2 * PROBE_ROWS))
+
+
+def _saved(network: nn.Module, table: EncodedTable, rows: int) -> int:
+    batch, _ = table.batch(torch.arange(rows))  # gathered: a slice would share the memory of the whole table
+    own = {t.untyped_storage().data_ptr() for t in (*network.parameters(), *network.buffers())}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    before: Mapping[str, Tensor] = {name: t.clone() for name, t in network.named_buffers()}
+    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        alive = network.train()(batch)  # kept, so that no two tensors share an address
+    del alive
+    for name, buffer in network.named_buffers():  # running means, which the pass has moved
+        buffer.copy_(before[name])
+    return sum(kept.values())
