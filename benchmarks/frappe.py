@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.log import FRAPPE_SIZES, Log, random_log
-from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import load_recipe
 
 __all__ = ["FRAPPE_ROWS", "data_folder", "frappe_log"]

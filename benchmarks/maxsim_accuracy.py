@@ -16,7 +16,8 @@ from torch import Tensor
 
 from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.stored_items import Storage, StoredItems
-from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
 
 STORAGES: tuple[Storage, ...] = ("bfloat16", "int8")

@@ -40,7 +40,7 @@ GROUPS = {
         "fieldwise.data.encode.encoder",
         "fieldwise.layout",
     ),
-    "Recipes": ("fieldwise.runs.recipe", "fieldwise.runs.pipeline"),
+    "Recipes": ("fieldwise.runs.recipe", "fieldwise.runs.data", "fieldwise.runs.pipeline"),
     "Training": ("fieldwise.training.settings",),
     "Models": ("fieldwise.models",),
     "Errors": ("fieldwise.errors",),

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
 
 pytestmark = pytest.mark.slow

@@ -44,8 +44,8 @@ from fieldwise import (
     train_recipe,
 )
 from fieldwise.config import given
-from fieldwise.training import train
-from fieldwise.training.fit import FitResult
+from fieldwise.runs import fitting
+from fieldwise.training.result import FitResult
 
 FIELDS = (
     Categorical("user_id", role="user"),
@@ -387,7 +387,7 @@ def test_last_step_of_a_pipeline(fitted: Recommender, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    whole = train.fit
+    whole = fitting.fit
 
     def interrupted(*args: Any, **kwargs: Any) -> FitResult:
         class Impatient:
@@ -399,7 +399,7 @@ def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.Monk
 
         return whole(*args, **{**kwargs, "progress": Impatient()})
 
-    monkeypatch.setattr(train, "fit", interrupted)
+    monkeypatch.setattr(fitting, "fit", interrupted)
     recommender = Recommender(SCHEMA, MODEL, training=QUICK)
     with pytest.raises(KeyboardInterrupt):
         recommender.fit(PAST)

@@ -7,7 +7,7 @@ import pytest
 from fieldwise.errors import ConfigError
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
-from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import load_recipe, recipe_names
 from fieldwise.runs.search_space import Choices, Range, default_space, parse_space
 from fieldwise.runs.tune import check_space, search_space, with_values

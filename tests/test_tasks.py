@@ -11,7 +11,8 @@ from sklearn.metrics import roc_auc_score
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.read.simulated.log import simulate
-from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.training.objective import Objective, evaluate
 

@@ -13,7 +13,8 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.models import AFM, DSSM, FFM, FM, LR, AutoInt, DeepFM, WideDeep
 from fieldwise.models.build import build_network
-from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
 
 LABEL = Label("y")
@@ -280,6 +281,7 @@ def test_no_bundle_there_is_one_sentence(tmp_path):
         train_recipe(recipe, prepare_recipe(recipe, tmp_path))
 
 
+@pytest.mark.filterwarnings("ignore:.*equal a training row")
 def test_the_estimator_starts_from_a_bundle(trained, tmp_path):
     folder, _, run = trained
     frame = pl.concat([run.bundle.samples.with_columns(liked=pl.Series(np.arange(32) % 2))] * 4)

@@ -4,7 +4,7 @@ from benchmarks.case import Case, Contender, Settings, Target
 from benchmarks.cases.common import LAZY
 from benchmarks.frappe import data_folder
 from fieldwise.models.build import model_to_dict
-from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import load_recipe
 
 

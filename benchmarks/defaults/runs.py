@@ -18,12 +18,13 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.models import parameter_count
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.environment import environment
-from fieldwise.runs.pipeline import fit_recipe, prepare_recipe
+from fieldwise.runs.fitting import fit_recipe
 from fieldwise.runs.recipe import Recipe, setting_path
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
-from fieldwise.training.train import result_to_plain
+from fieldwise.training.result import result_to_plain
 
 __all__ = ["MODELS", "Rows", "Settings", "applies", "place_of", "recipe_for", "rows_of", "run"]
 

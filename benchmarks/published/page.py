@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.published.tables import Row, Table
-from fieldwise.runs.leaderboard import METRIC_NAMES
-from fieldwise.training.fit import HIGHER_IS_BETTER
+from fieldwise.evaluation.registry import METRICS, shown_name
 
 __all__ = ["page"]
 
@@ -45,7 +44,7 @@ def _section(table: Table, found: Mapping[str, Any]) -> str:
     some_published = any(row.published for row in rows)
     head = ["model"]
     for metric in table.metrics:
-        head += [*([f"published {METRIC_NAMES[metric]}"] if some_published else []), f"our {METRIC_NAMES[metric]}"]
+        head += [*([f"published {shown_name(metric)}"] if some_published else []), f"our {shown_name(metric)}"]
     head += [f"less {board['base'].rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds a run"]
     by_row = all("commits" in line for line in lines.values())  # older results know commits of the table alone
     head += ["commit"] if by_row else []
@@ -64,7 +63,7 @@ def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool, 
         ours, published = line["metrics"][metric], row.published.get(metric)
         shown = f"{ours['value']:.4f} [{ours['low']:.4f}, {ours['high']:.4f}]"
         if published is not None:
-            better = ours["value"] >= published if HIGHER_IS_BETTER[metric] else ours["value"] <= published
+            better = ours["value"] >= published if METRICS[metric].higher else ours["value"] <= published
             shown = f"**{shown}**" if better else shown
         cells += [*([f"{published:.4f}" if published is not None else ""] if some_published else []), shown]
     against = (line.get("against") or {}).get(table.metrics[0])
@@ -98,7 +97,7 @@ def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[floa
             means = ", ".join(f"{value:.4f}" for value in values.mean(axis=1))
             seeds = np.sqrt(values.var(axis=1, ddof=1).mean() / values.shape[1]) if values.shape[1] > 1 else np.nan
             between = values.mean(axis=1).std(ddof=1)
-            yield f"| `{recipe}` | {METRIC_NAMES[metric]} | {means} | {between:.5f} | {seeds:.5f} |"
+            yield f"| `{recipe}` | {shown_name(metric)} | {means} | {between:.5f} | {seeds:.5f} |"
 
 
 def _recipe(row: Row) -> str:

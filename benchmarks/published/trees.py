@@ -23,9 +23,10 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.layout import FieldLayout
+from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.environment import environment
 from fieldwise.runs.fits import with_seed, with_words
-from fieldwise.runs.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest
+from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import Record, Store
 from fieldwise.schema import Categorical, Numeric, Schema

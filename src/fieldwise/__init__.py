@@ -55,7 +55,8 @@ if TYPE_CHECKING:
         WideDeep,
         XDeepFM,
     )
-    from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.pipeline import train_recipe
     from fieldwise.runs.recipe import Recipe, load_recipe, recipe_names
     from fieldwise.training.settings import TrainingSettings
 
@@ -161,7 +162,7 @@ _LAZY = {
     "auto": "fieldwise.automatic",
     "infer_schema": "fieldwise.data.infer.schema",
     "load_recipe": "fieldwise.runs.recipe",
-    "prepare_recipe": "fieldwise.runs.pipeline",
+    "prepare_recipe": "fieldwise.runs.data",
     "recipe_names": "fieldwise.runs.recipe",
     "simulate": "fieldwise.data.read.simulated.log",
     "train_recipe": "fieldwise.runs.pipeline",

@@ -16,7 +16,8 @@ from fieldwise.automatic import AutoSettings, models, run_auto
 from fieldwise.automatic.budget import Until
 from fieldwise.automatic.candidates import Candidate, calibrated
 from fieldwise.evaluation.calibration import Platt
-from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.pipeline import train_recipe
 
 MINUTES = 30.0  # more than any of these runs takes, so that none depends on the machine
 FIELDS = (

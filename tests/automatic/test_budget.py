@@ -5,8 +5,8 @@ import torch
 
 from fieldwise.automatic import budget
 from fieldwise.automatic.budget import Clock, Hopeless, Probe, Trial, Until, admitted, allotted
-from fieldwise.training.fit import Evaluation
 from fieldwise.training.progress import OutOfTime
+from fieldwise.training.result import Evaluation
 
 LOSS = torch.tensor(0.5)
 

@@ -302,7 +302,7 @@ def test_a_place_that_cannot_be_written_is_told_before_any_work(
 ):
     """A folder below a file takes no files, whoever asks: root too."""
     (tmp_path / "file").write_text("mine")
-    reading = ("runs.pipeline.as_table", "runs.pipeline.simulate", "data.read.simulated.log.simulate")
+    reading = ("runs.data.as_table", "runs.data.simulate", "data.read.simulated.log.simulate")
     for work in (*reading, "bundle.bundle.Bundle.load"):
         monkeypatch.setattr(f"fieldwise.{work}", lambda *_, **__: pytest.fail("work was begun"))
     words = {"recipe": recipe, "bundle": bundle, "out": tmp_path / "file" / "out"}

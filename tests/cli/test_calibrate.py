@@ -12,7 +12,7 @@ from cli.test_bad_input import refused
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.evaluation import logloss_from_logits
 from fieldwise.evaluation.calibration import fit_isotonic, fit_platt
-from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import Recipe
 
 

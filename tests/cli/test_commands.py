@@ -21,7 +21,7 @@ from fieldwise.cli.app import app
 from fieldwise.cli.next import command, command_name
 from fieldwise.estimator.recommender import Recommender
 from fieldwise.models import FM
-from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import load_recipe, recipe_names
 from fieldwise.training.settings import TrainingSettings
 
@@ -687,7 +687,7 @@ def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, tmp_path):
 
 
 def test_data_simulate_is_the_recipes_log(fieldwise, tmp_path):
-    from fieldwise.runs.pipeline import load_frame
+    from fieldwise.runs.data import load_frame
     from fieldwise.runs.recipe import DataSettings
 
     fieldwise("data", "simulate", "--out", "log.parquet", "--rows", 200)

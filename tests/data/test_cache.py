@@ -10,7 +10,8 @@ import pytest
 
 from fieldwise.data.prepare.prepared import PARTS, Prepared
 from fieldwise.data.read.simulated.log import simulate
-from fieldwise.runs.pipeline import _data_files, prepare_recipe, rows_digest, same_rows
+from fieldwise.runs.data import _data_files, prepare_recipe
+from fieldwise.runs.identity import rows_digest, same_rows
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.cache import ABOUT, PARTIAL, Cache, default_cache
 from fieldwise.storage.digest import check_sum, digest_rows, first_rows_digest
@@ -48,7 +49,7 @@ def test_the_second_run_reads_what_the_first_kept(
 ) -> None:
     first = prepare_recipe(recipe, Path(), cache=cache)
     assert said == []
-    monkeypatch.setattr("fieldwise.runs.pipeline.prepare", lambda *_, **__: pytest.fail("made again"))
+    monkeypatch.setattr("fieldwise.runs.data.prepare", lambda *_, **__: pytest.fail("made again"))
     second = prepare_recipe(recipe, Path(), cache=cache)
     assert_same(first, second)
     assert_same(first, prepare_recipe(dataclasses.replace(recipe, name="other"), Path(), cache=cache))
@@ -120,7 +121,7 @@ def test_all_files_of_a_public_set_count_those_in_a_linked_folder_too(tmp_path: 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
     cache: Cache, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fieldwise.runs import pipeline
+    from fieldwise.runs import data as pipeline
 
     load = pipeline.load_frame
 

@@ -16,8 +16,10 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.defaults import Facts, resolve
-from fieldwise.runs.pipeline import fit_recipe, lr_on_valid, prepare_recipe, settled, train_recipe
+from fieldwise.runs.fitting import fit_recipe, lr_on_valid, settled
+from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Categorical, Label, Schema
 from fieldwise.training.settings import TrainingSettings

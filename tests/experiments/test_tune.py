@@ -59,7 +59,7 @@ def test_it_goes_on_where_it_was(recipe):
 
 def test_test_labels_decide_nothing(recipe, folder, monkeypatch):
     """With every label of the test rows turned round, all of the search is the same."""
-    from fieldwise.runs.pipeline import prepare_recipe
+    from fieldwise.runs.data import prepare_recipe
 
     first = search(recipe, trials=6)
     rows = prepare_recipe(recipe, DATA).test.frame.get_column("row")

@@ -11,7 +11,8 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.explain import Subject, explain, planted_pairs_found, strongest_pairs, summary
 from fieldwise.models import AFM, FM, LR, AutoInt, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.runs.pipeline import prepare_recipe, train_recipe
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
 
 

@@ -11,9 +11,10 @@ from fieldwise.models import AFM, DAT, LR, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.training import fit as module
-from fieldwise.training.fit import FitResult, fit
+from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import OutOfTime, Silent
+from fieldwise.training.result import FitResult
 from fieldwise.training.settings import TrainingSettings
 
 BINARY = Objective()

@@ -10,7 +10,7 @@ from fieldwise.models import AFM, AutoInt, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.ops.native import NATIVE
-from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective, evaluate

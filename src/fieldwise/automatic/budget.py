@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from fieldwise.training.fit import HIGHER_IS_BETTER, Evaluation
+from fieldwise.evaluation.registry import METRICS
 from fieldwise.training.progress import OutOfTime, Silent
+from fieldwise.training.result import Evaluation
 
 __all__ = ["Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted"]
 
@@ -74,7 +75,7 @@ class Trial(Until):
 
     def __init__(self, seconds: float, other: Sequence[Evaluation], metric: str) -> None:
         super().__init__(seconds)
-        self._metric, self._sign = metric, -1.0 if HIGHER_IS_BETTER[metric] else 1.0
+        self._metric, self._sign = metric, -1.0 if METRICS[metric].higher else 1.0
         self._other = [(look.epoch, self._sign * look.metrics[metric]) for look in other]
         self._from = min(self._other, key=lambda pair: pair[1])[0] / 2
         self._best = np.inf

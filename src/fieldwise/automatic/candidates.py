@@ -15,7 +15,8 @@ from fieldwise.errors import DataError
 from fieldwise.evaluation import logloss_from_logits, rmse
 from fieldwise.evaluation.calibration import Calibration, fit_platt
 from fieldwise.models import parameter_count
-from fieldwise.runs.pipeline import Fitted, fit_recipe
+from fieldwise.runs.fitting import FittedRecipe as Fitted
+from fieldwise.runs.fitting import fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label

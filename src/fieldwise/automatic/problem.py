@@ -18,7 +18,7 @@ from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.tables import as_table
-from fieldwise.runs.pipeline import load_frame, prepare_recipe
+from fieldwise.runs.data import load_frame, prepare_recipe
 from fieldwise.runs.recipe import DataSettings, Recipe
 from fieldwise.schema import Schema
 

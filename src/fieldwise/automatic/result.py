@@ -12,12 +12,11 @@ from fieldwise.automatic.board import BASES, Board, Interval
 from fieldwise.automatic.candidates import CONSTANT, TREES
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
+from fieldwise.evaluation.registry import shown_name
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 
 __all__ = ["AutoResult", "legend"]
-
-NAMES = {"auc": "AUC", "logloss": "logloss", "rmse": "RMSE"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -60,7 +59,7 @@ class AutoResult:
     def sentences(self) -> list[str]:
         """What the leaderboard says, for a person."""
         board, line = self.board, self.board.chosen
-        metric = NAMES[board.metric]
+        metric = shown_name(board.metric)
         networks = [one for one in board.lines if one.model not in (CONSTANT, TREES)]
         lowest = min(networks, key=lambda one: one.valid)
         why = f"has the best {metric} on validation rows ({line.valid:.4f})"
@@ -115,11 +114,11 @@ class AutoResult:
     def rows(self, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
         """The leaderboard as text: its heads, and a row a candidate; `short` has ± half of an interval's width."""
         board = self.board
-        metric = NAMES[board.metric]
+        metric = shown_name(board.metric)
         bases = [base for base in BASES if any(base in line.against for line in board.lines)]
         names = list(board.lines[0].metrics)
         interval, signed = (_about, _signed_about) if short else (_interval, _signed)
-        heads = ["model", *(f"{NAMES[name]} {'±' if short else '[95 %]'}" for name in names)]
+        heads = ["model", *(f"{shown_name(name)} {'±' if short else '[95 %]'}" for name in names)]
         heads += [f"less {_named(base)}" if short else f"{metric} less {_named(base)}" for base in bases]
         heads += ["ECE"] * (board.task == "binary") + ["seconds"]
         rows = []
@@ -200,4 +199,4 @@ def _judged(metrics: Mapping[str, Interval], metric: str) -> str:
     found = metrics[metric]
     word = "better" if found.high < 0 else "worse" if found.low > 0 else "no significant difference"
     more = f", AUC {_signed(metrics['auc'])}" if "auc" in metrics else ""
-    return f"{word} ({NAMES[metric]} {_signed(found)}{more})"
+    return f"{word} ({shown_name(metric)} {_signed(found)}{more})"

@@ -23,7 +23,7 @@ from fieldwise.data.prepare.row_sketch import Overlap
 from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError
-from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.ranking_board import RankingBoard, ranking_boards
 from fieldwise.runs.rows import UNCHECKED, recipe_of, rows_of_run

@@ -19,7 +19,7 @@ from fieldwise.config import nearest
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import METHODS, Calibration, Method, before_and_after, fit_calibration
-from fieldwise.runs.pipeline import prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.rows import UNCHECKED, recipe_of, rows_of_run
 
 __all__ = ["run_calibrate"]

@@ -15,9 +15,10 @@ from fieldwise.cli.ranking import show_rankings
 from fieldwise.cli.show import say
 from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.evaluation.bootstrap import Estimate
+from fieldwise.evaluation.registry import compared, shown_name
 from fieldwise.evaluation.remarks import remarks_on_means
 from fieldwise.runs.fits import recorded_runs
-from fieldwise.runs.leaderboard import METRIC_NAMES, METRICS, Board, Line, check_choices, leaderboards
+from fieldwise.runs.leaderboard import Board, Line, check_choices, leaderboards
 from fieldwise.runs.plots import check_plot, plot_boards
 from fieldwise.runs.ranking import RankingSettings
 from fieldwise.runs.ranking_board import RankingBoard, ranking_boards
@@ -132,11 +133,11 @@ def _show(
 
 def board_table(board: Board) -> Table:
     """One board as a table of text."""
-    metrics = METRICS[board.task]
+    metrics = compared(board.task)
     names = _shown_names(board)
     base = names[board.base].rpartition("/")[2]
     table = Table(
-        "recipe", *(METRIC_NAMES[m] for m in metrics), f"{METRIC_NAMES[board.metric]} less {base}'s", "p", box=None
+        "recipe", *(shown_name(m) for m in metrics), f"{shown_name(board.metric)} less {base}'s", "p", box=None
     )
     if board.metric == "auc":
         table.add_column("DeLong p")

@@ -19,7 +19,8 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.read.tables import write_table
 from fieldwise.errors import ConfigError
-from fieldwise.runs.pipeline import Run, load_frame, prepare_recipe, train_recipe
+from fieldwise.runs.data import load_frame, prepare_recipe
+from fieldwise.runs.pipeline import Run, train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.training.progress import progress_for
 

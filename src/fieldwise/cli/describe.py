@@ -17,7 +17,8 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
-from fieldwise.runs.pipeline import prepare_recipe, settled
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.fitting import settled
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.training.memory import bytes_of_parameters, bytes_saved_for_backward
 

@@ -15,8 +15,10 @@ from fieldwise.cli.saving import check_out, save_or_keep
 from fieldwise.cli.show import console, row_counts, say, show_metrics
 from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.models import LR
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.defaults import sentence_of
-from fieldwise.runs.pipeline import Run, lr_on_valid, prepare_recipe, settled, train_recipe
+from fieldwise.runs.fitting import lr_on_valid, settled
+from fieldwise.runs.pipeline import Run, train_recipe
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.training.progress import progress_for
 

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.bundle.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
-from fieldwise.bundle.warm_start import warm_start
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import check_columns, encode_parts, group_codes
@@ -39,13 +38,12 @@ from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import reliability
 from fieldwise.explain.explanation import Explanation, Method, explain
 from fieldwise.models import AutoIntPlus, ModelSettings
-from fieldwise.models.build import build_network
-from fieldwise.runs.defaults import Facts, resolve
+from fieldwise.runs.fitting import FitSettings, fit_parts
 from fieldwise.schema import Label, Schema
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import progress_for
+from fieldwise.training.result import result_from_plain, result_to_plain
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.train import result_from_plain, result_to_plain, train_network
 
 __all__ = ["Recommender"]
 
@@ -192,31 +190,28 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 warnings.warn(sentence, stacklevel=2)
             elif self.verbose:
                 print(sentence, file=sys.stderr)
-        settled = resolve(self.model, self.training, Facts.of(encoded.parts["train"].table, schema.labels))
-        network = build_network(settled.model, encoded.encoder.layout, self.seed, labels=len(schema.labels))
-        started = None
-        if self.warm_start:
-            started = warm_start(network, encoded.encoder, Bundle.load(Path(self.warm_start)), labels=schema.labels)
-        result = train_network(
-            network,
-            encoded.parts["train"],
-            encoded.parts["valid"],
-            labels=schema.labels,
-            settings=settled.training,
+        settings = FitSettings(
+            schema=schema,
+            model=self.model,
+            training=self.training,
             seed=self.seed,
-            progress=progress_for(type(self.model).__name__, quiet=not self.verbose),
+            start=Bundle.load(Path(self.warm_start)) if self.warm_start else None,
         )
+        progress = progress_for(type(self.model).__name__, quiet=not self.verbose)
+        train, held_out = encoded.parts["train"], encoded.parts["valid"]
+        fitted = fit_parts(settings, encoded.encoder, train, held_out, progress)
+        result, settings = fitted.result, fitted.settings
         about = {
-            "estimator": params_to_plain({**self.get_params(deep=False), "training": settled.training}),
-            "defaults": to_plain(settled.chosen),
+            "estimator": params_to_plain({**self.get_params(deep=False), "training": settings.training}),
+            "defaults": to_plain(fitted.chosen),
             "result": result_to_plain(result),
             "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
             TRAINED_ROWS: trained_rows(schema, *(encoded.parts[part].frame for part in ("train", "valid"))),
         }
-        if started is not None:
-            about["warm_start"] = to_plain(started)
+        if fitted.warm_start is not None:
+            about["warm_start"] = to_plain(fitted.warm_start)
         samples = sample_rows(schema, encoded.parts["valid"].frame)
-        self._set_fitted(Bundle(schema, encoded.encoder, settled.model, network, samples, about))
+        self._set_fitted(Bundle(schema, encoded.encoder, settings.model, fitted.network, samples, about))
         self.result_ = result
         if result.stopped == "interrupted":
             raise KeyboardInterrupt

@@ -7,7 +7,7 @@ import polars as pl
 from fieldwise.errors import MissingExtraError
 from fieldwise.explain.explanation import Explanation
 from fieldwise.runs.leaderboard import Board
-from fieldwise.training.fit import FitResult
+from fieldwise.training.result import FitResult
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,12 +5,13 @@ from html import escape
 from typing import Any
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.evaluation.registry import shown_name
 from fieldwise.explain.explanation import Explanation
 from fieldwise.models import parameter_count
 from fieldwise.models.build import model_name, model_to_dict
-from fieldwise.runs.leaderboard import METRIC_NAMES, Board
+from fieldwise.runs.leaderboard import Board
 from fieldwise.schema import Schema
-from fieldwise.training.fit import FitResult
+from fieldwise.training.result import FitResult
 
 __all__ = ["bundle_html", "explanation_html", "leaderboard_html", "schema_html", "table_html", "training_html"]
 
@@ -119,7 +120,7 @@ def leaderboard_html(board: Board) -> str:
         gain = line.against[board.metric].estimate if line.against else None
         cells.append("baseline" if gain is None else f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]")
         rows.append([*cells, line.parameters, line.seconds])
-    words = [METRIC_NAMES.get(m, m) for m in metrics]
-    columns = ["recipe", *words, f"gain in {METRIC_NAMES.get(board.metric, board.metric)}", "parameters", "seconds"]
+    words = [shown_name(m) for m in metrics]
+    columns = ["recipe", *words, f"gain in {shown_name(board.metric)}", "parameters", "seconds"]
     note = f"means over seeds with 95 % intervals of {board.replicates:,} bootstrap replicates"
     return table_html(f"{board.title}, {board.rows:,} test rows", columns, rows, note)

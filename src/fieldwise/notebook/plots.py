@@ -12,7 +12,7 @@ from fieldwise.explain.explanation import Explanation
 from fieldwise.models.afm import AFMNetwork
 from fieldwise.runs.leaderboard import Board
 from fieldwise.runs.plots import draw_board
-from fieldwise.training.fit import FitResult
+from fieldwise.training.result import FitResult
 
 __all__ = [
     "axes",

@@ -19,7 +19,8 @@ from fieldwise.report.popularity import popularity_section
 from fieldwise.report.rows import data_section, recipe_section
 from fieldwise.report.runs import Opened, ReportedRun, open_run, prepared_of, rows_of
 from fieldwise.report.slicing import check_slices, cold_section, slices_section
-from fieldwise.runs.pipeline import best_possible, data_settings
+from fieldwise.runs.data import data_settings
+from fieldwise.runs.pipeline import best_possible
 from fieldwise.schema.ids import id_columns
 from fieldwise.schema.label import Label
 from fieldwise.storage.cache import Cache

@@ -6,13 +6,14 @@ from markupsafe import Markup
 
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.registry import compared, shown_name
 from fieldwise.report.blocks import Block, Section, Table, count, measured
 from fieldwise.report.charts import interval_cell
 from fieldwise.report.measures import curves_section
 from fieldwise.report.runs import ReportedRun, Scored
 from fieldwise.runs.fits import with_words
-from fieldwise.runs.leaderboard import METRIC_NAMES, METRICS, Board, leaderboards
-from fieldwise.runs.pipeline import scored_rows_digest
+from fieldwise.runs.identity import scored_rows_digest
+from fieldwise.runs.leaderboard import Board, leaderboards
 from fieldwise.runs.records import Record
 
 __all__ = ["comparison_sections"]
@@ -64,13 +65,13 @@ def _metrics(rows: Scored, task: str) -> dict[str, float]:
 
 
 def _board(board: Board) -> list[Block]:
-    metrics = METRICS[board.task]
-    main = METRIC_NAMES[board.metric]
+    metrics = compared(board.task)
+    main = shown_name(board.metric)
     spans = [line.metrics[board.metric] for line in board.lines]
     low, high = min(s.low for s in spans), max(s.high for s in spans)
     room = (high - low) * 0.05 or 0.01
     columns = ["run", main, ""]
-    columns += [METRIC_NAMES[m] for m in metrics if m != board.metric]
+    columns += [shown_name(m) for m in metrics if m != board.metric]
     columns += [f"{main} − baseline", "p"]
     columns += ["DeLong p"] if board.metric == "auc" else []
     columns += ["parameters", "s/epoch"]

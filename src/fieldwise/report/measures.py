@@ -9,6 +9,7 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 from fieldwise.evaluation import binary_metrics, mae, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import brier, wilson
+from fieldwise.evaluation.registry import METRICS, metric_names, shown_name
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number
 from fieldwise.report.charts import Line, line_chart
 from fieldwise.report.runs import Scored
@@ -143,8 +144,7 @@ def learning_section(
     epochs = [float(look["epoch"]) for look in history]
     blocks: list[Block] = []
     losses = [look.get("train_loss") for look in history]
-    names = [name for name in ("auc", "gauc", "logloss", "rmse", "mae", "loss") if name in history[0]["metrics"]]
-    words = {"auc": "AUC", "gauc": "group AUC", "rmse": "RMSE", "mae": "MAE"}
+    names = [name for name in metric_names(history[0]["metrics"]) if METRICS[name].watched]
 
     def rows_of(columns: Mapping[str, Sequence[Any]]) -> Table:
         cells = [
@@ -156,11 +156,11 @@ def learning_section(
     groups = [["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]]
     for group in groups:
         shown: dict[str, Sequence[Any]] = {
-            f"validation {words.get(n, n)}": [look["metrics"].get(n) for look in history] for n in group if n in names
+            f"validation {shown_name(n)}": [look["metrics"].get(n) for look in history] for n in group if n in names
         }
         if not shown:
             continue
-        title = " and ".join(words.get(n, n) for n in group if n in names)
+        title = " and ".join(shown_name(n) for n in group if n in names)
         if "logloss" in group and any(loss is not None for loss in losses):
             shown = {"training loss": losses, **shown}
             title = "loss"
@@ -181,7 +181,7 @@ def learning_section(
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
-            f"{words.get(monitor, monitor)} of the validation rows. Training ended after epoch {epochs[-1]:.4g}: "
+            f"{shown_name(monitor)} of the validation rows. Training ended after epoch {epochs[-1]:.4g}: "
             f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, with dropout "
             "where there is some, so that it is not to be set against the validation rows' digit by digit."
         )

@@ -11,7 +11,8 @@ import polars as pl
 from fieldwise.bundle.bundle import MANIFEST, Bundle, bundle_origin
 from fieldwise.data.prepare.prepared import Prepared, group_codes
 from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.runs.pipeline import prepare_recipe, scored_rows_digest
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import Record, read_record
 from fieldwise.runs.rows import recipe_of, rows_of_run

@@ -12,8 +12,10 @@ from fieldwise.config import to_plain
 from fieldwise.data.prepare.files import Inputs
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.environment import commit, environment
-from fieldwise.runs.pipeline import data_inputs, data_settings, prepare_recipe, scored_rows_digest, train_recipe
+from fieldwise.runs.identity import scored_rows_digest
+from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import Record, Store, run_key
@@ -21,7 +23,7 @@ from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import keep_elsewhere
 from fieldwise.training.progress import Progress, Silent
-from fieldwise.training.train import result_to_plain
+from fieldwise.training.result import result_to_plain
 
 __all__ = ["recorded_runs", "with_seed", "with_words"]
 

@@ -13,13 +13,10 @@ from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import delong
+from fieldwise.evaluation.registry import METRICS, compared
 from fieldwise.runs.records import Record
-from fieldwise.training.fit import HIGHER_IS_BETTER
 
-__all__ = ["METRICS", "METRIC_NAMES", "Board", "Difference", "Line", "check_choices", "leaderboards"]
-
-METRIC_NAMES = {"auc": "AUC", "logloss": "logloss", "ece": "ECE", "rmse": "RMSE"}
-METRICS: dict[str, tuple[MetricName, ...]] = {"binary": ("auc", "logloss", "ece"), "regression": ("rmse",)}
+__all__ = ["Board", "Difference", "Line", "check_choices", "leaderboards"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +151,7 @@ def check_choices(names: Collection[str], tasks: Collection[str], base: str | No
     """
     if base is not None and base not in names:
         raise ConfigError(f"the baseline must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
-    known = [m for task in sorted(tasks) for m in METRICS[task]]
+    known = [m for task in sorted(tasks) for m in compared(task)]
     if metric is not None and metric not in known:
         words = " or ".join(sorted(tasks))
         raise ConfigError(f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}")
@@ -189,13 +186,13 @@ def _board(
     names = list(runs)
     about = runs[names[0]][0].about
     task = str(about["task"])
-    main = next((m for m in METRICS[task] if m == metric), METRICS[task][0])
+    main = next((m for m in compared(task) if m == metric), compared(task)[0])
     reference = names.index(base) if base in names else 0
     y = runs[names[0]][0].test_rows[0]
     scores = np.stack([[record.test_rows[1] for record in runs[name]] for name in names])  # [M, S, N]
     rare = task == "binary" and min(int(y.sum()), int(len(y) - y.sum())) < 2
     by_seed, drawn = {}, {}
-    for m in METRICS[task]:
+    for m in compared(task):
         by_seed[m] = np.array([[_measured(record, m) for record in runs[name]] for name in names])  # [M, S]
         of_each = resampled(y, scores.reshape(-1, len(y)), m, replicates=replicates, seed=seed)
         drawn[m] = of_each.reshape(replicates, *by_seed[m].shape).mean(2)  # [R, M]
@@ -209,7 +206,7 @@ def _board(
                     estimate=estimate(by_seed[m][k] - by_seed[m][reference], drawn[m][:, k] - drawn[m][:, reference]),
                     delong_p=None if m != "auc" or rare else delong(y, scores[k], scores[reference]).p,
                 )
-                for m in METRICS[task]
+                for m in compared(task)
             }
         epochs = [record.about["seconds_per_epoch"] for record in records]
         timed = [s for s in epochs if s is not None]
@@ -217,8 +214,8 @@ def _board(
             Line(
                 recipe=name,
                 seeds=tuple(record.about["seed"] for record in records),
-                metrics={m: estimate(by_seed[m][k], drawn[m][:, k], least=0.0) for m in METRICS[task]},
-                by_seed={m: tuple(by_seed[m][k].tolist()) for m in METRICS[task]},
+                metrics={m: estimate(by_seed[m][k], drawn[m][:, k], least=0.0) for m in compared(task)},
+                by_seed={m: tuple(by_seed[m][k].tolist()) for m in compared(task)},
                 against=against,
                 parameters=records[0].about["parameters"],
                 epochs=float(np.mean([record.about["epochs"] for record in records])),
@@ -227,7 +224,7 @@ def _board(
                 runs=tuple(str(record.folder) for record in records),
             )
         )
-    lines.sort(key=lambda line: line.metrics[main].value, reverse=HIGHER_IS_BETTER[main])
+    lines.sort(key=lambda line: line.metrics[main].value, reverse=METRICS[main].higher)
     return Board(
         benchmark=str(about["benchmark"]),
         protocol=str(about["protocol"]),

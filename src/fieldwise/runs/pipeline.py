@@ -1,64 +1,33 @@
-"""A recipe from data to bundle: load, prepare, train, evaluate. What the command line and the demo call."""
+"""A recipe from prepared rows to a bundle: train, evaluate, keep. What the command line and the demo call."""
 
 import dataclasses
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
-from torch import nn
 
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.trained_rows import TRAINED_ROWS, trained_rows
-from fieldwise.bundle.warm_start import WarmStart, warm_start
-from fieldwise.config import nearest, to_plain
-from fieldwise.data.prepare.files import Inputs, data_key, read_prepared, write_prepared
-from fieldwise.data.prepare.prepared import PARTS, Part, Prepared, prepare
-from fieldwise.data.read.lines import naming_lines
-from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.simulated.log import simulate
-from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.data.table import EncodedTable
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.bundle.warm_start import WarmStart
+from fieldwise.config import to_plain
+from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.evaluation import binary_metrics
-from fieldwise.models import LR, parameter_count
-from fieldwise.models.build import build_network, model_to_dict
-from fieldwise.runs.defaults import Chosen, Facts, resolve
+from fieldwise.models import parameter_count
+from fieldwise.models.build import model_to_dict
+from fieldwise.runs.defaults import Chosen
 from fieldwise.runs.environment import environment
-from fieldwise.runs.recipe import DataSettings, Recipe
-from fieldwise.schema import Schema
-from fieldwise.storage.cache import Cache
-from fieldwise.storage.digest import digest_rows, first_rows_digest
-from fieldwise.training.fit import FitResult
+from fieldwise.runs.fitting import FittedRecipe, fit_recipe
+from fieldwise.runs.identity import rows_digest
+from fieldwise.runs.recipe import Recipe
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Progress
-from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.train import result_to_plain, train_network
+from fieldwise.training.result import FitResult, result_to_plain
 
-__all__ = [
-    "Fitted",
-    "Run",
-    "best_possible",
-    "data_inputs",
-    "data_settings",
-    "finish_run",
-    "fit_recipe",
-    "load_frame",
-    "lr_on_valid",
-    "prepare_recipe",
-    "rows_digest",
-    "same_rows",
-    "scored_rows_digest",
-    "settled",
-    "train_recipe",
-]
+__all__ = ["Run", "best_possible", "finish_run", "train_recipe"]
 
 PROBABILITY = "true_probability"
-LR_EPOCHS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,179 +79,6 @@ class Run:
         return record
 
 
-def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
-    """The raw table that a recipe names.
-
-    Errors:
-        ConfigError: an unknown name. DataError: absent or damaged files.
-    """
-    if data.path is not None:
-        return as_table(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns)
-    if data.name == "simulated":
-        return simulate(data.rows, users=data.users, items=data.items, seed=data.seed)
-    if data.name not in PUBLIC_SETS:
-        known = nearest(str(data.name), [*PUBLIC_SETS, "simulated"])
-        raise ConfigError(f"data.name must be a known data set, found {data.name!r}: {known}")
-    return PUBLIC_SETS[data.name].read(data_dir)
-
-
-def prepare_recipe(
-    recipe: Recipe, data_dir: Path, frame: TableLike | None = None, *, cache: Cache | None = None
-) -> Prepared:
-    """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
-
-    Args:
-        recipe: data, schema, split, seed, negatives, history and mean labels decide; model and training do not.
-        data_dir: the folder of public data sets.
-        frame: the raw table, where it is read already.
-        cache: where the same data by the same settings were prepared before, they are opened, else kept. A given
-            `frame` is never looked for there.
-    """
-    if cache is None or frame is not None:
-        return _prepared_anew(recipe, data_dir) if frame is None else _prepare(recipe, as_table(frame))
-    paths = _data_files(recipe.data, data_dir)
-    try:
-        inputs = Inputs.of(paths)
-    except OSError:
-        return _prepared_anew(recipe, data_dir)  # whose error says what is absent
-    key = data_key(data_settings(recipe), inputs)
-    found = cache.get(key, read_prepared)
-    if found is not None:
-        return found
-    prepared = _prepared_anew(recipe, data_dir)
-    if inputs.unchanged(paths):  # else nobody knows which state of the files was read
-        counts = ", ".join(f"{prepared.counts[f'{name}_rows']:,} {name}" for name in PARTS)
-        short = Path(recipe.name).name if recipe.name.endswith(".toml") else recipe.name
-        cache.put(key, f"{short}, {counts} rows", lambda folder: write_prepared(prepared, folder))
-    return prepared
-
-
-def _prepared_anew(recipe: Recipe, data_dir: Path) -> Prepared:
-    data = recipe.data
-    frame = load_frame(data, data_dir)
-    if data.path is None:
-        return _prepare(recipe, frame)
-    with naming_lines(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns):
-        return _prepare(recipe, frame)
-
-
-def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
-    prepared = prepare(
-        frame,
-        recipe.schema,
-        split=recipe.split,
-        seed=recipe.rows_seed,
-        negatives=recipe.negatives,
-        history=recipe.history,
-        mean_labels=recipe.mean_labels,
-    )
-    # A mapping outlives the name of its file; where a system holds on to mapped files, its own cleaning finds them.
-    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-        return dataclasses.replace(
-            prepared,
-            train=_mapped(prepared.train, Path(folder) / "train"),
-            valid=_mapped(prepared.valid, Path(folder) / "valid"),
-            test=_mapped(prepared.test, Path(folder) / "test"),
-        )
-
-
-def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
-    """The files that a recipe reads, digested.
-
-    Errors:
-        DataError: one cannot be read.
-    """
-    files = _data_files(recipe.data, data_dir)
-    if not files and recipe.data.name in PUBLIC_SETS:
-        load_frame(recipe.data, data_dir)  # whose error says what is absent
-    try:
-        return Inputs.of(files)
-    except OSError as e:
-        raise DataError(f"recipe {recipe.name}: cannot read {e.filename}: {e.strerror or e}") from None
-
-
-def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
-    """The files that `load_frame` may read, by names that do not tell where they lie."""
-    if data.path is not None:
-        return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
-    if data.name not in PUBLIC_SETS:
-        return {}
-    folder = data_dir / PUBLIC_SETS[data.name].folder
-    paths = {*folder.rglob("*"), *folder.glob("*/*")}  # rglob passes by what lies in folders that are links
-    return {str(path.relative_to(folder)): path for path in paths if path.is_file()}
-
-
-def data_settings(recipe: Recipe) -> dict[str, Any]:
-    """The settings that decide what prepared data hold, as plain values."""
-    data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file"))
-    parts = {
-        "split": recipe.split,
-        "negatives": recipe.negatives,
-        "history": recipe.history,
-        "mean_labels": recipe.mean_labels,
-    }
-    plain = {name: None if settings is None else to_plain(settings) for name, settings in parts.items()}
-    return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.rows_seed}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """A trained network; the test rows were not looked at.
-
-    Args:
-        recipe: with every setting as a number.
-        chosen: those of them that followed from the data.
-    """
-
-    recipe: Recipe
-    network: nn.Module
-    result: FitResult
-    warm_start: WarmStart | None = None
-    chosen: tuple[Chosen, ...] = ()
-
-
-def settled(recipe: Recipe, prepared: Prepared) -> tuple[Recipe, tuple[Chosen, ...]]:
-    """The recipe with every setting of model and training as a number, and those that follow from the training rows."""
-    if recipe.defaults == "fixed":
-        return recipe, ()
-    found = resolve(recipe.model, recipe.training, Facts.of(prepared.train.table, recipe.schema.labels))
-    return dataclasses.replace(recipe, model=found.model, training=found.training, defaults="fixed"), found.chosen
-
-
-def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Fitted:
-    """Train on the training rows and restore the weights that were best on the validation rows.
-
-    Errors:
-        BundleError: the recipe's warm_start is no bundle that can be read. ConfigError: nothing of it fits the model.
-        TrainingError: the loss is not finite.
-    """
-    recipe, chosen = settled(recipe, prepared)
-    labels = recipe.schema.labels
-    network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(labels))
-    started = _start(network, prepared, recipe)
-    result = train_network(
-        network,
-        prepared.train,
-        prepared.valid,
-        labels=labels,
-        settings=recipe.training,
-        seed=recipe.seed,
-        progress=progress,
-    )
-    return Fitted(recipe=recipe, network=network, result=result, warm_start=started, chosen=chosen)
-
-
-def lr_on_valid(recipe: Recipe, prepared: Prepared) -> Mapping[str, float]:
-    """Metrics of a logistic, or linear, regression by its default settings on a recipe's validation rows.
-
-    What a model of fields and their interactions should surpass; the test rows are not looked at.
-    """
-    plain = dataclasses.replace(
-        recipe, model=LR(), training=TrainingSettings(epochs=LR_EPOCHS), warm_start=None, defaults="data"
-    )
-    return fit_recipe(plain, prepared).result.best.metrics
-
-
 def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
     """Train, restore the best weights, evaluate validation and, once, test rows.
 
@@ -294,7 +90,7 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
     return finish_run(prepared, fitted, spent=time.perf_counter() - began)
 
 
-def finish_run(prepared: Prepared, fitted: Fitted, *, spent: float) -> Run:
+def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run:
     """What a trained network makes: its bundle and its record, with the test rows evaluated, once.
 
     Args:
@@ -331,54 +127,6 @@ def finish_run(prepared: Prepared, fitted: Fitted, *, spent: float) -> Run:
         TRAINED_ROWS: trained_rows(recipe.schema, prepared.train.frame, prepared.valid.frame),
     }
     return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
-
-
-def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
-    """SHA-256 over what a schema reads of a table's rows, in their order: are they those of a former run?"""
-    return digest_rows(_read_columns(frame, schema))
-
-
-def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
-    """A digest of which rows these are, whatever fields a recipe reads: by keys and labels, or by all raw columns."""
-    schema = recipe.schema
-    made = {recipe.history.column} if recipe.history is not None else set()
-    made |= set(recipe.mean_labels.made) if recipe.mean_labels is not None else set()
-    named = [*schema.keys, *(label.column for label in schema.labels)] if schema.keys else frame.columns
-    return digest_rows(frame.select([c for c in dict.fromkeys(named) if c in frame.columns and c not in made]))
-
-
-def same_rows(digest: object, frame: pl.DataFrame, schema: Schema) -> bool:
-    """Whether `rows_digest`, of this or an older version, gave `digest` for these rows."""
-    if not isinstance(digest, str):
-        return False
-    if ":" in digest:
-        return digest == rows_digest(frame, schema)
-    return digest == first_rows_digest(_read_columns(frame, schema))
-
-
-def _read_columns(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    columns = dict.fromkeys([*schema.keys, *schema.columns, *(label.column for label in schema.labels)])
-    return frame.select([c for c in columns if c in frame.columns])
-
-
-def _start(network: nn.Module, prepared: Prepared, recipe: Recipe) -> WarmStart | None:
-    if recipe.warm_start is None:
-        return None
-    bundle = Bundle.load(Path(recipe.warm_start))
-    report = warm_start(network, prepared.encoder, bundle, labels=recipe.schema.labels)
-    former = bundle.about.get("run", {})
-    # What the bundle itself started from may have seen rows that the bundle's own run kept aside.
-    before = former.get("warm_start", {"same_test_rows": True, "same_valid_rows": True})
-    test, valid = (
-        same_rows(former.get(f"{name}_digest"), part.frame, recipe.schema) and before.get(f"same_{name}_rows") is True
-        for name, part in (("test", prepared.test), ("valid", prepared.valid))
-    )
-    return dataclasses.replace(report, same_test_rows=test, same_valid_rows=valid)
-
-
-def _mapped(part: Part, folder: Path) -> Part:
-    part.table.save(folder)
-    return dataclasses.replace(part, table=EncodedTable.open(folder))
 
 
 def best_possible(part: Part) -> dict[str, float] | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldwise.errors import ConfigError
-from fieldwise.runs.leaderboard import METRIC_NAMES, Board
+from fieldwise.evaluation.registry import shown_name
+from fieldwise.runs.leaderboard import Board
 from fieldwise.storage.files import check_file, write_atomically
 
 __all__ = ["check_plot", "draw_board", "plot_boards"]
@@ -59,7 +60,7 @@ def draw_board(board: Board, panel: Any) -> None:
         panel.plot([found.value], [place], "o", color=color)
     panel.set_yticks(range(len(board.lines)), [line.recipe for line in reversed(board.lines)])
     panel.set_ylim(-0.6, len(board.lines) - 0.4)
-    panel.set_xlabel(f"test {METRIC_NAMES[board.metric]}: mean, 95 % interval, seeds (orange: the baseline)")
+    panel.set_xlabel(f"test {shown_name(board.metric)}: mean, 95 % interval, seeds (orange: the baseline)")
     panel.set_title(f"{board.title}, {board.rows:,} test rows", loc="left", fontsize=9)
     panel.grid(axis="x", color="0.9")
     panel.set_axisbelow(True)

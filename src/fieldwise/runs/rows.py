@@ -8,7 +8,7 @@ import polars as pl
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import BundleError, DataError
-from fieldwise.runs.pipeline import same_rows
+from fieldwise.runs.identity import same_rows
 from fieldwise.runs.recipe import Recipe
 
 __all__ = ["UNCHECKED", "recipe_of", "rows_of_run"]

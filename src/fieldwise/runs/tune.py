@@ -20,18 +20,21 @@ import tomli_w
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError, DataError, TrainingError
+from fieldwise.evaluation.registry import METRICS
 from fieldwise.models.build import build_network, model_name
+from fieldwise.runs.data import data_inputs, prepare_recipe
 from fieldwise.runs.fits import recorded_runs
-from fieldwise.runs.pipeline import data_inputs, fit_recipe, prepare_recipe, settled
+from fieldwise.runs.fitting import fit_recipe, settled
 from fieldwise.runs.recipe import Recipe, setting_path
 from fieldwise.runs.records import Record, Store, run_key
 from fieldwise.runs.search_space import Bounds, Choices, default_space, grid_ends, merged_space, suggested
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import write_atomically
-from fieldwise.training.fit import HIGHER_IS_BETTER, Evaluation, monitored
+from fieldwise.training.fit import monitored
 from fieldwise.training.objective import Objective
 from fieldwise.training.penalty import l2_strengths
 from fieldwise.training.progress import Progress, Silent
+from fieldwise.training.result import Evaluation
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -162,7 +165,7 @@ def tune(
         study = optuna.create_study(
             storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file))),
             study_name=stem,
-            direction="maximize" if HIGHER_IS_BETTER[metric] else "minimize",
+            direction="maximize" if METRICS[metric].higher else "minimize",
             load_if_exists=True,
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
         )

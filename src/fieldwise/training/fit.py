@@ -1,8 +1,7 @@
 """The training loop: steps, evaluations, early stopping, the best weights restored."""
 
 import time
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,88 +9,21 @@ from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, TrainingError
+from fieldwise.evaluation.registry import METRICS, watched
 from fieldwise.layout import Batch
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.training.averaging import averaged
-from fieldwise.training.forward import Forward, HasAuxiliaryLoss
+from fieldwise.training.forward import Forward
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.optimizers import run_optimizer
 from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.progress import OutOfTime, Progress, Silent
+from fieldwise.training.result import Evaluation, FitResult
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.start import start_at_base_rate
 from fieldwise.training.unknown import ShowUnknown
 
-__all__ = ["HIGHER_IS_BETTER", "Evaluation", "FitResult", "HasAuxiliaryLoss", "fit", "monitored"]
-
-HIGHER_IS_BETTER = {
-    "auc": True,
-    "gauc": True,
-    "logloss": False,
-    "ece": False,
-    "rmse": False,
-    "mae": False,
-    "loss": False,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """One look at the validation rows, after `epoch` epochs (with a fraction).
-
-    Args:
-        learning_rate: of the steps before it.
-        seconds: since the run began.
-        metrics: of the validation rows.
-        train_loss: mean over the steps since the last look, penalty and auxiliary losses left out; None without a step.
-    """
-
-    epoch: float
-    learning_rate: float
-    seconds: float
-    metrics: dict[str, float]
-    train_loss: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitResult:
-    """What a training run did; the network holds the weights of `best`.
-
-    Args:
-        epochs: epochs begun.
-        best: the evaluation whose weights were kept.
-        history: all evaluations, in order.
-        seconds: of the whole run, evaluations included.
-        monitor: the metric that decided.
-        stopped: what ended the run; `time` is the end of the time that its Progress had for it.
-        seconds_per_epoch: median over whole epochs of the time spent in training steps, evaluations left out; None
-            without a whole epoch.
-    """
-
-    epochs: int
-    best: Evaluation
-    history: tuple[Evaluation, ...]
-    seconds: float
-    monitor: str
-    stopped: Literal["patience", "epochs", "interrupted", "time"]
-    seconds_per_epoch: float | None = None
-
-    def to_pandas(self) -> Any:
-        """The evaluations as a pandas frame: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""
-        from fieldwise.notebook.frames import to_pandas, training_frame
-
-        return to_pandas(training_frame(self))
-
-    def plot(self, ax: Any = None) -> Any:
-        """The learning curves on Matplotlib's axes, which come back; new ones where left out."""
-        from fieldwise.notebook.plots import plot_training
-
-        return plot_training(self, ax)
-
-    def _repr_html_(self) -> str:
-        from fieldwise.notebook.html import training_html
-
-        return training_html(self)
+__all__ = ["fit", "monitored"]
 
 
 def fit(
@@ -272,7 +204,7 @@ class _Run:
 
     def _gain(self, new: dict[str, float], old: dict[str, float]) -> float:
         difference = new[self.monitor] - old[self.monitor]
-        return difference if HIGHER_IS_BETTER[self.monitor] else -difference
+        return difference if METRICS[self.monitor].higher else -difference
 
     def _rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
@@ -291,7 +223,7 @@ def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool
     Errors:
         ConfigError: one that the task does not have; group AUC without groups.
     """
-    known = ("auc", "logloss", "gauc", "loss") if objective.task == "binary" else ("rmse", "mae", "loss")
+    known = watched(objective.task)
     monitor = settings.monitor or known[0]
     if monitor not in known:
         raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")

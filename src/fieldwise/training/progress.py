@@ -5,15 +5,14 @@ import time
 from collections.abc import Callable
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from fieldwise.training.fit import Evaluation
+from fieldwise.training.result import Evaluation
 
 __all__ = ["Bar", "Cell", "Lines", "OutOfTime", "Progress", "Silent", "progress_for"]
 
@@ -35,7 +34,7 @@ class Progress(Protocol):
     def step(self, rows: int, loss: Tensor) -> None:
         """A step over `rows` rows is done; `loss` is a scalar."""
 
-    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
         """The validation rows were scored."""
 
     def close(self) -> None:
@@ -51,7 +50,7 @@ class Silent:
     def step(self, rows: int, loss: Tensor) -> None:
         """A step is done."""
 
-    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
         """The validation rows were scored."""
 
     def close(self) -> None:
@@ -72,7 +71,7 @@ class Lines:
         """A step is done."""
         self._rows += rows
 
-    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
         """The validation rows were scored."""
         rate = self._rows / max(time.perf_counter() - self._began, 1e-9)
         print(_sentence(self._title, look, self._of, monitor, better, rate), file=sys.stderr, flush=True)
@@ -115,7 +114,7 @@ class Bar:
             rate = f"{self._done / max(now - self._began, 1e-9):,.0f} rows/s"
             self._bar.update(self._task, completed=self._done, rate=rate, loss=f"{loss.item():.4f}")
 
-    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
         """The validation rows were scored."""
         rate = self._done / max(time.perf_counter() - self._began, 1e-9)
         self._bar.console.print(_sentence(self._title, look, self._of, monitor, better, rate), highlight=False)
@@ -159,7 +158,7 @@ class Cell:
             )
             self._show()
 
-    def evaluation(self, look: "Evaluation", monitor: str, better: bool) -> None:
+    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
         """The validation rows were scored."""
         rate = self._done / max(time.perf_counter() - self._began, 1e-9)
         self._looks.append(_sentence(self._title, look, self._of, monitor, better, rate))
@@ -200,7 +199,7 @@ def _notebook_display() -> Callable[..., Any] | None:
     return display
 
 
-def _sentence(title: str, look: "Evaluation", of: int, monitor: str, better: bool, rate: float) -> str:
+def _sentence(title: str, look: Evaluation, of: int, monitor: str, better: bool, rate: float) -> str:
     shown = [monitor, *[name for name in ("auc", "logloss", "rmse") if name in look.metrics and name != monitor]]
     metrics = " ".join(f"{name} {look.metrics[name]:.4f}" for name in shown)
     mark = " *" if better else ""

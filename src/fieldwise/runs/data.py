@@ -1,0 +1,142 @@
+"""A recipe's data: read, prepared, kept in the cache."""
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fieldwise.config import nearest, to_plain
+from fieldwise.data.prepare.files import Inputs, data_key, read_prepared, write_prepared
+from fieldwise.data.prepare.prepared import PARTS, Part, Prepared, prepare
+from fieldwise.data.read.lines import naming_lines
+from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.data.table import EncodedTable
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.runs.recipe import DataSettings, Recipe
+from fieldwise.storage.cache import Cache
+
+__all__ = ["data_inputs", "data_settings", "load_frame", "prepare_recipe"]
+
+
+def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
+    """The raw table that a recipe names.
+
+    Errors:
+        ConfigError: an unknown name. DataError: absent or damaged files.
+    """
+    if data.path is not None:
+        return as_table(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns)
+    if data.name == "simulated":
+        return simulate(data.rows, users=data.users, items=data.items, seed=data.seed)
+    if data.name not in PUBLIC_SETS:
+        known = nearest(str(data.name), [*PUBLIC_SETS, "simulated"])
+        raise ConfigError(f"data.name must be a known data set, found {data.name!r}: {known}")
+    return PUBLIC_SETS[data.name].read(data_dir)
+
+
+def prepare_recipe(
+    recipe: Recipe, data_dir: Path, frame: TableLike | None = None, *, cache: Cache | None = None
+) -> Prepared:
+    """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
+
+    Args:
+        recipe: data, schema, split, seed, negatives, history and mean labels decide; model and training do not.
+        data_dir: the folder of public data sets.
+        frame: the raw table, where it is read already.
+        cache: where the same data by the same settings were prepared before, they are opened, else kept. A given
+            `frame` is never looked for there.
+    """
+    if cache is None or frame is not None:
+        return _prepared_anew(recipe, data_dir) if frame is None else _prepare(recipe, as_table(frame))
+    paths = _data_files(recipe.data, data_dir)
+    try:
+        inputs = Inputs.of(paths)
+    except OSError:
+        return _prepared_anew(recipe, data_dir)  # whose error says what is absent
+    key = data_key(data_settings(recipe), inputs)
+    found = cache.get(key, read_prepared)
+    if found is not None:
+        return found
+    prepared = _prepared_anew(recipe, data_dir)
+    if inputs.unchanged(paths):  # else nobody knows which state of the files was read
+        counts = ", ".join(f"{prepared.counts[f'{name}_rows']:,} {name}" for name in PARTS)
+        short = Path(recipe.name).name if recipe.name.endswith(".toml") else recipe.name
+        cache.put(key, f"{short}, {counts} rows", lambda folder: write_prepared(prepared, folder))
+    return prepared
+
+
+def _prepared_anew(recipe: Recipe, data_dir: Path) -> Prepared:
+    data = recipe.data
+    frame = load_frame(data, data_dir)
+    if data.path is None:
+        return _prepare(recipe, frame)
+    with naming_lines(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns):
+        return _prepare(recipe, frame)
+
+
+def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
+    prepared = prepare(
+        frame,
+        recipe.schema,
+        split=recipe.split,
+        seed=recipe.rows_seed,
+        negatives=recipe.negatives,
+        history=recipe.history,
+        mean_labels=recipe.mean_labels,
+    )
+    # A mapping outlives the name of its file; where a system holds on to mapped files, its own cleaning finds them.
+    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
+        return dataclasses.replace(
+            prepared,
+            train=_mapped(prepared.train, Path(folder) / "train"),
+            valid=_mapped(prepared.valid, Path(folder) / "valid"),
+            test=_mapped(prepared.test, Path(folder) / "test"),
+        )
+
+
+def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
+    """The files that a recipe reads, digested.
+
+    Errors:
+        DataError: one cannot be read.
+    """
+    files = _data_files(recipe.data, data_dir)
+    if not files and recipe.data.name in PUBLIC_SETS:
+        load_frame(recipe.data, data_dir)  # whose error says what is absent
+    try:
+        return Inputs.of(files)
+    except OSError as e:
+        raise DataError(f"recipe {recipe.name}: cannot read {e.filename}: {e.strerror or e}") from None
+
+
+def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
+    """The files that `load_frame` may read, by names that do not tell where they lie."""
+    if data.path is not None:
+        return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
+    if data.name not in PUBLIC_SETS:
+        return {}
+    folder = data_dir / PUBLIC_SETS[data.name].folder
+    paths = {*folder.rglob("*"), *folder.glob("*/*")}  # rglob passes by what lies in folders that are links
+    return {str(path.relative_to(folder)): path for path in paths if path.is_file()}
+
+
+def data_settings(recipe: Recipe) -> dict[str, Any]:
+    """The settings that decide what prepared data hold, as plain values."""
+    data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file"))
+    parts = {
+        "split": recipe.split,
+        "negatives": recipe.negatives,
+        "history": recipe.history,
+        "mean_labels": recipe.mean_labels,
+    }
+    plain = {name: None if settings is None else to_plain(settings) for name, settings in parts.items()}
+    return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.rows_seed}
+
+
+def _mapped(part: Part, folder: Path) -> Part:
+    part.table.save(folder)
+    return dataclasses.replace(part, table=EncodedTable.open(folder))

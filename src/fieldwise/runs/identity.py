@@ -1,0 +1,37 @@
+"""Whether rows are those of a former run: digests of what a schema or a recipe reads of them."""
+
+import polars as pl
+
+from fieldwise.runs.recipe import Recipe
+from fieldwise.schema import Schema
+from fieldwise.storage.digest import digest_rows, first_rows_digest
+
+__all__ = ["rows_digest", "same_rows", "scored_rows_digest"]
+
+
+def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
+    """SHA-256 over what a schema reads of a table's rows, in their order: are they those of a former run?"""
+    return digest_rows(_read_columns(frame, schema))
+
+
+def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
+    """A digest of which rows these are, whatever fields a recipe reads: by keys and labels, or by all raw columns."""
+    schema = recipe.schema
+    made = {recipe.history.column} if recipe.history is not None else set()
+    made |= set(recipe.mean_labels.made) if recipe.mean_labels is not None else set()
+    named = [*schema.keys, *(label.column for label in schema.labels)] if schema.keys else frame.columns
+    return digest_rows(frame.select([c for c in dict.fromkeys(named) if c in frame.columns and c not in made]))
+
+
+def same_rows(digest: object, frame: pl.DataFrame, schema: Schema) -> bool:
+    """Whether `rows_digest`, of this or an older version, gave `digest` for these rows."""
+    if not isinstance(digest, str):
+        return False
+    if ":" in digest:
+        return digest == rows_digest(frame, schema)
+    return digest == first_rows_digest(_read_columns(frame, schema))
+
+
+def _read_columns(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    columns = dict.fromkeys([*schema.keys, *schema.columns, *(label.column for label in schema.labels)])
+    return frame.select([c for c in columns if c in frame.columns])
