@@ -8,9 +8,10 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=/source/co
 RUN python -m venv /opt/fieldwise
 ENV PATH=/opt/fieldwise/bin:$PATH
 COPY constraints.txt ./
-# PyTorch first, a layer of its own: its CPU build, where the one from PyPI would bring several GB of CUDA libraries.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --extra-index-url "$TORCH_INDEX" "$(grep '^torch==' constraints.txt)"
+# PyTorch first, a layer of its own. PyPI's build brings several GB of CUDA libraries: `--build-arg TORCH_INDEX=URL` with
+# PyTorch's index of CPU builds leaves them out.
+ARG TORCH_INDEX
+RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} "$(grep '^torch==' constraints.txt)"
 COPY pyproject.toml CMakeLists.txt README.md LICENSE ./
 COPY native native
 COPY src src
