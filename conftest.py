@@ -13,7 +13,7 @@ from hypothesis import settings
 from serving.servers import postgres_server, redis_server
 
 # Machines are shared: an example that takes long is no failure.
-settings.register_profile("shared", deadline=None)
+settings.register_profile("shared", deadline=None, max_examples=40)
 settings.load_profile("shared")
 
 

@@ -46,11 +46,23 @@ WORDS = st.sampled_from(["1", "2", "a", "i1", "i2", "t1", "t1|t2", "i1;i2", "1.5
 SCALARS = st.none() | WORDS | st.booleans() | st.integers() | st.floats() | st.sampled_from([1.0, 2.5, 2.0**53, 1e39])
 NUMBERS = st.none() | st.integers() | st.floats() | WORDS | st.booleans()
 LISTS = st.none() | WORDS | st.lists(st.none() | WORDS, max_size=4) | st.lists(st.integers(0, 3), max_size=2)
-ROWS = st.fixed_dictionaries(
+PLAIN = {
+    "user": "a",
+    "history": ["i1", "i2", "i9"],
+    "item": 3,
+    "zip": "77",
+    "tags": "t1| t2 |",
+    "price": 2,
+    "cost": None,
+    "hour": 7.5,
+}
+CELLS = st.fixed_dictionaries(
     dict.fromkeys(("user", "item", "zip"), SCALARS)
     | dict.fromkeys(("history", "tags"), LISTS)
     | dict.fromkeys(("price", "cost", "hour"), NUMBERS)
 )
+CHANGED = st.sets(st.sampled_from(list(PLAIN)), max_size=2)  # of more, few rows would do without a table
+ROWS = st.builds(lambda cells, changed: PLAIN | {name: cells[name] for name in changed}, CELLS, CHANGED)
 
 
 def by_table(row):
@@ -67,18 +79,6 @@ def test_a_row_is_what_its_table_is(row):
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
         np.testing.assert_array_equal(ours, theirs)
-
-
-PLAIN = {
-    "user": "a",
-    "history": ["i1", "i2", "i9"],
-    "item": 3,
-    "zip": "77",
-    "tags": "t1| t2 |",
-    "price": 2,
-    "cost": None,
-    "hour": 7.5,
-}
 
 
 @pytest.mark.parametrize("change", [{}, {"user": None}, {"user": True}, {"user": 2.0}, {"history": []}, {"tags": None}])
