@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from fieldwise.errors import DataError
-from fieldwise.storage import files
+from fieldwise.storage import locks
 from fieldwise.storage.files import check_file, check_folder, keep_elsewhere, write_atomically
 
 
@@ -56,7 +56,7 @@ def test_flushes_to_disk_before_it_renames(tmp_path, monkeypatch):
         (
             OSError(errno.ENOSPC, "No space left on device"),
             DataError,
-            r"the disk is full: .*f\.json \(3 bytes\) was not",
+            r"the disk is full: .*f\.json cannot be written; free space there",
         ),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), DataError, "the disk is full"),
         (OSError(errno.EIO, "Input/output error"), DataError, r"cannot write .*f\.json: Input/output error"),
@@ -185,12 +185,12 @@ def test_a_disk_without_locks_is_said_once(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    files._say_once.cache_clear()
+    locks._warn_once.cache_clear()
     folder = tmp_path / "b"
-    saving = files.one_writer(folder)
+    saving = locks.one_writer(folder)
     with pytest.warns(UserWarning, match=f"the disk of {folder} has no file locks: two processes"):
         saving.__enter__()
-    with files.one_writer(folder):  # a second warning would be an error here
+    with locks.one_writer(folder):  # a second warning would be an error here
         pass
     saving.__exit__(None, None, None)
-    files._say_once.cache_clear()
+    locks._warn_once.cache_clear()

@@ -14,7 +14,7 @@ import pytest
 from fieldwise.bundle import bundle as bundle_module
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import train as train_command
-from fieldwise.storage.files import one_writer
+from fieldwise.storage.locks import one_writer
 
 LABEL = ["--label", "click"]
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.table import EncodedTable
+from fieldwise.data.table import TABLE, EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.storage.artifact import Artifact
 
 Cell = int | tuple[int, float] | list[int]  # an id; an id and a number; a bag's ids
 Row = list[Cell]
@@ -222,57 +223,6 @@ def test_an_open_table_is_mapped_from_disk_and_never_changes_it(tmp_path: Path) 
     assert {p.name: p.read_bytes() for p in (tmp_path / "t").iterdir()} == before
 
 
-def fail(*_arguments: object, **_named: object) -> NoReturn:
-    raise OSError(28, "No space left on device")
-
-
-def interrupt(*_arguments: object, **_named: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(
-    "place", ["os.fsync", "numpy.save", "fieldwise.data.table.write_atomically", "pathlib.Path.rename"]
-)
-@pytest.mark.parametrize(("fault", "error"), [(fail, (DataError, OSError)), (interrupt, KeyboardInterrupt)])
-@pytest.mark.parametrize("older", [True, False])
-def test_a_crash_leaves_the_old_table_or_none(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    fault: Callable[..., NoReturn],
-    error: type,
-    older: bool,
-) -> None:
-    old = encoded(20)
-    if older:
-        old.save(tmp_path / "t")
-    with monkeypatch.context() as patch:
-        patch.setattr(place, fault)
-        with pytest.raises(error):
-            encoded(30).save(tmp_path / "t")
-    assert [p.name for p in tmp_path.iterdir()] == (["t"] if older else [])
-    if older:
-        assert_same(EncodedTable.open(tmp_path / "t"), old)
-
-
-def test_a_crash_between_the_two_renames_puts_the_old_table_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = encoded(20)
-    old.save(tmp_path / "t")
-    rename = Path.rename
-
-    def fail_on_new(self: Path, target: Path) -> Path:
-        return fail() if self.name == "new" else rename(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", fail_on_new)
-        with pytest.raises(DataError, match=r"cannot write .*No space left on device"):
-            encoded(30).save(tmp_path / "t")
-    assert [p.name for p in tmp_path.iterdir()] == ["t"]
-    assert_same(EncodedTable.open(tmp_path / "t"), old)
-
-
 def test_a_newer_table_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
     old, new = encoded(20), table_of(["id"], [[1]])
     old.save(tmp_path / "t")
@@ -284,7 +234,10 @@ def test_a_newer_table_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
 def test_a_folder_of_other_things_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
-    with pytest.raises(DataError, match="thesis: it exists and is no encoded table; choose another folder"):
+    with pytest.raises(
+        DataError,
+        match=r"a folder of its own: .*thesis holds other files, such as 'chapter.txt'; choose another folder",
+    ):
         encoded().save(tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
 
@@ -299,12 +252,30 @@ def damage_nothing_there(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
+def array_file(folder: Path, name: str) -> Path:
+    return next(folder.glob(f"{name}.*.npy"))
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest, and give it the checksum that belongs to it."""
+    about = json.loads((folder / "table.json").read_text())
+    change(about)
+    (folder / "table.json").write_bytes(Artifact.of(TABLE, folder, about, about["files"]).text())
+
+
+def replace(folder: Path, name: str, array: np.ndarray) -> None:
+    """Put another array in an array's place, with all checksums right."""
+    path = array_file(folder, name)
+    np.save(path, array)
+    rewrite(folder, lambda about: about["files"][name].update(TABLE.entry(path)))
+
+
 def damage_absent_array(folder: Path) -> None:
-    (folder / "ids.npy").unlink()
+    array_file(folder, "ids").unlink()
 
 
 def damage_cut_short(folder: Path) -> None:
-    path = folder / "ids.npy"
+    path = array_file(folder, "ids")
     path.write_bytes(path.read_bytes()[:-40])
 
 
@@ -317,35 +288,38 @@ def damage_not_a_mapping(folder: Path) -> None:
 
 
 def damage_newer_format(folder: Path) -> None:
-    about = json.loads((folder / "table.json").read_text())
-    (folder / "table.json").write_text(json.dumps(about | {"format": 99}))
+    rewrite(folder, lambda about: about.update(format=99))
 
 
 def damage_no_layout(folder: Path) -> None:
-    about = json.loads((folder / "table.json").read_text())
-    del about["layout"]
-    (folder / "table.json").write_text(json.dumps(about))
+    rewrite(folder, lambda about: about.pop("layout"))
+
+
+def damage_changed(folder: Path) -> None:
+    path = folder / "table.json"
+    path.write_text(path.read_text().replace('"rows": 50', '"rows": 51'))
 
 
 def damage_other_rows(folder: Path) -> None:
-    np.save(folder / "y.npy", np.zeros(3, dtype=np.float32))
+    replace(folder, "y", np.zeros(3, dtype=np.float32))
 
 
 def damage_pickle_inside(folder: Path) -> None:
-    np.save(folder / "ids.npy", np.array([{}], dtype=object), allow_pickle=True)
+    replace(folder, "ids", np.array([{}], dtype=object))
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (damage_nothing_there, "holds no encoded table that can be read"),
-        (damage_absent_array, "holds no encoded table that can be read"),
-        (damage_cut_short, "holds no encoded table that can be read"),
-        (damage_no_json, "holds no encoded table that can be read"),
-        (damage_pickle_inside, "holds no encoded table that can be read"),
-        (damage_not_a_mapping, "has table format None, this version reads 1"),
-        (damage_newer_format, "has table format 99, this version reads 1"),
-        (damage_no_layout, "layout must be a table of settings"),
+        (damage_nothing_there, "is no encoded table: it has no table.json"),
+        (damage_absent_array, r"is damaged: ids\..*npy cannot be read: No such file"),
+        (damage_cut_short, r"is damaged: ids\..*npy does not have its checksum or its size"),
+        (damage_no_json, "is damaged: table.json cannot be read"),
+        (damage_changed, "is damaged: table.json does not have the checksum"),
+        (damage_pickle_inside, "cannot be read: .*Python objects in dtype; encode the data again"),
+        (damage_not_a_mapping, "is damaged: table.json has no format number"),
+        (damage_newer_format, "has format 99, but this fieldwise .* reads up to format 2: install a newer fieldwise"),
+        (damage_no_layout, "cannot be read: .*layout"),
         (damage_other_rows, "different numbers of rows"),
     ],
 )

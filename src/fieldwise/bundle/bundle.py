@@ -50,7 +50,8 @@ from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.scoring.candidates import score_candidates
 from fieldwise.scoring.request import context_row, encode_request, split_columns
-from fieldwise.storage.files import one_writer, write_atomically
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.locks import one_writer
 from fieldwise.version import __version__
 
 __all__ = ["Bundle", "bundle_digest", "bundle_origin", "check_folder", "sample_rows"]

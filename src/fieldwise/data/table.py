@@ -1,15 +1,11 @@
 """Encoded rows in arrays, in memory or mapped from disk, and the batches that training draws from them.
 
-On disk a table is a folder: `table.json` (format, rows, layout) and one `.npy` file an array (NumPy's documented
-format, never pickled): `ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32, `bag_offsets` [N * G + 1]
-int64, and `y` [N] float32, or [N, T] of several labels, where there are targets, and
-`weight` [N] float32, where rows have weights. Row ids hold their field's offset.
+On disk a table is a folder (`fieldwise.storage.artifact`): `table.json` (rows, layout) and one `.npy` file an array:
+`ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32, `bag_offsets` [N * G + 1] int64, and `y` [N] float32,
+or [N, T] of several labels, where there are targets, and `weight` [N] float32, where rows have weights. Row ids hold
+their field's offset.
 """
 
-import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,15 +18,26 @@ from torch import Tensor
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import DataError
 from fieldwise.layout import Batch, Layout
-from fieldwise.storage.files import write_atomically
+from fieldwise.storage.arrays import map_array, write_array
+from fieldwise.storage.artifact import Artifact, Kind
+from fieldwise.storage.writer import writing
 
-__all__ = ["EncodedTable"]
+__all__ = ["TABLE", "EncodedTable"]
 
-FORMAT = 1
-ABOUT = "table.json"
 STRETCH = 32_768  # rows gathered at once
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
 OPTIONAL = ("y", "weight")
+TABLE = Kind(
+    name="encoded table",
+    manifest="table.json",
+    format=2,
+    oldest=2,
+    parts=dict.fromkeys((*ARRAYS, *OPTIONAL), "npy"),
+    damage=DataError,
+    remedy="encode the data again",
+    origin="give a folder that an encoded table was saved to",
+    fast=True,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,36 +150,19 @@ class EncodedTable:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the table to a folder: under a temporary name, flushed, then renamed over an older table.
+        """Write the table to a folder, where it replaces an older one in one step.
 
         Errors:
             DataError: the folder holds something else, the disk is full or the place cannot be written to; an older
                 table there is then as it was.
         """
-        if folder.exists() and not (folder / ABOUT).is_file():
-            raise DataError(f"cannot write {folder}: it exists and is no encoded table; choose another folder")
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        except OSError as e:
-            raise DataError(f"cannot write {folder}: {e.strerror or e}") from e
-        try:
-            new = partial / "new"
-            new.mkdir()
-            for name in (*ARRAYS, *OPTIONAL):
+        with writing(TABLE, folder) as writer:
+            for name in TABLE.parts:
                 array = getattr(self, name)
                 if array is not None:
-                    with open(new / f"{name}.npy", "wb") as file:
-                        np.save(file, array, allow_pickle=False)
-                        file.flush()
-                        os.fsync(file.fileno())
-            about = {"format": FORMAT, "rows": len(self), "layout": to_plain(self.layout)}
-            write_atomically(new / ABOUT, json.dumps(about).encode())
-            _replace(new, folder, partial / "old")
-        except OSError as e:
-            raise DataError(f"cannot write {folder}: {e.strerror or e}; free space or choose another folder") from e
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+                    with writer.open(name) as file:
+                        write_array(file, array)
+            writer.finish(rows=len(self), layout=to_plain(self.layout))
 
     @classmethod
     def open(cls, folder: Path) -> "EncodedTable":
@@ -181,26 +171,22 @@ class EncodedTable:
         Errors:
             DataError: no table there, a damaged one, or one of another format.
         """
-        try:
-            about = json.loads((folder / ABOUT).read_text("utf-8"))
-            # Copy-on-write: the file is never changed, and PyTorch takes the mapping as it is.
-            arrays = {name: _map(folder / f"{name}.npy") for name in ARRAYS}
-            more = {name: _map(folder / f"{name}.npy") for name in OPTIONAL if (folder / f"{name}.npy").exists()}
-        except (OSError, ValueError) as e:
-            raise DataError(f"{folder} holds no encoded table that can be read: {e}; encode the data again") from None
-        found = about.get("format") if isinstance(about, dict) else None
-        if found != FORMAT:
-            raise DataError(f"{folder} has table format {found!r}, this version reads {FORMAT}; encode the data again")
-        layout = parse(Layout, about.get("layout"), f"{folder}: layout", DataError)
-        table = cls(layout, arrays["ids"], arrays["values"], arrays["bag_ids"], arrays["bag_offsets"], **more)
+        return TABLE.load(folder, cls._opened)
+
+    @classmethod
+    def _opened(cls, saved: Artifact) -> "EncodedTable":
+        more = [name for name in OPTIONAL if name in saved.parts]
+        arrays = {name: map_array(saved.path(name, verify=False)) for name in (*ARRAYS, *more)}
+        layout = parse(Layout, saved.about["layout"], "layout", DataError)
+        table = cls(layout, **arrays)
         bags = len(layout.positions(kind="bag")) * len(table)
         if (
-            about.get("rows") != len(table)
+            saved.about.get("rows") != len(table)
             or table.values.shape[0] != len(table)
             or table.bag_offsets.shape[0] != bags + 1
-            or any(array.shape[0] != len(table) for array in more.values())
+            or any(arrays[name].shape[0] != len(table) for name in more)
         ):
-            raise DataError(f"{folder} holds arrays of different numbers of rows; encode the data again")
+            raise TABLE.damaged(saved.folder, "it holds arrays of different numbers of rows")
         return table
 
 
@@ -214,24 +200,3 @@ def _starts(rows: int, batch_size: int) -> list[int]:
     if batch_size > 1 and len(starts) > 1 and rows - starts[-1] == 1:
         starts.pop()
     return starts
-
-
-def _replace(new: Path, folder: Path, aside: Path) -> None:
-    """Rename `new` to `folder`; what stood there goes aside, and comes back where that fails.
-
-    A kill between the two renames leaves no table at `folder`: encode again, a table can always be made anew.
-    """
-    if not folder.exists():
-        new.rename(folder)
-        return
-    folder.rename(aside)
-    try:
-        new.rename(folder)
-    except BaseException:
-        aside.rename(folder)
-        raise
-
-
-def _map(path: Path) -> np.ndarray:
-    array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
-    return np.asarray(array) if array.size else np.empty(array.shape, array.dtype)

@@ -158,9 +158,9 @@ def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
 
 
 def _check_sum(path: Path) -> str:
-    from fieldwise.storage.digest import check_sum  # NumPy and Polars, which listing the cache does without
+    from fieldwise.storage.checksums import word_sums
 
-    return check_sum(path)
+    return word_sums(path)
 
 
 def _check_files(folder: Path, about: Mapping[str, Any]) -> None:

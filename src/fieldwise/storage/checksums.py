@@ -1,14 +1,41 @@
-"""Checksums of a stated kind, over files and bytes."""
+"""Checksums of files and bytes: SHA-256, a faster one that tells damage, and those that origins of data publish."""
 
 import gzip
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
-__all__ = ["Checksum"]
+__all__ = ["Checksum", "file_digest", "word_sums"]
 
-_CHUNK = 1 << 20
+_BLOCK = 1 << 17  # 64-bit words: 1 MiB
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal digits.
+
+    Errors:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def word_sums(path: Path) -> str:
+    """A checksum of a file's bytes by sums of 64-bit words, megabyte by megabyte: at the speed of memory.
+
+    It tells damage, as of disks and broken copies, but not a change that somebody made on purpose.
+
+    Errors:
+        OSError: it cannot be read.
+    """
+    import numpy as np  # listing a cache does without
+
+    octets = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
+    whole = len(octets) // (8 * _BLOCK) * _BLOCK
+    sums = octets[: 8 * whole].view(np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64)
+    rest = octets[8 * whole :].tobytes() + len(octets).to_bytes(8, "little")
+    return hashlib.sha256(sums.tobytes() + rest).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +66,7 @@ class Checksum:
             with gzip.open(path, "rb") as packed:
                 return self.of_bytes(packed.read())
         with path.open("rb") as file:
-            return self._of_stream(file, path.stat().st_size)
-
-    def _of_stream(self, file: IO[bytes], size: int) -> str:
-        hasher = self._hasher(size)
-        while chunk := file.read(_CHUNK):
-            hasher.update(chunk)
-        return hasher.hexdigest()
+            return hashlib.file_digest(file, lambda: self._hasher(path.stat().st_size)).hexdigest()
 
     def _hasher(self, size: int) -> "hashlib._Hash":
         if self.kind == "git-sha1":

@@ -1,22 +1,20 @@
-"""Digests: of a table's rows, equal on every machine and in every version, and of files, as fast as they are read.
+"""Digests of a table's rows, equal on every machine and in every version.
 
-A digest of rows begins with its version, so that none is ever compared with one that another rule made.
+A digest begins with its version, so that none is ever compared with one that another rule made.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from fieldwise.storage.threads import each
 
-__all__ = ["ROWS_VERSION", "check_sum", "digest_rows", "file_digest", "first_rows_digest"]
+__all__ = ["ROWS_VERSION", "digest_rows", "first_rows_digest"]
 
 ROWS_VERSION = "rows2:"
 _CHUNK = 1 << 22
-_BLOCK = 1 << 17  # 64-bit words: 1 MiB
 
 
 def digest_rows(frame: pl.DataFrame) -> str:
@@ -40,22 +38,6 @@ def digest_rows(frame: pl.DataFrame) -> str:
 def first_rows_digest(frame: pl.DataFrame) -> str:
     """The digest of fieldwise up to 0.1: SHA-256 of the table as lines of JSON. Older bundles hold such."""
     return hashlib.sha256(frame.write_ndjson().encode()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_sum(path: Path) -> str:
-    """Of a file's bytes, by sums of 64-bit words, megabyte by megabyte: tells damage, at the speed of memory."""
-    octets = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
-    whole = len(octets) // (8 * _BLOCK) * _BLOCK
-    sums = octets[: 8 * whole].view(np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64)
-    return hashlib.sha256(
-        sums.tobytes() + octets[8 * whole :].tobytes() + len(octets).to_bytes(8, "little")
-    ).hexdigest()
 
 
 def _column_digest(column: pl.Series) -> bytes:

@@ -1,20 +1,16 @@
 """Files that a crash can never leave half-written."""
 
-import contextlib
 import errno
 import os
 import secrets
 import shutil
-import sys
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 
 from fieldwise.errors import DataError, FieldwiseError
 
-__all__ = ["check_file", "check_folder", "keep_elsewhere", "one_writer", "sync_folder", "write_atomically"]
+__all__ = ["cannot_write", "check_file", "check_folder", "keep_elsewhere", "sync_folder", "write_atomically"]
 
 PROBE_BYTES = 1 << 20
 
@@ -37,54 +33,10 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.replace(partial, path)
         sync_folder(path.parent)
     except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(f"the disk is full: {path} ({len(content)} bytes) was not written; free space there") from e
-        raise _not_writable(path, e) from e
+        raise cannot_write(path, e) from e
     finally:
         if partial.exists():
             partial.unlink()
-
-
-@contextlib.contextmanager
-def one_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other process or thread writes to a folder by this function; the folder is made where it is absent.
-
-    It holds until the block or the process ends, and leaves no file. It is no lock where the system or the file system
-    has none (Windows, some network drives): nobody waits there, and a `UserWarning` says so, once a process.
-
-    Errors:
-        DataError: the folder cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise _not_writable(folder, e) from e
-    descriptor = None
-    try:
-        import fcntl
-
-        descriptor = os.open(folder, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except (ImportError, OSError):
-        _warn_once(folder)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-@cache
-def _say_once(where: str) -> None:
-    warnings.warn(
-        f"{where} has no file locks: two processes that save into one folder at a time may mix their files; let one "
-        "process write there",
-        stacklevel=5,
-    )
-
-
-def _warn_once(folder: Path) -> None:
-    _say_once("this system" if sys.platform == "win32" else f"the disk of {folder}")
 
 
 def check_folder(folder: Path) -> None:
@@ -124,9 +76,7 @@ def _probe(folder: Path, wanted: Path) -> None:
         finally:
             probe.unlink(missing_ok=True)
     except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(f"the disk is full: {wanted} cannot be written; free space there") from e
-        raise _not_writable(wanted, e) from e
+        raise cannot_write(wanted, e) from e
 
 
 def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
@@ -153,7 +103,10 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
     return None
 
 
-def _not_writable(path: Path, error: OSError) -> DataError:
+def cannot_write(path: Path, error: OSError) -> DataError:
+    """The error that says in a sentence why a file or folder could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DataError(f"the disk is full: {path} cannot be written; free space there")
     return DataError(f"cannot write {path}: {error.strerror or error}; choose a folder that can be written to")
 
 

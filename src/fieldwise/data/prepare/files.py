@@ -15,7 +15,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import PARTS, Part, Prepared
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
-from fieldwise.storage.digest import file_digest
+from fieldwise.storage.checksums import file_digest
 from fieldwise.version import __version__
 
 __all__ = ["Inputs", "data_key", "read_prepared", "write_prepared"]

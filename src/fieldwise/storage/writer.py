@@ -1,0 +1,97 @@
+"""Writing an artifact (see `fieldwise.storage.artifact`): alone, to hidden names, then in place of the old one."""
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from fieldwise.storage.artifact import Artifact, Kind
+from fieldwise.storage.files import cannot_write, sync_folder, write_atomically
+from fieldwise.storage.locks import one_writer
+
+__all__ = ["Writer", "writing"]
+
+HIDDEN = re.compile(r"\.[0-9a-f]{12}\.part")
+
+
+class Writer:
+    """Files of a new artifact, none of which counts before `finish`."""
+
+    def __init__(self, kind: Kind, folder: Path) -> None:
+        self.kind, self.folder = kind, folder
+        self.files: dict[str, dict[str, Any]] = {}
+
+    def add(self, part: str, content: bytes) -> None:
+        """Write a file at once."""
+        with self.open(part) as file:
+            file.write(content)
+
+    @contextlib.contextmanager
+    def open(self, part: str) -> Iterator[IO[bytes]]:
+        """Write a file piece by piece."""
+        partial = self.folder / f".{secrets.token_hex(6)}.part"
+        with open(partial, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        entry = self.kind.entry(partial)
+        name = f"{part}.{entry[self.kind.rule][:12]}.{self.kind.parts[part]}"
+        self.files[part] = {"name": name, **entry}
+        os.replace(partial, self.folder / name)
+
+    def finish(self, **facts: Any) -> Artifact:
+        """Put the new artifact in place of what is there.
+
+        Args:
+            facts: what else the manifest says, as JSON has it.
+        """
+        artifact = Artifact.of(self.kind, self.folder, facts, self.files)
+        sync_folder(self.folder)
+        write_atomically(self.folder / self.kind.manifest, artifact.text())
+        return artifact
+
+    def sweep(self) -> None:
+        """Remove what the manifest does not name: old files, and what a failed or killed writer left."""
+        named = self.kind.named_files(self.folder)
+        for path in self.folder.iterdir():
+            if HIDDEN.fullmatch(path.name) or (self.kind.owns(path.name) and path.name not in named):
+                with contextlib.suppress(OSError):  # a folder, or of another user: it is in nobody's way
+                    path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterator[Writer]:
+    """Write an artifact, alone: it takes the place of what is there when `Writer.finish` is called.
+
+    Without that call, or where the block or the disk fails, what was there stays as it was.
+
+    Args:
+        kind: of the artifact.
+        folder: made where it is absent.
+        replaces: the digest of the artifact that the new one was made from (`Artifact.digest`), if of any.
+
+    Errors:
+        `kind.damage`: the folder is a file or holds other things; another process has replaced what `replaces` names.
+        DataError: the disk is full, or the folder cannot be written to.
+    """
+    kind.check_folder(folder)
+    was_there = folder.exists()
+    with one_writer(folder):
+        if replaces is not None and kind.current_digest(folder) != replaces:
+            raise kind.damage(
+                f"the {kind.name} {folder} was replaced by another process since it was read, and stays as that "
+                "process left it: read it and make the change again"
+            )
+        writer = Writer(kind, folder)
+        try:
+            yield writer
+        except OSError as e:
+            raise cannot_write(folder, e) from e
+        finally:
+            with contextlib.suppress(OSError):
+                writer.sweep()
+                if not was_there:
+                    folder.rmdir()  # which takes empty folders alone
