@@ -51,6 +51,8 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
     The variance is that of the replicates, with other rows and these seeds, plus s^2 / S, with s^2 the variance over
     seeds on these rows. The interval is Student's, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2(6),
     1946), since s^2 of a few seeds is itself unsure. Of one seed nothing is known of others, and none is counted.
+    There is no correction for few rows: with 100 to 300 of them intervals of one seed hold the true value in about 94
+    of 100 cases, not 95.
 
     Args:
         by_seed: the metric, or a difference of two models', of each seed, [S].
