@@ -196,7 +196,7 @@ OPTIONS = {
     },
     ("describe",): {"--set", "--protocol", "--data-dir", "--json", "--cache"},
     ("recipes",): set(),
-    ("doctor",): {"--data-dir", "--json"},
+    ("doctor",): {"--data-dir", "--json", "--quick"},
     ("cache",): set(),
     ("cache", "show"): set(),
     ("cache", "clear"): set(),
@@ -654,7 +654,8 @@ def test_doctor_reports_what_is_missing():
     facts = json.loads(done.stdout)
     assert facts["packages"]["polars"] is None
     assert facts["packages"]["torch"].startswith("2.")
-    assert facts["extras"]["pyarrow"] is None
+    assert facts["extras"]["pandas"]["packages"]["pyarrow"] is None
+    assert facts["extras"]["pandas"]["works"] is False
     assert "polars is not installed: pip install polars" in facts["attention"]
     assert any("pip install 'fieldwise[pandas]'" in line for line in facts["attention"])
     done = without("torch", "doctor")

@@ -26,7 +26,8 @@ def loaded(*arguments: str, names: tuple[str, ...] = HEAVY, cwd: Path | None = N
 
 
 @pytest.mark.parametrize(
-    "command", ["--help", "--version", "recipes", "train --help", "data --help", "cache --help", "cache show"]
+    "command",
+    ["--help", "--version", "recipes", "train --help", "data --help", "cache --help", "cache show", "doctor --quick"],
 )
 def test_help_and_lists_load_nothing_heavy(command, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -641,8 +641,14 @@ def recipes() -> None:
 
 
 @app.command()
-def doctor(data_dir: DataDir = None, json: AsJson = False) -> None:
-    """Show versions, threads, data sets at hand and what is missing."""
+def doctor(
+    data_dir: DataDir = None,
+    json: AsJson = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Read versions alone; import nothing and try nothing.")
+    ] = False,
+) -> None:
+    """Show packages, extras and what each is for, devices, compilers, data sets at hand, and what is missing."""
     from fieldwise.cli.doctor import run_doctor
 
-    run_doctor(data_dir, json)
+    run_doctor(data_dir, json, quick)
