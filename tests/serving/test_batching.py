@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fieldwise.serving.batching import Batcher, BusyError
+from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
 
 
 class Recorder:
@@ -22,12 +22,12 @@ class Recorder:
         return [ValueError(f"odd {x}") if x % 2 else 2 * x for x in asked]
 
 
-def run(scenario, **settings):
+def run(scenario, *, cost=lambda _: 0, **limits):
     recorder = Recorder()
 
     async def whole():
         with ThreadPoolExecutor(1) as worker:
-            await scenario(Batcher(worker, recorder, **settings), recorder)
+            await scenario(Batcher(worker, recorder, BatchLimits(**limits), cost=cost), recorder)
 
     asyncio.run(whole())
     return recorder.batches

@@ -4,9 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Batcher", "BusyError"]
+__all__ = ["BatchLimits", "Batcher", "BusyError"]
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -14,6 +15,23 @@ Answer = TypeVar("Answer")
 
 class BusyError(Exception):
     """More requests wait than may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchLimits:
+    """How much is answered at once, and how much may wait.
+
+    Args:
+        most: requests of a batch.
+        budget: how much work a batch may be, unless it is one request.
+        window: seconds that a request which finds the worker free waits for others; 0 starts at once.
+        waiting: requests that may wait.
+    """
+
+    most: int = 32
+    budget: int = 0
+    window: float = 0.0
+    waiting: int = 1000
 
 
 class Batcher(Generic[Asked, Answer]):
@@ -24,15 +42,13 @@ class Batcher(Generic[Asked, Answer]):
     Args:
         worker: runs one batch at a time of this batcher.
         run: answers some requests, in their order; an error of one of them stands in its place.
-        most: requests of a batch.
-        cost: how much work a request is, and
-        budget: how much a batch may be, unless it is one request.
-        window: seconds that a request which finds the worker free waits for others; 0 starts at once.
-        waiting: requests that may wait.
+        limits: of batches and of the queue.
+        cost: how much work a request is.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def ask_three():
-    ...     batcher = Batcher(ThreadPoolExecutor(1), lambda xs: [f"{x} of {len(xs)}" for x in xs], window=0.01)
+    ...     answer = lambda xs: [f"{x} of {len(xs)}" for x in xs]
+    ...     batcher = Batcher(ThreadPoolExecutor(1), answer, BatchLimits(window=0.01))
     ...     return await asyncio.gather(*(batcher.ask(x) for x in "abc"))
     >>> asyncio.run(ask_three())
     ['a of 3', 'b of 3', 'c of 3']
@@ -42,15 +58,11 @@ class Batcher(Generic[Asked, Answer]):
         self,
         worker: Executor,
         run: Callable[[list[Asked]], Sequence[Answer | Exception]],
+        limits: BatchLimits | None = None,
         *,
-        most: int = 32,
         cost: Callable[[Asked], int] = lambda _: 0,
-        budget: int = 0,
-        window: float = 0.0,
-        waiting: int = 1000,
     ) -> None:
-        self.worker, self.run, self.most, self.window, self.limit = worker, run, most, window, waiting
-        self.cost, self.budget = cost, budget
+        self.worker, self.run, self.limits, self.cost = worker, run, limits or BatchLimits(), cost
         self._waiting: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
         self._serving: asyncio.Task[None] | None = None
 
@@ -61,7 +73,7 @@ class Batcher(Generic[Asked, Answer]):
             BusyError: too many wait.
             Exception: what `run` gave in the answer's place.
         """
-        if len(self._waiting) >= self.limit:
+        if len(self._waiting) >= self.limits.waiting:
             raise BusyError
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
@@ -70,8 +82,8 @@ class Batcher(Generic[Asked, Answer]):
         return await future
 
     async def _serve(self) -> None:
-        if self.window and len(self._waiting) < self.most:
-            await asyncio.sleep(self.window)
+        if self.limits.window and len(self._waiting) < self.limits.most:
+            await asyncio.sleep(self.limits.window)
         while batch := self._next():
             try:
                 call = asyncio.get_running_loop().run_in_executor(self.worker, self.run, [one for one, _ in batch])
@@ -90,10 +102,10 @@ class Batcher(Generic[Asked, Answer]):
     def _next(self) -> list[tuple[Asked, "asyncio.Future[Answer]"]]:
         batch: list[tuple[Asked, asyncio.Future[Answer]]] = []
         work = 0
-        while self._waiting and len(batch) < self.most:
+        while self._waiting and len(batch) < self.limits.most:
             request, future = self._waiting[0]
             work += 0 if future.done() else self.cost(request)
-            if batch and work > self.budget:
+            if batch and work > self.limits.budget:
                 break
             self._waiting.popleft()
             if not future.done():

@@ -9,6 +9,7 @@ from fieldwise.serving.stores.complete import Missing
 __all__ = [
     "BODIES",
     "ERRORS",
+    "CatalogueItem",
     "Cell",
     "ErrorBody",
     "ErrorResponse",
@@ -62,11 +63,16 @@ class RecommendRequest(_Body):
     exclude_seen: bool | None = None
 
 
-class Item(BaseModel):
-    """An item with its columns; `prediction` is the ranking's (a probability), `prerank_score` IntTower's logit."""
+class CatalogueItem(BaseModel):
+    """An item with its columns."""
 
     id: str
     fields: dict[str, Cell]
+
+
+class Item(CatalogueItem):
+    """An item with its columns; `prediction` is the ranking's (a probability), `prerank_score` IntTower's logit."""
+
     prerank_score: float | None = None
     prediction: float | None = None
     similarity: float | None = None

@@ -1,0 +1,26 @@
+"""`GET /v1/about`: what a server scores with, for the page."""
+
+from fastapi import APIRouter
+
+from fieldwise.serving.page.forms import AboutLimits, AboutResponse, AboutUsers
+from fieldwise.serving.served import Served
+
+__all__ = ["router"]
+
+
+def router(served: Served) -> APIRouter:
+    """The route that tells what this server has."""
+    routes = APIRouter()
+    limits = AboutLimits(k=served.limits.max_k, rows=served.limits.max_rows, explained=served.limits.max_explained)
+
+    @routes.get("/v1/about")
+    def about() -> AboutResponse:
+        """What this server scores with: bundles, labels, fields with usual values, items, users."""
+        known = None if served.users is None else AboutUsers(column=served.users.column, count=served.users.count)
+        now = served.service
+        found = now.browser(served.title).about
+        if found["items"] is not None:
+            found = found | {"items": found["items"] | {"seen": now.log is not None, "exclude_seen": now.exclude_seen}}
+        return AboutResponse(**found, users=known, limits=limits)
+
+    return routes

@@ -1,0 +1,43 @@
+"""`POST /v1/explain`."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from fieldwise.serving.forms import ExplainRequest, ExplainResponse
+from fieldwise.serving.request_checks import check_length, id_texts
+from fieldwise.serving.rows import RequestError
+from fieldwise.serving.served import Served
+
+__all__ = ["router"]
+
+
+def router(served: Served) -> APIRouter:
+    """The route that explains scores."""
+    routes = APIRouter()
+
+    @routes.post("/v1/explain")
+    async def explain(body: ExplainRequest) -> ExplainResponse:
+        """Why rows, or items for a user, have their scores."""
+        _check(body, served.limits.max_explained)
+        context: dict[str, Any] = {}
+        rows, degraded = await served.complete(body.rows)
+        if body.items:
+            context, degraded = await served.context(body.user, body.context, served.service.explained_fields)
+        items = id_texts(body.items, "items")
+        found = await served.work(
+            lambda: served.service.explain(rows=rows, context=context, items=items, pairs=body.pairs)
+        )
+        return ExplainResponse(explanations=found, degraded=degraded)
+
+    return routes
+
+
+def _check(body: ExplainRequest, most: int) -> None:
+    """Refuse a request that has not either rows or items, or too many of them."""
+    if bool(body.rows) == bool(body.items):
+        raise RequestError("an explanation is of rows or of items: give one of the two", "rows")
+    if body.rows and (body.user is not None or body.context):
+        name = "context" if body.context else "user"
+        raise RequestError(f"{name} belongs to items: rows hold all values themselves", name)
+    check_length(most, body.rows or body.items, "rows" if body.rows else "items")

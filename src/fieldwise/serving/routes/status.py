@@ -1,0 +1,44 @@
+"""`GET /healthz`, `GET /readyz` and `GET /metrics`: what orchestrators and Prometheus ask for."""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from fieldwise.serving.index import ItemIndex
+from fieldwise.serving.served import Served
+
+__all__ = ["router"]
+
+
+def router(served: Served) -> APIRouter:
+    """The routes that tell how the server is; they are not in the published document."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/healthz")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @routes.get("/readyz")
+    async def ready() -> dict[str, Any]:
+        now, live = served.service, served.live
+        index = now.cascade.index if now.cascade else None
+        tower = now.cascade.prerank if now.cascade else None
+        return {
+            "status": "ready",
+            "model": now.bundle.digest,
+            "calibrated": bool(now.bundle.calibration),
+            "prerank": tower.digest if tower else None,
+            "items": len(index) if index else 0,
+            "ranked": now.ranked,
+            "index": index.generation if isinstance(index, ItemIndex) else None,
+            "replaced": live.replaced,
+            "refused": live.refused,
+            "stores": await served.stores.states(),
+        }
+
+    @routes.get("/metrics")
+    async def exposition() -> Response:
+        return Response(generate_latest(served.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
