@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldwise.serving.http_errors import error_answer
-from fieldwise.serving.page.files import is_page
 from fieldwise.serving.replacement import Live
+from fieldwise.serving.routes.files import is_page
 
 __all__ = ["Gate", "Metrics", "ServerSettings"]
 

@@ -12,9 +12,8 @@ from fastapi import FastAPI
 from fieldwise.serving.forms import ERRORS
 from fieldwise.serving.gate import Gate, ServerSettings
 from fieldwise.serving.http_errors import add_errors
-from fieldwise.serving.page import about, files, items, users
 from fieldwise.serving.replacement import Live
-from fieldwise.serving.routes import explain, predict, recommend, similar, status
+from fieldwise.serving.routes import about, explain, files, items, predict, recommend, similar, status, users
 from fieldwise.serving.served import Served
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores.complete import Stores

@@ -1,1 +1,1 @@
-"""The server's page: what it shows and the routes that serve it."""
+"""What the server's page shows: fields, users and items to choose from."""

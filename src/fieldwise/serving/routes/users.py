@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from fieldwise.serving.page.forms import Limit, Offset, Search, UserResponse, UsersResponse
 from fieldwise.serving.page.known_users import filled
+from fieldwise.serving.page_forms import Limit, Offset, Search, UserResponse, UsersResponse
 from fieldwise.serving.rows import RequestError, values_of
 from fieldwise.serving.served import Served
 

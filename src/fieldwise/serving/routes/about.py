@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from fieldwise.serving.page.forms import AboutLimits, AboutResponse, AboutUsers
+from fieldwise.serving.page_forms import AboutLimits, AboutResponse, AboutUsers
 from fieldwise.serving.served import Served
 
 __all__ = ["router"]

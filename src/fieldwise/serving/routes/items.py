@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from fieldwise.serving.forms import CatalogueItem
-from fieldwise.serving.page.forms import MOST, CatalogueResponse, Limit, Offset, Search
+from fieldwise.serving.page_forms import MOST, CatalogueResponse, Limit, Offset, Search
 from fieldwise.serving.served import Served
 
 __all__ = ["router"]
