@@ -1,8 +1,6 @@
 import dataclasses
-import errno
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -15,9 +13,9 @@ from safetensors.torch import load_file, save
 import fieldwise
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.bundle import bundle as module
-from fieldwise.bundle.bundle import Bundle, check_folder, sample_rows
+from fieldwise.bundle.bundle import Bundle, bundle_digest, check_folder, sample_rows
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.errors import BundleError, DataError, FieldwiseError
+from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.models import AFM, MODELS, ModelSettings
 from fieldwise.models.build import build_network
 
@@ -291,85 +289,6 @@ def test_what_is_no_bundle_says_so(tmp_path, what):
 # Saving
 
 
-class Crash(BaseException):
-    """The machine goes down: nothing after this point runs."""
-
-
-def crashing_after(calls: int):
-    """A wrapper for functions that together may be called so often."""
-    left = [calls]
-
-    def counted(real):
-        def call(*args, **kwargs):
-            if left[0] == 0:
-                raise Crash
-            left[0] -= 1
-            return real(*args, **kwargs)
-
-        return call
-
-    return counted
-
-
-@pytest.mark.parametrize("old_exists", [True, False])
-def test_a_crash_at_any_moment_of_saving_leaves_the_old_or_the_new_bundle(tmp_path, monkeypatch, old_exists):
-    old, new, frame = make(seed=0), make(seed=1), log(20, seed=5)
-    outcomes = []
-    for k in range(100):
-        folder = tmp_path / str(k)
-        if old_exists:
-            old.save(folder)
-        with monkeypatch.context() as patched:
-            counted = crashing_after(k)
-            patched.setattr(os, "replace", counted(os.replace))
-            patched.setattr(os, "fsync", counted(os.fsync))
-            patched.setattr(Path, "unlink", counted(Path.unlink))
-            try:
-                new.save(folder)
-                done = True
-            except Crash:
-                done = False
-        if done:
-            outcomes.append("new")
-            break
-        if not (folder / "bundle.json").exists():
-            assert not old_exists
-            outcomes.append("none")
-        else:
-            scores = Bundle.load(folder).score(frame)
-            outcomes.append("old" if np.array_equal(scores, old.score(frame)) else "new")
-            assert np.array_equal(scores, (old if outcomes[-1] == "old" else new).score(frame))
-        new.save(folder)  # and saving again succeeds, and leaves no more than a bundle's files
-        np.testing.assert_array_equal(Bundle.load(folder).score(frame), new.score(frame))
-        assert sorted(p.name.split(".")[0] for p in folder.iterdir() if not p.name.startswith(".")) == [
-            "bundle", "encoder", "samples", "schema", "weights",
-        ]  # fmt: skip
-    first = outcomes[0]
-    assert outcomes == [first] * outcomes.count(first) + ["new"] * outcomes.count("new")
-    assert outcomes.count(first) >= 8
-    assert outcomes[-1] == "new"
-    np.testing.assert_array_equal(Bundle.load(folder).score(frame), new.score(frame))
-
-
-@pytest.mark.parametrize("old_exists", [True, False])
-def test_a_full_disk_is_one_sentence_and_leaves_the_old_bundle(tmp_path, monkeypatch, old_exists):
-    folder, old = tmp_path / "b", make(seed=0)
-    if old_exists:
-        old.save(folder)
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.raises(DataError, match="the disk is full"):
-            make(seed=1).save(folder)
-    if old_exists:
-        np.testing.assert_array_equal(Bundle.load(folder).score(log()), old.score(log()))
-    else:
-        assert list(folder.iterdir()) == []
-
-
 def test_saving_over_a_bundle_leaves_no_old_file(saved):
     before = {p.name for p in files_of(saved)}
     make(seed=1).save(saved)
@@ -410,6 +329,15 @@ def test_a_bundle_may_be_moved_and_copied(saved, tmp_path):
     shutil.copytree(saved, tmp_path / "copy with a space")
     shutil.rmtree(saved)
     np.testing.assert_array_equal(Bundle.load(tmp_path / "copy with a space").score(log()), make().score(log()))
+
+
+def test_a_bundle_made_from_one_that_another_process_replaced_is_refused(saved):
+    read = bundle_digest(saved)
+    make(seed=1).save(saved, replaces=read)
+    with pytest.raises(BundleError, match=r"was replaced by another process since it was read.* make the change again"):
+        make(seed=2).save(saved, replaces=read)
+    np.testing.assert_array_equal(Bundle.load(saved).score(log()), make(seed=1).score(log()))
+    assert len(files_of(saved)) == 5
 
 
 def test_samples_are_cut_to_their_number(tmp_path, monkeypatch):

@@ -60,17 +60,6 @@ def test_probabilities_change_and_scores_do_not(one, tmp_path):
         assert bundle.digest == plain.digest, "an index that the bundle made stays its own"
 
 
-def test_a_bundle_without_one_is_of_the_format_that_older_versions_read(tmp_path):
-    make().save(tmp_path / "b")
-    assert manifest(tmp_path / "b")["format"] == 1
-    assert "calibration" not in manifest(tmp_path / "b")
-    calibrated().save(tmp_path / "b")
-    assert manifest(tmp_path / "b")["format"] == 2, "an older version would give the uncalibrated probability"
-    dataclasses.replace(Bundle.load(tmp_path / "b"), calibration={}).save(tmp_path / "b")
-    assert manifest(tmp_path / "b")["format"] == 1
-    np.testing.assert_allclose(Bundle.load(tmp_path / "b").predict(log()), make().predict(log()))
-
-
 def test_each_binary_label_has_its_own(tmp_path):
     bundle = calibrated(schema=TWO, label="buy")
     bundle.save(tmp_path / "b")

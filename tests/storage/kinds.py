@@ -1,12 +1,16 @@
 """Every kind of artifact, as tests of the storage write and read them: `save(folder, number)`, then `load(folder)`."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from serving.conftest import make
 from storage.things import load_thing, save_thing
 
+from fieldwise import AFM
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import FieldwiseError
 from fieldwise.layout import Layout
@@ -39,7 +43,25 @@ def load_table(folder: Path) -> int:
     return len(table) - 2
 
 
-CASES = {"thing": Case(save_thing, load_thing), "table": Case(save_table, load_table)}
+BUNDLES = {
+    number: dataclasses.replace(make(AFM(embedding_dim=2, attention_dim=2), seed=number), about={"number": number})
+    for number in (1, 2)
+}
+
+
+def save_bundle(folder: Path, number: int) -> None:
+    BUNDLES[number].save(folder)
+
+
+def load_bundle(folder: Path) -> int:
+    return Bundle.load(folder).about["number"]  # it scores its samples: weights and manifest belong together
+
+
+CASES = {
+    "bundle": Case(save_bundle, load_bundle),
+    "thing": Case(save_thing, load_thing),
+    "table": Case(save_table, load_table),
+}
 
 
 def found(case: Case, folder: Path) -> int | None:

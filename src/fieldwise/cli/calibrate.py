@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from rich.table import Table
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle, bundle_digest
 from fieldwise.cli.next import suggest, suggest_report
 from fieldwise.cli.options import Reading, cache_for, existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out
@@ -47,12 +47,13 @@ def run_calibrate(
     set_threads(threads)
     if out is not None:
         check_out(out)
+    replaces = bundle_digest(folder) if out is None else None
     bundle = Bundle.load(folder)
     target = out or folder
     check_out(target)
     about = {name: value for name, value in bundle.about.items() if name != "calibration"}
     if method == NONE:
-        dataclasses.replace(bundle, about=about, calibration={}).save(target)
+        dataclasses.replace(bundle, about=about, calibration={}).save(target, replaces=replaces)
         say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
         return
     binary = [label.name for label in bundle.schema.labels if label.task == "binary"]
@@ -72,7 +73,7 @@ def run_calibrate(
         for where, labels in scored.items()
     }
     facts = {"method": method, "fitted_on": rows, "rows": parts[rows].height, "figures": found}
-    dataclasses.replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target)
+    dataclasses.replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target, replaces=replaces)
     if as_json:
         json_module.dump({"bundle": str(target), **facts}, sys.stdout, indent=1)
         print()

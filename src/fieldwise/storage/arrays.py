@@ -1,11 +1,13 @@
-"""Arrays in files of NumPy's documented format, never pickled."""
+"""Arrays in files of NumPy's documented format, never pickled, and tables in Arrow files."""
 
+import io
 from pathlib import Path
 from typing import IO
 
 import numpy as np
+import polars as pl
 
-__all__ = ["map_array", "write_array", "write_header", "write_values"]
+__all__ = ["arrow_bytes", "map_array", "write_array", "write_header", "write_values"]
 
 
 def write_array(file: IO[bytes], array: np.ndarray) -> None:
@@ -33,3 +35,10 @@ def map_array(path: Path) -> np.ndarray:
     """
     array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
     return np.asarray(array) if array.size else np.empty(array.shape, array.dtype)
+
+
+def arrow_bytes(frame: pl.DataFrame) -> bytes:
+    """A table as an Arrow file."""
+    buffer = io.BytesIO()
+    frame.write_ipc(buffer)
+    return buffer.getvalue()
