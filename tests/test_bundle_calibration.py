@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from test_bundle import SCHEMA, log, make
 
-from fieldwise import Label, Recommender
+from fieldwise import FM, Label, Recommender, TrainingSettings
 from fieldwise.bundle.bundle import Bundle, bundle_origin
 from fieldwise.bundle.export import export_bundle
 from fieldwise.bundle.recommend import Catalogue, recommend
@@ -130,7 +130,7 @@ def test_items_of_one_probability_are_recommended_by_score():
 @pytest.mark.filterwarnings("ignore:.* trained the model")
 def test_the_estimator_speaks_in_calibrated_probabilities(tmp_path):
     table = log(300).with_columns(click=pl.Series(np.random.default_rng(0).integers(0, 2, 300)))
-    model = Recommender(SCHEMA, seed=0).fit(table)
+    model = Recommender(SCHEMA, FM(embedding_dim=4), training=TrainingSettings(epochs=1), seed=0).fit(table)
     before = model.decision_function(table)
     dataclasses.replace(model.bundle_, calibration={"click": PLATT}).save(tmp_path / "b")
     loaded = Recommender.load(tmp_path / "b")

@@ -13,7 +13,7 @@ from benchmarks.log import Log, random_log
 from benchmarks.memory import peak_bytes
 from benchmarks.worker import Process
 
-SLOW = ("preparing", "sizes-vocabulary", "update-step")
+SLOW = ("preparing", "sizes-dim", "sizes-vocabulary", "update-step")  # sizes-fields has the contenders of sizes-dim
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CASES])

@@ -42,6 +42,7 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
     Errors:
         DataError: the context has not one row.
 
+    >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
     >>> none = torch.empty(0)
@@ -68,6 +69,7 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
 def shares_context(network: nn.Module, split: Split) -> bool:
     """Whether `score_candidates` does some of the context's share of this network's work once, or scores full rows.
 
+    >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FFM, FM
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
     >>> [shares_context(model.build(layout), Split.by_role(layout)) for model in (FM(), FFM())]
