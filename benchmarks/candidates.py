@@ -36,11 +36,10 @@ MODELS: dict[str, ModelSettings] = {
 def request(candidates: int) -> tuple[Split, Batch, Batch]:
     """A split of 39 categorical fields, a context and its candidates, all at random."""
     split = Split.by_role(Layout.of_sizes([CATEGORIES] * FIELDS, ["context"] * CONTEXT + ["item"] * (FIELDS - CONTEXT)))
-    none = torch.empty(0)
     sides = []
     for rows, side in ((1, split.context), (candidates, split.candidates)):
         ids = torch.randint(0, CATEGORIES, (rows, len(side.positions))) + CATEGORIES * torch.tensor(side.positions)
-        sides.append(Batch(ids.int(), torch.empty(rows, 0), none.int(), none.long(), none))
+        sides.append(Batch.of_ids(ids.int()))
     return split, *sides
 
 

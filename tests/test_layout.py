@@ -47,6 +47,31 @@ def test_layouts_are_values():
         Layout.of_sizes([2]).fields[0].offset = 3
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_a_batch_of_categories_alone_has_no_values_and_no_bags(dtype):
+    ids = torch.tensor([[0, 3], [2, 6], [1, 4]], dtype=dtype)
+    batch = Batch.of_ids(ids)
+    assert batch.ids is ids
+    assert [tuple(t.shape) for t in batch[1:]] == [(3, 0), (0,), (0,), (0,)]
+    assert [t.dtype for t in batch[1:]] == [torch.float32, torch.int64, torch.int64, torch.float32]
+    assert all(torch.equal(a, b) for a, b in zip(Batch(ids, torch.empty(3, 0)), batch, strict=True))
+
+
+def test_a_batch_goes_to_a_device_whole():
+    batch = Batch(torch.tensor([[0, 3]]), torch.ones(1, 2), torch.tensor([5]), torch.tensor([0]), torch.ones(1))
+    moved = batch.to("meta")
+    assert isinstance(moved, Batch)
+    assert [(t.device.type, t.shape, t.dtype) for t in moved] == [("meta", t.shape, t.dtype) for t in batch]
+    assert all(a is b for a, b in zip(batch.to("cpu"), batch, strict=True))
+
+
+def test_a_batch_shows_its_sizes():
+    ids, bag = torch.tensor([[0, 3], [2, 6]]), torch.tensor([7, 8, 9])
+    batch = Batch(ids, torch.ones(2, 1), bag, torch.tensor([0, 0, 1]), torch.ones(3))
+    assert repr(batch) == "Batch(rows=2, ids=[2, 2] int64, values=[2, 1] float32, bag values=3, device=cpu)"
+    assert repr(Batch(*"abcde")) == "Batch('a', 'b', 'c', 'd', 'e')"  # torch.export holds specifications in one
+
+
 @pytest.mark.parametrize("rows", [0, 1, 7])
 def test_batch_size_is_its_rows_also_without_single_valued_fields(rows):
     none = torch.zeros(0, dtype=torch.int64)

@@ -6,6 +6,7 @@ Letters: B batch, F fields, S single-valued fields, V numeric fields, G bag fiel
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from fieldwise.schema import Pooling, Role
@@ -77,21 +78,53 @@ class Layout:
 class Batch(NamedTuple):
     """B encoded rows. Row ids already hold their field's offset, so they index the shared table.
 
+    A layout without bags needs none of the last three; one of categories alone has `Batch.of_ids`.
+
     Shape:
         ids: [B, S] integer, row ids of the fields of kind `id` and `value`, in layout order.
         values: [B, V] float, the numbers of the fields of kind `value` (0 where missing).
         bag_ids: [N] integer, row ids of all bags, row by row and within a row in layout order.
         bag_segments: [N] int64, b * G + g of each value, not decreasing.
         bag_weights: [N] float, 1 / n for `mean` over n values, else 1.
+
+    >>> Batch(torch.tensor([[0, 3], [2, 6]]), torch.tensor([[0.5], [-1.0]]))
+    Batch(rows=2, ids=[2, 2] int64, values=[2, 1] float32, bag values=0, device=cpu)
     """
 
     ids: Tensor
     values: Tensor
-    bag_ids: Tensor
-    bag_segments: Tensor
-    bag_weights: Tensor
+    bag_ids: Tensor = torch.empty(0, dtype=torch.int64)
+    bag_segments: Tensor = torch.empty(0, dtype=torch.int64)
+    bag_weights: Tensor = torch.empty(0)
+
+    @classmethod
+    def of_ids(cls, ids: Tensor) -> "Batch":
+        """Rows of a layout of categories alone, on the device of `ids` [B, S].
+
+        >>> from fieldwise.models import FM
+        >>> network = FM(embedding_dim=4).build(Layout.of_sizes([3, 4]))
+        >>> network(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape
+        torch.Size([2])
+        """
+        empty = torch.empty(0, device=ids.device)
+        return cls(ids, empty.new_empty(ids.shape[0], 0), empty.long(), empty.long(), empty)
 
     @property
     def size(self) -> int:
         """B."""
         return int(self.ids.shape[0])
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The rows on a device; the tensors themselves where they are there already.
+
+        >>> Batch.of_ids(torch.tensor([[0, 3]])).to("meta")
+        Batch(rows=1, ids=[1, 2] int64, values=[1, 0] float32, bag values=0, device=meta)
+        """
+        return Batch._make(tensor.to(device) for tensor in self)
+
+    def __repr__(self) -> str:
+        if not all(isinstance(tensor, Tensor) for tensor in self):  # as what `torch.export` says of shapes
+            return f"Batch{tuple(self)!r}"
+        kind = {name: f"{list(t.shape)} {t.dtype}".replace("torch.", "") for name, t in self._asdict().items()}
+        bags = f"bag values={len(self.bag_ids)}"
+        return f"Batch(rows={self.size}, ids={kind['ids']}, values={kind['values']}, {bags}, device={self.ids.device})"

@@ -159,13 +159,12 @@ WIDE = Layout.of_sizes([5] * F, ["user"] * 5 + ["item"] * (F - C) + ["context"] 
 def products(network, rows):
     """Multiplications within matrix products that scoring so many candidates takes, in plain PyTorch."""
     split = Split.by_role(WIDE)
-    none = torch.empty(0)
     generator = torch.Generator().manual_seed(rows)
     ids = [
         torch.randint(0, 5, (n, len(side.positions)), generator=generator) + 5 * torch.tensor(side.positions)
         for n, side in ((1, split.context), (rows, split.candidates))
     ]
-    parts = [Batch(i, torch.empty(len(i), 0), none.long(), none.long(), none) for i in ids]
+    parts = [Batch.of_ids(i) for i in ids]
     with use_ops("plain"), FlopCounterMode(display=False) as counter:
         score_candidates(network, split, *parts)
     return counter.get_total_flops() // 2

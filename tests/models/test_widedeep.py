@@ -38,8 +38,7 @@ def test_one_row_by_hand_with_a_number(lab):
 
 
 def ids(rows):
-    none = torch.empty(0)
-    return Batch(torch.tensor(rows), torch.empty(len(rows), 0), none.long(), none.long(), none)
+    return Batch.of_ids(torch.tensor(rows))
 
 
 @pytest.mark.parametrize(

@@ -157,9 +157,8 @@ def test_inttower_scores_stored_items_as_it_scores_rows(face):
     torch.manual_seed(0)
     settings = IntTower(variant="authors", embedding_dim=4, hidden=(8, 6), user_heads=3, item_heads=2, head_dim=5)
     network = settings.build(Layout.of_sizes([3, 20], ["user", "item"])).eval()
-    none = torch.empty(0)
     ids = torch.stack([torch.ones(20), torch.arange(3, 23)], 1).int()
-    batch = Batch(ids, torch.empty(20, 0), none.int(), none.long(), none)
+    batch = Batch.of_ids(ids)
     with torch.no_grad(), use_ops(face):
         network.bias.fill_(0.7)
         items = StoredItems.of(network.item(batch))

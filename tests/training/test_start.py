@@ -91,8 +91,7 @@ def test_values_are_shown_as_unknown_by_their_counts_and_other_fields_never():
     show = ShowUnknown(rows, 1.0, seed=3)
     assert show.probability[2].item() == pytest.approx(1 / 100)
     assert show.probability[3].item() == pytest.approx(1 / 2)
-    empty = torch.empty(0)
-    many = Batch(torch.tensor([[2, 7], [3, 8]]).repeat(20_000, 1), empty, empty.long(), empty.long(), empty)
+    many = Batch.of_ids(torch.tensor([[2, 7], [3, 8]]).repeat(20_000, 1))
     shown = show(many).ids
     assert torch.equal(shown[:, 1], many.ids[:, 1])
     assert set(shown[:, 0].tolist()) == {1, 2, 3}

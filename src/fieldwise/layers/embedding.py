@@ -43,8 +43,7 @@ class FieldEmbedding(nn.Module):
     read, for `fieldwise.training.optimizers.LazyTables`. Training sets it.
 
     >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
-    >>> none = torch.empty(0)
-    >>> embedding(Batch(torch.tensor([[0, 3], [2, 6]]), torch.empty(2, 0), none.long(), none.long(), none)).shape
+    >>> embedding(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape
     torch.Size([2, 2, 8])
     """
 

@@ -1,10 +1,7 @@
 """The models, one paper a file: settings that build a network whose forward takes a batch and gives logits [B]."""
 
-from typing import Protocol
-
 from torch import nn
 
-from fieldwise.layout import Layout
 from fieldwise.models.afm import AFM, AFMNetwork
 from fieldwise.models.autoint import AutoInt, AutoIntNetwork, AutoIntPlus
 from fieldwise.models.cold import COLD, COLDNetwork
@@ -25,6 +22,7 @@ from fieldwise.models.hofm import HOFM, HOFMNetwork
 from fieldwise.models.inttower import IntTower, IntTowerNetwork
 from fieldwise.models.lr import LR, LRNetwork
 from fieldwise.models.nfm import NFM, NFMNetwork
+from fieldwise.models.settings import EmbeddingSettings, ModelSettings
 from fieldwise.models.widedeep import WideDeep, WideDeepNetwork
 from fieldwise.models.xdeepfm import XDeepFM, XDeepFMNetwork
 
@@ -56,6 +54,7 @@ __all__ = [
     "DeepCrossingNetwork",
     "DeepFM",
     "DeepFMNetwork",
+    "EmbeddingSettings",
     "FFMNetwork",
     "FMNetwork",
     "FiBiNET",
@@ -78,14 +77,6 @@ __all__ = [
     "XDeepFMNetwork",
     "parameter_count",
 ]
-
-
-class ModelSettings(Protocol):
-    """What every model's settings can do."""
-
-    def build(self, layout: Layout) -> nn.Module:
-        """A network with fresh weights, drawn from torch's global generator."""
-        ...
 
 
 MODELS: dict[str, type[ModelSettings]] = {
@@ -119,6 +110,7 @@ MODELS: dict[str, type[ModelSettings]] = {
 def parameter_count(network: nn.Module) -> int:
     """Numbers that training may change.
 
+    >>> from fieldwise.layout import Layout
     >>> parameter_count(LR().build(Layout.of_sizes([3, 4])))
     8
     """

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder, PairAttention
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_positive, check_shares
+from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_shares
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.models.variants import choices
 from fieldwise.ops.candidates import pair_attention_candidates
 
@@ -52,7 +52,7 @@ def _preset(variant: Variant, dropout: float) -> _Choices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AFM(Settings):
+class AFM(EmbeddingSettings):
     """Settings of AFM. Squared L2 on W alone, as in the paper, is the trainer's, by the name `attention.W`.
 
     A setting whose default is None is as the variant has it.
@@ -82,7 +82,6 @@ class AFM(Settings):
     """
 
     variant: Variant = "paper"
-    embedding_dim: int = 16
     attention_dim: int = 16
     dropout: float = 0.0
     pair_dropout: float | None = None
@@ -91,11 +90,11 @@ class AFM(Settings):
     start_of_p: StartOfP | None = None
     start_of_h: StartOfH | None = None
     start_of_b: StartOfB | None = None
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("variant", self.variant, Variant)
-        check_at_least(1, embedding_dim=self.embedding_dim, attention_dim=self.attention_dim)
+        check_at_least(1, attention_dim=self.attention_dim)
         check_shares(dropout=self.dropout)
         chosen = self._choices()
         check_shares(
@@ -106,14 +105,13 @@ class AFM(Settings):
         check_choice("start_of_p", chosen.start_of_p, StartOfP)
         check_choice("start_of_h", chosen.start_of_h, StartOfH)
         check_choice("start_of_b", chosen.start_of_b, StartOfB)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "AFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 2, "AFM", "attends to pairs of fields")
         chosen = self._choices()
         return AFMNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             first_order=FirstOrder(layout),
             attention=PairAttention(
                 layout.num_fields,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder, InteractingLayer, linear
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
@@ -20,11 +19,11 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
-    check_flags,
     check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.models.variants import choices
 from fieldwise.ops.faces import face_of
 
@@ -71,11 +70,10 @@ PRESETS: dict[Variant, _Choices] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Interacting(Settings):
+class _Interacting(EmbeddingSettings):
     """What AutoInt and AutoInt+ share (abstract). A setting whose default is None is as the variant has it."""
 
     variant: Variant = "paper"
-    embedding_dim: int = 16
     layers: int = 3
     heads: int = 2
     attention_dim: int = 64
@@ -91,13 +89,11 @@ class _Interacting(Settings):
     output_projection: bool | None = None
     output_relu: bool | None = None
     field_vectors: bool | None = None
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
+        super().__post_init__()
         check_choice("variant", self.variant, Variant)
-        sizes = {"embedding_dim": self.embedding_dim, "attention_dim": self.attention_dim}
-        check_at_least(1, **sizes, layers=self.layers, heads=self.heads)
+        check_at_least(1, attention_dim=self.attention_dim, layers=self.layers, heads=self.heads)
         if self.attention_dim % self.heads:
             found = f"attention_dim {self.attention_dim} and heads {self.heads}"
             raise ConfigError(f"attention_dim must be divisible by heads, found {found}")
@@ -106,7 +102,6 @@ class _Interacting(Settings):
         check_choice("residual", chosen.residual, Residual)
         check_choice("norm", chosen.norm, Norm)
         check_positive(norm_epsilon=chosen.norm_epsilon)
-        check_positive(embedding_std=self.embedding_std)
 
     def _choices(self) -> _Choices:
         return choices(self, PRESETS[self.variant])
@@ -132,7 +127,7 @@ class _Interacting(Settings):
         ]
         vectors_FD = torch.randn(fields, self.embedding_dim) * self.embedding_std if chosen.field_vectors else None
         return AutoIntNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             layers=layers,
             head=linear(fields * self.attention_dim, 1),
             first_order=FirstOrder(layout, bias=False) if self.wide else None,

@@ -9,19 +9,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings, nearest
+from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_choice,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["COLD", "COLDNetwork"]
 
@@ -29,7 +27,7 @@ SEBlock = Literal["joint", "own", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class COLD(Settings):
+class COLD(EmbeddingSettings):
     """Settings of COLD: one tower over all fields, so that it is no `TwoTower` and stores no representations.
 
     Selecting fields takes two runs: one with the SE block, whose `top_fields` are the `fields_kept` of another without.
@@ -51,24 +49,20 @@ class COLD(Settings):
     Linear(in_features=8, out_features=2, bias=True)
     """
 
-    embedding_dim: int = 16
     hidden: tuple[int, ...] = (300, 300, 128)
     se_block: SEBlock = "joint"
     fields_kept: tuple[str, ...] | None = None
     mlp_dropout: float = 0.0
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim)
+        super().__post_init__()
         check_sizes("hidden", self.hidden)
         check_choice("se_block", self.se_block, SEBlock)
         kept = self.fields_kept
         if kept is not None and (not kept or len(set(kept)) < len(kept)):
             raise ConfigError(f"fields_kept must name at least one field and none twice, found {kept!r}")
         check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "COLDNetwork":
         """A network with fresh weights."""
@@ -80,7 +74,7 @@ class COLD(Settings):
         else:
             se_block = OwnImportance(fields, self.embedding_dim) if self.se_block == "own" else None
         return COLDNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             names=[layout.fields[i].name for i in positions],
             positions=positions,
             se_block=se_block,

@@ -76,7 +76,7 @@ class DAT(TowerSettings):
         user_tower, item_tower = self.towers(layout, "DAT", joined=self.output_dim)
         user_id, item_id = _id_field(layout, "user_id", self.user_id), _id_field(layout, "item_id", self.item_id)
         return DATNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             user_tower=user_tower,
             item_tower=item_tower,
             user_augmented=Augmented(user_id, self.output_dim, std=self.embedding_std),

@@ -8,23 +8,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import MLP, CrossVector, FieldEmbedding, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
     check_at_least,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["DCN", "DCNNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCN(Settings):
+class DCN(EmbeddingSettings):
     """Settings of DCN; the defaults are the paper's best for Criteo.
 
     Args:
@@ -43,20 +41,17 @@ class DCN(Settings):
     171
     """
 
-    embedding_dim: int = 16
     layers: int = 6
     hidden: tuple[int, ...] = (1024, 1024)
     mlp_dropout: float = 0.0
     batch_norm: bool = True
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim, layers=self.layers)
+        super().__post_init__()
+        check_at_least(1, layers=self.layers)
         if self.hidden != ():
             check_sizes("hidden", self.hidden)
         check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DCNNetwork":
         """A network with fresh weights."""
@@ -64,7 +59,7 @@ class DCN(Settings):
         inputs = layout.num_fields * self.embedding_dim
         mlp = MLP(inputs, self.hidden, dropout=self.mlp_dropout, batch_norm=self.batch_norm) if self.hidden else None
         return DCNNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             cross=[CrossVector(inputs) for _ in range(self.layers)],
             mlp=mlp,
             head=linear(inputs + sum(self.hidden[-1:]), 1),

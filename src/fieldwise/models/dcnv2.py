@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import MLP, CrossMatrix, CrossMixture, FieldEmbedding, linear
 from fieldwise.layers.cross import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
@@ -17,11 +16,10 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["DCNv2", "DCNv2Network"]
 
@@ -29,7 +27,7 @@ Structure = Literal["stacked", "parallel"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DCNv2(Settings):
+class DCNv2(EmbeddingSettings):
     """Settings of DCN V2; the defaults are the paper's best for Criteo.
 
     Args:
@@ -52,7 +50,6 @@ class DCNv2(Settings):
     torch.Size([3, 8, 2])
     """
 
-    embedding_dim: int = 16
     layers: int = 2
     structure: Structure = "stacked"
     hidden: tuple[int, ...] = (768, 768)
@@ -62,11 +59,10 @@ class DCNv2(Settings):
     expert_activation: ExpertActivation = "tanh"
     mlp_dropout: float = 0.0
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim, layers=self.layers, experts=self.experts)
+        super().__post_init__()
+        check_at_least(1, layers=self.layers, experts=self.experts)
         if self.rank is not None:
             check_at_least(1, rank=self.rank)
         if self.hidden != ():
@@ -75,7 +71,6 @@ class DCNv2(Settings):
         check_choice("gate", self.gate, Gate)
         check_choice("expert_activation", self.expert_activation, ExpertActivation)
         check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DCNv2Network":
         """A network with fresh weights."""
@@ -84,7 +79,7 @@ class DCNv2(Settings):
         mlp = MLP(inputs, self.hidden, dropout=self.mlp_dropout, batch_norm=self.batch_norm) if self.hidden else None
         crossed = 0 if self.hidden and self.structure == "stacked" else inputs
         return DCNv2Network(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             cross=[self._cross(inputs) for _ in range(self.layers)],
             mlp=mlp,
             head=linear(crossed + sum(self.hidden[-1:]), 1),

@@ -8,23 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["DeepCrossing", "DeepCrossingNetwork", "ResidualUnit"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepCrossing(Settings):
+class DeepCrossing(EmbeddingSettings):
     """Settings of Deep Crossing; the defaults are those of the authors' published CNTK script.
 
     Args:
@@ -47,21 +44,18 @@ class DeepCrossing(Settings):
     embedding_relu: bool = True
     unit_dropout: float = 0.0
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim)
+        super().__post_init__()
         check_sizes("hidden", self.hidden)
         check_shares(unit_dropout=self.unit_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DeepCrossingNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "DeepCrossing", "reads fields")
         fields, inputs = layout.num_fields, layout.num_fields * self.embedding_dim
         return DeepCrossingNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             embedding_bias=torch.zeros(fields, self.embedding_dim) if self.embedding_relu else None,
             units=[ResidualUnit(inputs, n, dropout=self.unit_dropout, batch_norm=self.batch_norm) for n in self.hidden],
             head=linear(inputs, 1),

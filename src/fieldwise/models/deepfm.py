@@ -7,18 +7,15 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.candidates import fm_second_order_candidates
 
@@ -26,7 +23,7 @@ __all__ = ["DeepFM", "DeepFMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepFM(Settings):
+class DeepFM(EmbeddingSettings):
     """Settings of DeepFM; the defaults are the paper's for Criteo.
 
     Args:
@@ -47,21 +44,18 @@ class DeepFM(Settings):
     hidden: tuple[int, ...] = (400, 400, 400)
     mlp_dropout: float = 0.5
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim)
+        super().__post_init__()
         check_sizes("hidden", self.hidden)
         check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DeepFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "DeepFM", "reads fields")
         inputs = layout.num_fields * self.embedding_dim
         return DeepFMNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             first_order=FirstOrder(layout, bias=False),
             mlp=MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
         )

@@ -10,19 +10,16 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, linear
 from fieldwise.layers.activation_unit import Activation, ActivationUnit, Inputs, activated_layers
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_choice,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.models.variants import choices
 
 __all__ = ["DIN", "DINNetwork"]
@@ -70,7 +67,7 @@ _VARIANTS: dict[Variant, _Choices] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DIN(Settings):
+class DIN(EmbeddingSettings):
     """Settings of DIN. Where a setting's default is None, the variant says.
 
     The schema needs a history that shares the rows of its items' field, as in
@@ -106,7 +103,6 @@ items' field, found none: give the schema one, as in { kind = "sequence", name =
     """
 
     variant: Variant = "paper"
-    embedding_dim: int = 16
     attention_inputs: Inputs | None = None
     attention_hidden: tuple[int, ...] | None = None
     attention_activation: Activation | None = None
@@ -118,20 +114,17 @@ items' field, found none: give the schema one, as in { kind = "sequence", name =
     activation: Activation | None = None
     mlp_dropout: float = 0.0
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
+        super().__post_init__()
         check_choice("variant", self.variant, Variant)
         chosen = self._choices()
-        check_at_least(1, embedding_dim=self.embedding_dim)
         check_choice("attention_inputs", chosen.attention_inputs, Inputs)
         check_choice("attention_activation", chosen.attention_activation, Activation)
         check_choice("activation", chosen.activation, Activation)
         check_sizes("attention_hidden", chosen.attention_hidden)
         check_sizes("hidden", chosen.hidden)
         check_shares(attention_dropout=self.attention_dropout, mlp_dropout=self.mlp_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "DINNetwork":
         """A network with fresh weights."""

@@ -42,7 +42,7 @@ class DSSM(TowerSettings):
         """A network with fresh weights."""
         user_tower, item_tower = self.towers(layout, "DSSM")
         return DSSMNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             user_tower=user_tower,
             item_tower=item_tower,
             similarity=Similarity(self.similarity, temperature=self.temperature),

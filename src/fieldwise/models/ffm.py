@@ -9,21 +9,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_fields,
-    check_flags,
-    check_positive,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["FFM", "FFMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FFM(Settings):
+class FFM(EmbeddingSettings):
     """Settings of FFM; D and what is left out of the logit are as in LIBFFM, the authors' code.
 
     Args:
@@ -41,11 +38,6 @@ class FFM(Settings):
     embedding_dim: int = 4
     first_order: bool = False
     embedding_std: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "FFMNetwork":
         """A network with fresh weights."""

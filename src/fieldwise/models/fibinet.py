@@ -8,26 +8,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import MLP, BilinearInteraction, FieldEmbedding, FirstOrder, SENet
 from fieldwise.layers.bilinear_interaction import BilinearKind
 from fieldwise.layers.senet import SENetActivation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_choice,
     check_fields,
-    check_flags,
     check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["FiBiNET", "FiBiNETNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FiBiNET(Settings):
+class FiBiNET(EmbeddingSettings):
     """Settings of FiBiNET.
 
     Args:
@@ -58,17 +56,15 @@ class FiBiNET(Settings):
     hidden: tuple[int, ...] = (400, 400, 400)
     mlp_dropout: float = 0.0
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim)
+        super().__post_init__()
         check_choice("bilinear", self.bilinear, BilinearKind)
         check_choice("senet_activation", self.senet_activation, SENetActivation)
         if self.hidden != ():
             check_sizes("hidden", self.hidden)
         check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(reduction_ratio=self.reduction_ratio, embedding_std=self.embedding_std)
+        check_positive(reduction_ratio=self.reduction_ratio)
 
     def build(self, layout: Layout) -> "FiBiNETNetwork":
         """A network with fresh weights."""
@@ -79,7 +75,7 @@ class FiBiNET(Settings):
             inputs = fields * (fields - 1) * dim
             mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
         return FiBiNETNetwork(
-            embedding=FieldEmbedding(layout, dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             first_order=FirstOrder(layout, bias=mlp is None),
             senet=SENet(fields, reduction_ratio=self.reduction_ratio, activation=self.senet_activation),
             bilinear=BilinearInteraction(fields, dim, self.bilinear),

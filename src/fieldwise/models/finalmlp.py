@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings, nearest
+from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, BilinearFusion, FieldEmbedding, SubsetEmbedding
 from fieldwise.layout import Batch, Layout
@@ -17,11 +17,10 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["FinalMLP", "FinalMLPNetwork"]
 
@@ -29,7 +28,7 @@ Fusion = Literal["bilinear", "sum"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinalMLP(Settings):
+class FinalMLP(EmbeddingSettings):
     """Settings of FinalMLP; sizes are by default those of the authors' code.
 
     Args:
@@ -68,16 +67,14 @@ class FinalMLP(Settings):
     gate_hidden: tuple[int, ...] = (64,)
     fusion: Fusion = "bilinear"
     heads: int = 1
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim, heads=self.heads)
+        super().__post_init__()
+        check_at_least(1, heads=self.heads)
         for name in ("stream1_hidden", "stream2_hidden", "gate_hidden"):
             check_sizes(name, getattr(self, name))
         check_shares(stream1_dropout=self.stream1_dropout, stream2_dropout=self.stream2_dropout)
         check_choice("fusion", self.fusion, Fusion)
-        check_positive(embedding_std=self.embedding_std)
         for name in ("stream1_gate_fields", "stream2_gate_fields"):
             _check_names(name, getattr(self, name))
         one, two = self.stream1_hidden[-1], self.stream2_hidden[-1]
@@ -91,7 +88,7 @@ class FinalMLP(Settings):
         inputs = layout.num_fields * self.embedding_dim
         one, two = self.stream1_hidden, self.stream2_hidden
         return FinalMLPNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             gate1=self._gate(layout, "stream1_gate_fields") if self.gates else None,
             gate2=self._gate(layout, "stream2_gate_fields") if self.gates else None,
             stream1=MLP(inputs, one, dropout=self.stream1_dropout, batch_norm=self.batch_norm),

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FactorizedInteraction, FieldEmbedding, linear
 from fieldwise.layers.factorized_interaction import FactorActivation, FactorResidual
@@ -20,11 +19,11 @@ from fieldwise.models.checks import (
     check_at_least,
     check_choice,
     check_fields,
-    check_flags,
     check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["FinalNet", "FinalNetNetwork"]
 
@@ -33,7 +32,7 @@ Activation = Literal["none", "relu"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinalNet(Settings):
+class FinalNet(EmbeddingSettings):
     """Settings of FinalNet; the defaults are the authors' code's, as its documentation has them.
 
     NOTE[DIFF]: the paper's layer sums its products and has an activation of each factor but the first. The authors'
@@ -78,17 +77,15 @@ class FinalNet(Settings):
     residual: FactorResidual = "concat"
     factor_activation: FactorActivation = "none"
     distillation_weight: float = 1.0
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim, factors=self.factors)
+        super().__post_init__()
+        check_at_least(1, factors=self.factors)
         check_choice("blocks", self.blocks, Blocks)
         check_choice("activation", self.activation, Activation)
         check_choice("residual", self.residual, FactorResidual)
         check_choice("factor_activation", self.factor_activation, FactorActivation)
         check_shares(block1_dropout=self.block1_dropout, block2_dropout=self.block2_dropout)
-        check_positive(embedding_std=self.embedding_std)
         check_positive(zero=True, distillation_weight=self.distillation_weight)
         self._check_sizes("block1_hidden", divided=True)
         self._check_sizes("block2_hidden", divided=self.blocks == "2B")
@@ -109,7 +106,7 @@ class FinalNet(Settings):
         inputs = layout.num_fields * self.embedding_dim
         two = self.blocks == "2B"
         return FinalNetNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             field_gate=FieldGate(layout.num_fields) if self.field_gate else None,
             block1=self._block(2 * inputs if self.field_gate else inputs, self.block1_hidden, self.block1_dropout),
             head1=linear(self.block1_hidden[-1], 1),

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_fields, check_positive
+from fieldwise.models.checks import check_fields
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.candidates import fm_second_order_candidates
 from fieldwise.ops.fm import fm_logit
@@ -21,7 +21,7 @@ __all__ = ["FM", "FMNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FM(Settings):
+class FM(EmbeddingSettings):
     """Settings of FM.
 
     Args:
@@ -35,19 +35,10 @@ class FM(Settings):
     78
     """
 
-    embedding_dim: int = 16
-    embedding_std: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_at_least(1, embedding_dim=self.embedding_dim)
-        check_positive(embedding_std=self.embedding_std)
-
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "FM", "multiplies fields")
-        return FMNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std), first_order=FirstOrder(layout)
-        )
+        return FMNetwork(embedding=self.make_embedding(layout), first_order=FirstOrder(layout))
 
 
 class FMNetwork(nn.Module):

@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_positive
+from fieldwise.models.checks import check_choice, check_fields
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.ops import pair_indices
 
 __all__ = ["FwFM", "FwFMNetwork"]
@@ -22,7 +22,7 @@ Linear = Literal["weights", "feature_vectors", "field_vectors"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FwFM(Settings):
+class FwFM(EmbeddingSettings):
     """Settings of FwFM.
 
     Args:
@@ -39,14 +39,11 @@ class FwFM(Settings):
     92
     """
 
-    embedding_dim: int = 16
     linear: Linear = "field_vectors"
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_at_least(1, embedding_dim=self.embedding_dim)
+        super().__post_init__()
         check_choice("linear", self.linear, Linear)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "FwFMNetwork":
         """A network with fresh weights."""

@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_positive
+from fieldwise.models.checks import check_at_least, check_choice, check_fields
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.ops import fm_second_order
 
 __all__ = ["HOFM", "HOFMNetwork", "anova_kernels"]
@@ -21,7 +21,7 @@ Sharing = Literal["none", "plain", "weighted"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HOFM(Settings):
+class HOFM(EmbeddingSettings):
     """Settings of HOFM.
 
     Args:
@@ -38,22 +38,19 @@ class HOFM(Settings):
     ['embedding.weight', 'first_order.bias', 'first_order.embedding.weight', 'order_embeddings.3.weight']
     """
 
-    embedding_dim: int = 16
     order: int = 3
     sharing: Sharing = "none"
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_at_least(1, embedding_dim=self.embedding_dim)
+        super().__post_init__()
         check_at_least(2, order=self.order)
         check_choice("sharing", self.sharing, Sharing)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "HOFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, self.order, "HOFM", f"of order {self.order} multiplies {self.order} fields")
         tables = self.order - 1 if self.sharing == "none" else 1
-        second, *higher = (FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std) for _ in range(tables))
+        second, *higher = (self.make_embedding(layout) for _ in range(tables))
         return HOFMNetwork(
             embedding=second,
             order_embeddings=higher,

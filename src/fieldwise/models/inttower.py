@@ -9,19 +9,18 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FEBlock, FieldEmbedding, LightSE
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
     check_at_least,
     check_choice,
-    check_flags,
     check_positive,
     check_shares,
     check_sizes,
     sides,
 )
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.models.tower_losses import contrastive_loss
 from fieldwise.models.variants import choices
 from fieldwise.ops.stored_items import StoredItems
@@ -50,7 +49,7 @@ VARIANTS = {"paper": Choices(), "authors": AUTHORS}
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntTower(Settings):
+class IntTower(EmbeddingSettings):
     """Settings of IntTower: a tower of the user and context fields, and one of the item fields.
 
     Choices that are None are the variant's; one that is given overrides it.
@@ -105,15 +104,13 @@ class IntTower(Settings):
     cir_weight: float | None = None
     cir_reads: CIRReads | None = None
     temperature: float = 0.07
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        sizes = {"embedding_dim": self.embedding_dim, "head_dim": self.head_dim}
-        check_at_least(1, **sizes, user_heads=self.user_heads, item_heads=self.item_heads)
+        super().__post_init__()
+        check_at_least(1, head_dim=self.head_dim, user_heads=self.user_heads, item_heads=self.item_heads)
         check_sizes("hidden", self.hidden)
         check_shares(dropout=self.dropout)
-        check_positive(temperature=self.temperature, embedding_std=self.embedding_std)
+        check_positive(temperature=self.temperature)
         check_choice("variant", self.variant, Variant)
         chosen = self.chosen
         check_choice("levels", chosen.levels, Levels)
@@ -136,7 +133,7 @@ class IntTower(Settings):
         chosen = self.chosen
         first = [len(user) * self.embedding_dim] if chosen.levels == "inputs" else []
         return IntTowerNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             user_tower=self._tower(user),
             item_tower=self._tower(item),
             block=FEBlock(

@@ -9,23 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.config import Settings
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["NFM", "NFMNetwork", "bi_interaction"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NFM(Settings):
+class NFM(EmbeddingSettings):
     """Settings of NFM; the defaults are the paper's, with the hidden dropout of its authors' command for Frappe.
 
     Args:
@@ -48,21 +45,18 @@ class NFM(Settings):
     pooled_dropout: float = 0.5
     mlp_dropout: float = 0.2
     batch_norm: bool = True
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim)
+        super().__post_init__()
         if self.hidden != ():
             check_sizes("hidden", self.hidden)
         check_shares(pooled_dropout=self.pooled_dropout, mlp_dropout=self.mlp_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "NFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 2, "NFM", "pools products of two fields")
         return NFMNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             first_order=FirstOrder(layout),
             mlp=MLP(self.embedding_dim, self.hidden, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
             h=self._start_of_h(),

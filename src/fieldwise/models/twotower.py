@@ -10,19 +10,18 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import hidden_layers, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
     check_at_least,
     check_choice,
-    check_flags,
     check_positive,
     check_shares,
     check_sizes,
     sides,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["Activation", "Similarity", "SimilarityKind", "Tower", "TowerSettings", "TwoTower", "unit_vectors"]
 
@@ -52,10 +51,9 @@ class TwoTower(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TowerSettings(Settings):
+class TowerSettings(EmbeddingSettings):
     """What DSSM and DAT share (abstract); the defaults are DSSM's."""
 
-    embedding_dim: int = 16
     hidden: tuple[int, ...] = (300, 300)
     output_dim: int = 128
     activation: Activation = "tanh"
@@ -64,11 +62,10 @@ class TowerSettings(Settings):
     temperature: float = 0.2
     mlp_dropout: float = 0.0
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim, output_dim=self.output_dim)
+        super().__post_init__()
+        check_at_least(1, output_dim=self.output_dim)
         check_sizes("hidden", self.hidden)
         check_choice("activation", self.activation, Activation)
         check_choice("similarity", self.similarity, SimilarityKind)
@@ -77,7 +74,7 @@ class TowerSettings(Settings):
                 "output_dim must be at least 2 for similarity 'cosine', found 1: take 'dot' or a larger one"
             )
         check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(temperature=self.temperature, embedding_std=self.embedding_std)
+        check_positive(temperature=self.temperature)
 
     def towers(self, layout: Layout, model: str, *, joined: int = 0) -> tuple["Tower", "Tower"]:
         """The user tower and the item tower, with fresh weights."""

@@ -9,24 +9,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.config import Settings, nearest
+from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 
 __all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WideDeep(Settings):
+class WideDeep(EmbeddingSettings):
     """Settings of Wide & Deep; the defaults are the paper's, but for the crosses, which have to be chosen by hand.
 
     Args:
@@ -53,22 +51,19 @@ class WideDeep(Settings):
     crosses: tuple[tuple[str, str], ...] = ()
     mlp_dropout: float = 0.0
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim)
+        super().__post_init__()
         check_sizes("hidden", self.hidden)
         _check_crosses(self.crosses)
         check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "WideDeepNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "WideDeep", "reads fields")
         inputs = layout.num_fields * self.embedding_dim
         return WideDeepNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             first_order=FirstOrder(layout, bias=False),
             mlp=MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
             crosses=CrossProducts(layout, self.crosses) if self.crosses else None,

@@ -8,20 +8,17 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
 from fieldwise.layers import CIN, MLP, FieldEmbedding, FirstOrder, linear
 from fieldwise.layers.cin import CINActivation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
-    check_at_least,
     check_choice,
     check_fields,
-    check_flags,
-    check_positive,
     check_shares,
     check_sizes,
 )
+from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.models.variants import choices
 
 __all__ = ["XDeepFM", "XDeepFMNetwork"]
@@ -48,7 +45,7 @@ PRESETS: dict[Variant, _Choices] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class XDeepFM(Settings):
+class XDeepFM(EmbeddingSettings):
     """Settings of xDeepFM; sizes are the paper's best for Criteo. Where the default is None, the variant decides.
 
     Args:
@@ -86,12 +83,10 @@ class XDeepFM(Settings):
     cin_output_bias: bool | None = None
     mlp_dropout: float = 0.0
     batch_norm: bool = False
-    embedding_std: float = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
+        super().__post_init__()
         check_choice("variant", self.variant, Variant)
-        check_at_least(1, embedding_dim=self.embedding_dim)
         check_sizes("cin_layers", self.cin_layers)
         if self.hidden != ():
             check_sizes("hidden", self.hidden)
@@ -101,7 +96,6 @@ class XDeepFM(Settings):
             if chosen.split_half and size % 2:
                 raise ConfigError(f"cin_layers[{i}] must be even where split_half is on, found {size}")
         check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(embedding_std=self.embedding_std)
 
     def build(self, layout: Layout) -> "XDeepFMNetwork":
         """A network with fresh weights."""
@@ -118,7 +112,7 @@ class XDeepFM(Settings):
         if self.hidden:
             mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
         return XDeepFMNetwork(
-            embedding=FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std),
+            embedding=self.make_embedding(layout),
             cin=cin,
             head=linear(cin.outputs, 1, bias=mlp is None or chosen.cin_output_bias),
             mlp=mlp,

@@ -45,9 +45,8 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
-    >>> none = torch.empty(0)
-    >>> user = Batch(torch.tensor([[2]]), torch.empty(1, 0), none.long(), none.long(), none)
-    >>> items = Batch(torch.tensor([[3], [4], [5]]), torch.empty(3, 0), none.long(), none.long(), none)
+    >>> user = Batch.of_ids(torch.tensor([[2]]))
+    >>> items = Batch.of_ids(torch.tensor([[3], [4], [5]]))
     >>> score_candidates(FM().build(layout), Split.by_role(layout), user, items).shape
     torch.Size([3])
     """

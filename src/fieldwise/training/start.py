@@ -70,8 +70,7 @@ def output_biases(network: nn.Module, batch: Batch) -> list[tuple[str, nn.Parame
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import AutoInt
-    >>> none = torch.empty(0)
-    >>> batch = Batch(torch.tensor([[0, 3], [2, 6]]), torch.empty(2, 0), none.long(), none.long(), none)
+    >>> batch = Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))
     >>> [name for name, _ in output_biases(AutoInt().build(Layout.of_sizes([3, 4])), batch)]
     ['head.bias']
     """

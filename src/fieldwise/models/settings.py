@@ -1,0 +1,49 @@
+"""What models' settings have in common."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import nn
+
+from fieldwise.config import Settings
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Layout
+from fieldwise.models.checks import check_at_least, check_flags, check_positive
+
+__all__ = ["EmbeddingSettings", "ModelSettings"]
+
+
+class ModelSettings(Protocol):
+    """What every model's settings can do."""
+
+    def build(self, layout: Layout) -> nn.Module:
+        """A network with fresh weights, drawn from torch's global generator."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingSettings(Settings):
+    """Settings of a model that reads its fields' vectors from one table (abstract).
+
+    A model declares its settings and, where they differ, its own defaults of these; a `__post_init__` of its own calls
+    this one first.
+
+    Args:
+        embedding_dim: D.
+        embedding_std: deviation of the embeddings' starting values.
+
+    Errors:
+        ConfigError: a setting out of range, or a setting declared as bool that is none.
+    """
+
+    embedding_dim: int = 16
+    embedding_std: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_flags(self)
+        check_at_least(1, embedding_dim=self.embedding_dim)
+        check_positive(embedding_std=self.embedding_std)
+
+    def make_embedding(self, layout: Layout) -> FieldEmbedding:
+        """The table of the layout's fields, with fresh weights."""
+        return FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std)
