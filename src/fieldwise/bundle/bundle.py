@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import nn
 
-from fieldwise.bundle.bundle.saved import (
+from fieldwise.bundle.saved import (
     BUNDLE,
     MANIFEST,
     SAMPLE_ROWS,
