@@ -1,9 +1,20 @@
-"""A bundle: one folder that scores rows exactly as when it was saved, and proves it (its files: `bundle.saved`)."""
+"""A bundle: one folder that scores rows exactly as when it was saved, and proves it.
+
+    bundle.json               the manifest (`fieldwise.storage.artifact`): versions, model and training settings,
+                              metrics, scores of the sample rows, calibrations
+    schema.HASH.toml          what the columns mean
+    encoder.HASH.json         vocabularies, scales and bins
+    weights.HASH.safetensors  the network's tensors
+    samples.HASH.arrow        some raw rows
+
+Nothing is ever unpickled or evaluated.
+"""
 
 import dataclasses
 import hashlib
 import io
 import json
+import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,23 +24,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import nn
 
-from fieldwise.bundle.saved import (
-    BUNDLE,
-    MANIFEST,
-    SAMPLE_ROWS,
-    bundle_digest,
-    bundle_origin,
-    check_folder,
-    check_scores,
-    sample_rows,
-    tensor_bytes,
-    versions,
-)
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.read.tables import TableLike, as_table
@@ -46,10 +47,24 @@ from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.scoring.candidates import score_candidates
 from fieldwise.scoring.request import context_row, encode_request, split_columns
 from fieldwise.storage.arrays import arrow_bytes
-from fieldwise.storage.artifact import Artifact
+from fieldwise.storage.artifact import Artifact, Kind
 from fieldwise.storage.writer import writing
+from fieldwise.version import __version__
 
 __all__ = ["MANIFEST", "Bundle", "bundle_digest", "bundle_origin", "check_folder", "sample_rows"]
+
+
+MANIFEST = "bundle.json"
+SAMPLE_ROWS = 32
+SCORE_TOLERANCE = 1e-4  # of a logit, relative above 1: other processors and thread counts add in another order
+BUNDLE = Kind(
+    name="bundle",
+    manifest=MANIFEST,
+    format=2,
+    parts={"schema": "toml", "encoder": "json", "weights": "safetensors", "samples": "arrow"},
+    remedy="save it again with this version, or copy it again",
+    origin="give the folder that was saved",
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +103,7 @@ class Bundle:
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
-        hasher.update(hashlib.sha256(tensor_bytes(self.network)).digest())
+        hasher.update(hashlib.sha256(_tensor_bytes(self.network)).digest())
         return hasher.hexdigest()
 
     def score(self, frame: TableLike) -> np.ndarray:
@@ -203,7 +218,7 @@ class Bundle:
         samples = self.samples.head(SAMPLE_ROWS)
         facts = {
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "versions": versions(),
+            "versions": _versions(),
             "model": model_to_dict(self.settings),
             "sample_scores": self.score(samples).tolist(),
             "about": to_plain(self.about),
@@ -212,7 +227,7 @@ class Bundle:
         with writing(BUNDLE, folder, replaces=replaces) as writer:
             writer.add("schema", self.schema.to_toml().encode())
             writer.add("encoder", self.encoder.to_json().encode())
-            writer.add("weights", tensor_bytes(self.network))
+            writer.add("weights", _tensor_bytes(self.network))
             writer.add("samples", arrow_bytes(samples))
             writer.finish(**facts)
 
@@ -237,7 +252,7 @@ class Bundle:
         expected = np.asarray(about["sample_scores"], dtype=np.float64)
         kept = parse(_Kept, {"calibration": about.get("calibration", {})}, "the bundle's", ConfigError)
         bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], kept.calibration)
-        check_scores(saved.folder, bundle.score(samples), expected)
+        _check_scores(saved.folder, bundle.score(samples), expected)
         return bundle
 
 
@@ -246,3 +261,70 @@ class _Kept:
     """The manifest's calibrations, as they are read."""
 
     calibration: dict[str, Platt | Isotonic]
+
+
+def bundle_origin(folder: Path) -> dict[str, Any]:
+    """When a bundle was saved (`created`, UTC) and by what (`versions`, by package); nothing but its manifest is read.
+
+    Errors:
+        BundleError: there is no bundle, or its manifest is damaged.
+    """
+    about = BUNDLE.open(folder).about
+    return {name: about[name] for name in ("created", "versions") if name in about}
+
+
+def bundle_digest(folder: Path) -> str:
+    """The checksum of a bundle's manifest, which names those of all its files; nothing else is read.
+
+    Errors:
+        BundleError: there is no bundle, or its manifest is damaged.
+    """
+    return BUNDLE.open(folder).digest
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that a bundle cannot be saved to, before any work is spent on one.
+
+    Errors:
+        BundleError: it is a file, or holds files but no bundle.
+    """
+    BUNDLE.check_folder(folder)
+
+
+def _check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None:
+    if (expected.size, expected.shape[:1]) != (found.size, found.shape[:1]):
+        needed = f"its {len(found)} sample rows need {found.size} scores"
+        raise BUNDLE.damaged(folder, f"{needed}, saved were {expected.size}")
+    expected = expected.reshape(found.shape)  # without rows, a list does not tell how many labels there are
+    off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
+    if not np.all(off <= SCORE_TOLERANCE):
+        place = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
+        raise BundleError(
+            f"a bundle must score as when it was saved: {folder} gives {found[place]:.6g} for sample row {place[0]}, "
+            f"saved was {expected[place]:.6g}; train and save it again with this version"
+        )
+
+
+def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
+    """Some rows of a table, evenly spread, with the columns that a bundle keeps: keys and fields.
+
+    They stand for what is usual in explanations too: the first rows of a sorted log would be one user's.
+    """
+    keys = [k for k in schema.keys if k in frame.columns]
+    some = np.unique(np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64))
+    return frame.select(list(dict.fromkeys([*keys, *schema.columns])))[some]
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "fieldwise": __version__,
+        "torch": torch.__version__,
+        "polars": pl.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _tensor_bytes(network: nn.Module) -> bytes:
+    tensors = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
+    return save_tensors(tensors)
