@@ -10,7 +10,8 @@ from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import table
 from benchmarks.log import Log
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli.bundles import run_predict
+from fieldwise.cli import predict
+from fieldwise.cli.options import Reading
 from fieldwise.models.build import build_network, model_from_dict
 from fieldwise.ops import use_ops
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -33,12 +34,13 @@ def encoded(options: dict[str, Any]) -> Timed:
 def parquet(options: dict[str, Any]) -> Timed:
     """`fieldwise predict`: a bundle and a Parquet file of raw values to a Parquet file of keys and scores."""
     bundle, data, out = (Path(options[name]) for name in ("bundle", "data", "out"))
+    wanted = predict.PredictOptions(bundle=bundle, data=data, out=out, reading=Reading(), threads=options["threads"])
 
     def turn() -> dict[str, float]:
         out.unlink(missing_ok=True)
         began = time.perf_counter()
         with use_ops(options["ops"]):
-            run_predict(bundle, data, out, "prediction", False, None, "utf-8", None, options["threads"])
+            predict.run(wanted)
         seconds = time.perf_counter() - began
         if pl.scan_parquet(out).select(pl.len()).collect().item() != options["rows"]:
             raise ValueError("not every row was scored")

@@ -232,7 +232,7 @@ def test_predict_to_a_name_of_unknown_kind(fieldwise, bundle, log, tmp_path):
 def test_a_folder_that_is_taken_is_told_before_training(fieldwise, recipe, tmp_path, monkeypatch):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
-    monkeypatch.setattr("fieldwise.cli.train.prepare_recipe", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr("fieldwise.runs.data.prepare_recipe", lambda *_, **__: pytest.fail("work was begun"))
     refused(fieldwise("train", recipe, "--out", "taken"), "a folder of its own", "notes.txt")
     refused(fieldwise("train", recipe, "--out", "taken/notes.txt"), "is a file")
 
@@ -363,7 +363,7 @@ def test_a_full_disk_anywhere_else_is_a_sentence_too(fieldwise, recipe, monkeypa
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
 
-    monkeypatch.setattr("fieldwise.cli.train.train_recipe", full)
+    monkeypatch.setattr("fieldwise.runs.pipeline.train_recipe", full)
     refused(fieldwise("train", recipe, "--quiet"), "the disk is full at /tmp/x")
 
 
@@ -371,7 +371,7 @@ def test_full_memory_is_a_sentence(fieldwise, recipe, monkeypatch):
     def full(*args):
         raise MemoryError
 
-    monkeypatch.setattr("fieldwise.cli.train.train_recipe", full)
+    monkeypatch.setattr("fieldwise.runs.pipeline.train_recipe", full)
     refused(fieldwise("train", recipe, "--quiet"), "the memory is full")
 
 
@@ -389,7 +389,7 @@ def test_a_bug_is_not_hidden(recipe, monkeypatch):
     def bug(*args):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("fieldwise.cli.train.train_recipe", bug)
+    monkeypatch.setattr("fieldwise.runs.pipeline.train_recipe", bug)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         run(["train", str(recipe), "--quiet"])
 
@@ -431,7 +431,7 @@ def test_ctrl_c_before_training_leaves_nothing(fieldwise, recipe, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fieldwise.cli.train.prepare_recipe", interrupt)
+    monkeypatch.setattr("fieldwise.runs.data.prepare_recipe", interrupt)
     code, out, err = fieldwise("train", recipe, "--out", "b")
     assert (code, out) == (130, "")
     assert err == "fieldwise: interrupted\n"

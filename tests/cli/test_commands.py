@@ -16,7 +16,7 @@ import typer.main
 
 import fieldwise as package
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli import demo as demo_module
+from fieldwise.cli import demo_runs as demo_module
 from fieldwise.cli.app import app
 from fieldwise.cli.next import command, command_name
 from fieldwise.estimator.recommender import Recommender

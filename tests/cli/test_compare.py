@@ -61,13 +61,12 @@ def test_settings_of_all_recipes_are_told(fieldwise, recipe):
 
 
 def test_a_picture_that_cannot_be_written_costs_no_figures(fieldwise, recipe, monkeypatch):
-    from fieldwise.cli import compare
     from fieldwise.errors import DataError
 
     def refuse(*_):
         raise DataError("cannot write board.png")
 
-    monkeypatch.setattr(compare, "plot_boards", refuse)
+    monkeypatch.setattr("fieldwise.runs.plots.plot_boards", refuse)
     code, out, err = fieldwise("compare", recipe, "--seeds", 1, "--quiet", "--plot", "board.png")
     assert code == 2
     assert "80 test rows" in out
@@ -75,12 +74,10 @@ def test_a_picture_that_cannot_be_written_costs_no_figures(fieldwise, recipe, mo
 
 
 def test_ctrl_c_says_what_is_kept(fieldwise, recipe, monkeypatch):
-    from fieldwise.cli import compare
-
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare, "recorded_runs", stop)
+    monkeypatch.setattr("fieldwise.runs.fits.recorded_runs", stop)
     code, _, err = fieldwise("compare", recipe, "--store", "kept")
     assert code == 130
     assert "the runs that ended are kept in kept" in err

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fieldwise.cli import doctor
-from fieldwise.cli.doctor import EXTRAS, examine
+from fieldwise.cli import doctor, doctor_facts
+from fieldwise.cli.doctor_facts import EXTRAS, examine
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -34,9 +34,9 @@ def test_an_extra_that_is_here_works_and_has_versions(tmp_path):
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_an_extra_that_is_not_here_is_no_fault_but_half_of_one_is(quick, tmp_path, monkeypatch):
-    none = doctor.Extra("nothing", {"absent-one": "absent_one", "absent-two": "absent_two"})
-    half = doctor.Extra("half a thing", {"rich": "rich", "absent-two": "absent_two"})
-    monkeypatch.setattr(doctor, "EXTRAS", {"none": none, "half": half})
+    none = doctor_facts.Extra("nothing", {"absent-one": "absent_one", "absent-two": "absent_two"})
+    half = doctor_facts.Extra("half a thing", {"rich": "rich", "absent-two": "absent_two"})
+    monkeypatch.setattr(doctor_facts, "EXTRAS", {"none": none, "half": half})
     facts = examine(tmp_path, quick=quick)
     assert [extra["works"] for extra in facts["extras"].values()] == [False, False]
     assert facts["extras"]["none"]["install"] == "pip install 'fieldwise[none]'"
@@ -73,12 +73,12 @@ def test_compilers_and_devices(tmp_path, monkeypatch):
 
 
 def test_what_is_printed(capsys, tmp_path):
-    doctor.run_doctor(tmp_path, False, True)
+    doctor.run(doctor.DoctorOptions(data_dir=tmp_path, quick=True))
     shown = capsys.readouterr().out
     for name, extra in EXTRAS.items():
         assert re.search(rf"^ {name} +{re.escape(extra.purpose)} +(installed|no)", shown, re.M), name
     assert "C++ compiler: " in shown
-    doctor.run_doctor(tmp_path, True, True)
+    doctor.run(doctor.DoctorOptions(data_dir=tmp_path, json=True, quick=True))
     facts = json.loads(capsys.readouterr().out)
     assert facts["devices"] is None
     assert facts["ops"] is None

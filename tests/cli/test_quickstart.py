@@ -11,21 +11,22 @@ import pytest
 from cli.test_bad_input import refused
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.cli import demo_runs
 from fieldwise.cli import quickstart as module
 from fieldwise.cli.next import command
 
 SMALL = ("data.rows=600", "data.users=20", "data.items=60", "training.epochs=1", "training.batch_size=256")
 SCRIPT = f"""
 import dataclasses, sys
-from fieldwise.cli import main, quickstart
-quickstart.QUICK = dataclasses.replace(quickstart.QUICK, settings={SMALL!r})
+from fieldwise.cli import demo_runs, main
+demo_runs.QUICK = dataclasses.replace(demo_runs.QUICK, settings={SMALL!r})
 main(sys.argv[1:])
 """
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(module, "QUICK", dataclasses.replace(module.QUICK, settings=SMALL))
+    monkeypatch.setattr(demo_runs, "QUICK", dataclasses.replace(demo_runs.QUICK, settings=SMALL))
 
 
 def test_one_command_serves_what_it_printed():
@@ -70,5 +71,5 @@ def test_without_serving_it_names_the_command_that_does(fieldwise, small):
 
 def test_without_the_extra_it_says_so_before_any_work(fieldwise, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda _: None)
-    monkeypatch.setattr(module, "train_demo", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr(demo_runs, "train_demo", lambda *_: pytest.fail("work was begun"))
     refused(fieldwise("quickstart"), "the page needs uvicorn: pip install 'fieldwise[serve]'", "--no-serve")

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from fieldwise.bundle.bundle import MANIFEST, Bundle
-from fieldwise.cli import train as train_command
 from fieldwise.storage import writer
 from fieldwise.storage.locks import one_writer
 
@@ -161,12 +160,12 @@ def test_ctrl_c_while_saving_keeps_the_old_bundle(fieldwise, recipe, monkeypatch
     assert len(list(Path("b").iterdir())) == 5
 
 
-@pytest.mark.parametrize("stage", ["prepare_recipe", "train_recipe"])
+@pytest.mark.parametrize("stage", ["data.prepare_recipe", "pipeline.train_recipe"])
 def test_ctrl_c_before_there_is_a_model(fieldwise, recipe, monkeypatch, stage):
     def stops(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train_command, stage, stops)
+    monkeypatch.setattr(f"fieldwise.runs.{stage}", stops)
     code, out, err = fieldwise("train", recipe, "--out", "b")
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == "fieldwise: interrupted"

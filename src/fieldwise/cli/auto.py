@@ -1,50 +1,75 @@
 """`fieldwise auto`."""
 
-import dataclasses
-import json
-import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.table import Table
+import typer
 
-from fieldwise.automatic import AutoResult, AutoSettings, run_auto
-from fieldwise.automatic.result import legend
-from fieldwise.cli.next import suggest, text_options
-from fieldwise.cli.options import set_threads
-from fieldwise.cli.show import console, say
-from fieldwise.runs.recipe import DataSettings
-from fieldwise.schema import Schema
+from fieldwise.cli.next import suggest
+from fieldwise.cli.options import AsJson, Label, Positive, Quiet, Reading, Seed, Threads, set_threads
+from fieldwise.cli.show import console, print_json, say
 
-__all__ = ["run_auto_command"]
+if TYPE_CHECKING:
+    from fieldwise.automatic import AutoResult
+
+__all__ = ["AutoOptions", "run"]
 
 
-def run_auto_command(
-    data: DataSettings,
-    settings: AutoSettings,
-    schema: Path | None,
-    as_json: bool,
-    quiet: bool,
-    threads: int | None,
-) -> None:
-    """Find, write, print.
+@dataclass(frozen=True, kw_only=True)
+class AutoOptions:
+    """What `fieldwise auto` is asked for."""
 
-    Errors:
-        KeyboardInterrupt: Ctrl-C ended it early; what there was by then is written and shown.
-    """
-    set_threads(threads)
-    if schema is not None:
-        settings = dataclasses.replace(settings, schema=Schema.from_toml(schema))
-    if settings.out is None:
-        settings = dataclasses.replace(settings, out=Path("runs") / f"auto-{_stem(Path(str(data.path)))}")
-    heard: Callable[[str], None] = (lambda _: None) if quiet else say
+    context: typer.Context  # holds when the command began
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")]
+    label: Label = None
+    positive: Positive = None
+    minutes: Annotated[float, typer.Option(min=0.01, help="Of the whole run, from the command's start to its end.")] = (
+        10.0
+    )
+    out: Annotated[Path | None, typer.Option(help="Folder for all results; runs/auto-TABLE where left out.")] = None
+    again: Annotated[bool, typer.Option("--again", help="Replace the result of a former run in that folder.")] = False
+    schema: Annotated[Path | None, typer.Option(help="A schema of your own, in TOML; inferred where left out.")] = None
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column that stays a field whatever the audit finds. May be repeated."),
+    ] = None
+    seed: Seed = 0
+    reading: Reading
+    json: AsJson = False
+    quiet: Quiet = False
+    threads: Threads = None
+
+
+def run(options: AutoOptions) -> None:
+    """Find a good model for a table within some minutes: audit, train, search, measure, save. Ctrl-C ends it early."""
+    from fieldwise.automatic import AutoSettings, run_auto
+    from fieldwise.runs.recipe import DataSettings
+    from fieldwise.schema import Schema
+
+    set_threads(options.threads)
+    settings = AutoSettings(
+        label=options.label,
+        positive=options.positive or (),
+        minutes=options.minutes,
+        out=options.out or Path("runs") / f"auto-{_stem(options.table)}",
+        seed=options.seed,
+        keep=options.keep or (),
+        again=options.again,
+        began=options.context.obj,
+        schema=None if options.schema is None else Schema.from_toml(options.schema),
+    )
+    reading = options.reading
+    names = None if reading.names is None else tuple(reading.names)
+    data = DataSettings(path=str(options.table), separator=reading.separator, encoding=reading.encoding, columns=names)
+    heard: Callable[[str], None] = (lambda _: None) if options.quiet else say
     result = run_auto(data, settings, heard)
-    if as_json:
-        json.dump(result.to_plain(), sys.stdout, indent=1, default=str)
-        print()
+    if options.json:
+        print_json(result.to_plain(), default=str)
     else:
         _show(result)
-    _suggest(result, data, quiet)
+    _suggest(result, options)
     if result.interrupted:
         raise KeyboardInterrupt
 
@@ -54,7 +79,11 @@ def _stem(path: Path) -> str:
     return path.name.partition(".")[0] or "table"
 
 
-def _show(result: AutoResult) -> None:
+def _show(result: "AutoResult") -> None:
+    from rich.table import Table
+
+    from fieldwise.automatic.result import legend
+
     out = console()
     heads, rows = result.rows(short=True)
     table = Table(*heads, box=None)
@@ -75,10 +104,10 @@ def _show(result: AutoResult) -> None:
     out.print(f"\n{result.seconds:.0f} s. In {result.folder}: {names}")
 
 
-def _suggest(result: AutoResult, data: DataSettings, quiet: bool) -> None:
+def _suggest(result: "AutoResult", options: AutoOptions) -> None:
     """Name the commands worth typing next."""
-    folder, table = result.folder or Path(), Path(str(data.path))
-    bundle, how = folder / "bundle", text_options(data.separator, data.encoding, data.columns)
+    folder, table, quiet = result.folder or Path(), options.table, options.quiet
+    bundle, how = folder / "bundle", options.reading.options()
     scores = folder / "predictions.csv"
     suggest("predict; --data may be new rows", "predict", bundle, "--data", table, *how, "--out", scores, quiet=quiet)
     roles = {field.role for field in result.schema.fields}

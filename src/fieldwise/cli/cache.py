@@ -1,27 +1,30 @@
 """`fieldwise cache`: show and clear the prepared data that later runs open."""
 
 import time
+from dataclasses import dataclass
 
 import typer
+
+from fieldwise.cli.command import as_command
+from fieldwise.cli.show import console, say
 
 __all__ = ["app"]
 
 MIB = 2**20
 
-app = typer.Typer(
-    help="Prepared data that later runs of the same recipe and data open instead of making them again.",
-    no_args_is_help=True,
-)
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions:
+    """The commands take none."""
 
 
-@app.command()
-def show() -> None:
+def run_show(options: CacheOptions) -> None:
     """List what the cache holds, the last used first."""
     from rich.table import Table
 
-    from fieldwise.cli.show import console
     from fieldwise.storage.cache import default_cache
 
+    del options
     cache = default_cache()
     table = Table("prepared", "MiB", "last used", "entry", box=None)
     entries = cache.entries()
@@ -35,13 +38,20 @@ def show() -> None:
     out.print(f"{len(entries)} entries, {size:,.1f} of at most {cache.limit / MIB:,.0f} MiB, in {cache.folder}")
 
 
-@app.command()
-def clear() -> None:
+def run_clear(options: CacheOptions) -> None:
     """Remove all of it. Nothing but time is lost."""
-    from fieldwise.cli.show import say
     from fieldwise.storage.cache import default_cache
 
+    del options
     cache = default_cache()
     removed = cache.clear()
     size = sum(entry.size for entry in removed) / MIB
     say(f"{len(removed)} entries removed, {size:,.1f} MiB, from {cache.folder}")
+
+
+app = typer.Typer(
+    help="Prepared data that later runs of the same recipe and data open instead of making them again.",
+    no_args_is_help=True,
+)
+app.command("show")(as_command(run_show))
+app.command("clear")(as_command(run_clear))

@@ -1,93 +1,142 @@
 """`fieldwise calibrate`."""
 
 import dataclasses
-import json as json_module
-import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import numpy as np
-import polars as pl
-from rich.table import Table
+import typer
 
-from fieldwise.bundle.bundle import Bundle, bundle_digest
 from fieldwise.cli.next import suggest, suggest_report
-from fieldwise.cli.options import Reading, cache_for, existing_data_dir, set_threads
-from fieldwise.cli.saving import check_out
-from fieldwise.cli.show import console, say
+from fieldwise.cli.options import (
+    AsJson,
+    BundleFolder,
+    DataDir,
+    Reading,
+    Threads,
+    UseCache,
+    cache_for,
+    existing_data_dir,
+    set_threads,
+)
+from fieldwise.cli.show import console, print_json, say
 from fieldwise.config import nearest
-from fieldwise.data.prepare.labels import read_labels
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation.calibration import METHODS, Calibration, Method, before_and_after, fit_calibration
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.rows import UNCHECKED, recipe_of, rows_of_run
 
-__all__ = ["run_calibrate"]
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.evaluation.calibration import Calibration, Method
+
+    Scored = Mapping[str, tuple[np.ndarray, np.ndarray]]  # targets and scores of each binary label
+    Figures = Mapping[str, Mapping[str, Any]]  # by label: metrics before and after
+
+__all__ = ["CalibrateOptions", "run"]
 
 NONE = "none"
 
 
-def run_calibrate(
-    folder: Path,
-    method: str,
-    out: Path | None,
-    data: Path | None,
-    reading: Reading,
-    data_dir: Path | None,
-    as_json: bool,
-    threads: int | None,
-    cache: bool,
-) -> None:
-    """Fit a calibration on rows that trained nothing, keep it in the bundle, and show what it does to test rows."""
-    known = (*METHODS, NONE)
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions:
+    """What `fieldwise calibrate` is asked for."""
+
+    bundle: BundleFolder
+    method: Annotated[str, typer.Option(help="platt, isotonic, or none to remove the one that it keeps.")]
+    out: Annotated[Path | None, typer.Option(help="Folder for the calibrated bundle; the same where left out.")] = None
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Rows with labels that trained nothing; the recipe's validation rows where left out."),
+    ] = None
+    reading: Reading
+    data_dir: DataDir = None
+    json: AsJson = False
+    threads: Threads = None
+    cache: UseCache = True
+
+    @property
+    def target(self) -> Path:
+        """The folder of the calibrated bundle."""
+        return self.out or self.bundle
+
+
+def run(options: CalibrateOptions) -> None:
+    """Fit a calibration on validation rows and keep it in the bundle, whose probabilities it then corrects."""
+    from fieldwise.bundle.bundle import Bundle, bundle_digest
+    from fieldwise.cli.saving import check_out
+    from fieldwise.evaluation.calibration import METHODS, before_and_after
+
+    method, target, known = options.method, options.target, (*METHODS, NONE)
     if method not in known:
         raise ConfigError(f"--method must be one of {', '.join(known)}, found {method!r}: {nearest(method, known)}")
-    if data is None and reading.given:
+    if options.data is None and options.reading.given:
         raise ConfigError("--separator, --encoding and --columns say how to read --data, which is not given")
-    set_threads(threads)
-    if out is not None:
-        check_out(out)
-    replaces = bundle_digest(folder) if out is None else None
-    bundle = Bundle.load(folder)
-    target = out or folder
+    set_threads(options.threads)
+    if options.out is not None:
+        check_out(options.out)
+    replaces = bundle_digest(options.bundle) if options.out is None else None
+    bundle = Bundle.load(options.bundle)
     check_out(target)
     about = {name: value for name, value in bundle.about.items() if name != "calibration"}
     if method == NONE:
         dataclasses.replace(bundle, about=about, calibration={}).save(target, replaces=replaces)
         say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
         return
-    binary = [label.name for label in bundle.schema.labels if label.task == "binary"]
-    if not binary:
-        raise ConfigError(f"a calibration is for probabilities, but {folder} predicts a number: there is nothing to do")
-    parts = _parts(bundle, folder, data, reading, data_dir, cache)
+    if all(label.task != "binary" for label in bundle.schema.labels):
+        raise ConfigError(
+            f"a calibration is for probabilities, but {options.bundle} predicts a number: there is nothing to do"
+        )
+    parts = _parts(bundle, options)
     scored = {name: _scored(bundle, frame) for name, frame in parts.items()}
     rows, *_ = scored
-    maps: dict[str, Calibration] = {}
-    for name, (y, z) in scored[rows].items():
-        try:
-            maps[name] = fit_calibration(y, z, cast(Method, method))
-        except DataError as e:
-            raise DataError(f"label {name!r}, {rows}: {e}") from None
+    maps = _fitted(scored[rows], rows, cast("Method", method))
     found = {
         where: {name: before_and_after(y, z, maps[name]) for name, (y, z) in labels.items()}
         for where, labels in scored.items()
     }
     facts = {"method": method, "fitted_on": rows, "rows": parts[rows].height, "figures": found}
     dataclasses.replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target, replaces=replaces)
-    if as_json:
-        json_module.dump({"bundle": str(target), **facts}, sys.stdout, indent=1)
-        print()
+    if options.json:
+        print_json({"bundle": str(target), **facts})
         return
+    _show(found, rows, options)
+    if options.data is None:
+        suggest_report(bundle, target, options.data_dir)
+    else:
+        given = "--data", options.data, "--out", "predictions.csv", *options.reading.options()
+        suggest("calibrated probabilities", "predict", target, *given)
+
+
+def _fitted(scored: "Scored", rows: str, method: "Method") -> "dict[str, Calibration]":
+    """A calibration of each label, fitted on these rows."""
+    from fieldwise.evaluation.calibration import fit_calibration
+
+    maps = {}
+    for name, (y, z) in scored.items():
+        try:
+            maps[name] = fit_calibration(y, z, method)
+        except DataError as e:
+            raise DataError(f"label {name!r}, {rows}: {e}") from None
+    return maps
+
+
+def _show(found: "Mapping[str, Figures]", rows: str, options: CalibrateOptions) -> None:
+    """Print the metrics before and after, and where the calibration makes one worse."""
+    from rich.table import Table
+
+    several = any(len(labels) > 1 for labels in found.values())
     for where, labels in found.items():
         for name, metrics in labels.items():
-            of = (f"{name}, {where}" if len(binary) > 1 else where) + " (fitted on these)" * (where == rows)
+            of = (f"{name}, {where}" if several else where) + " (fitted on these)" * (where == rows)
             table = Table(of, "before", "after", box=None)
             for metric, before in metrics["before"].items():
                 table.add_row(metric, f"{before:.4f}", f"{metrics['after'][metric]:.4f}")
             console().print(table)
     console().print(
-        f"{target} now predicts with this calibration ({method}); its scores and their order are as before. "
-        "`--method none` takes it away again, which `fieldwise export` needs."
+        f"{options.target} now predicts with this calibration ({options.method}); its scores and their order are as "
+        "before. `--method none` takes it away again, which `fieldwise export` needs."
     )
     worse = [
         name
@@ -98,30 +147,23 @@ def run_calibrate(
     ]
     if worse:
         say(f"the logloss of {', '.join(worse)} is higher with it on rows that it was not fitted on")
-    if data is None:
-        suggest_report(bundle, target, data_dir)
-    else:
-        given = "--data", data, "--out", "predictions.csv", *reading.options()
-        suggest("calibrated probabilities", "predict", target, *given)
 
 
-def _parts(
-    bundle: Bundle,
-    folder: Path,
-    data: Path | None,
-    reading: Reading,
-    data_dir: Path | None,
-    cache: bool,
-) -> dict[str, pl.DataFrame]:
+def _parts(bundle: "Bundle", options: CalibrateOptions) -> "dict[str, pl.DataFrame]":
     """The rows to fit on first, then those to show, by words for them."""
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.rows import UNCHECKED, recipe_of, rows_of_run
+
+    data = options.data
     if data is not None:
-        frame = reading.table(data)
+        frame = options.reading.table(data)
         if not frame.height:
             raise DataError(f"a calibration needs rows, but {data} has none")
         return {str(data): frame}
     instead = "give --data FILE with rows that it was not trained on"
-    recipe = recipe_of(bundle, folder, instead)
-    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache))
+    recipe = recipe_of(bundle, options.bundle, instead)
+    folder = existing_data_dir(options.data_dir, recipe.data.name)
+    prepared = prepare_recipe(recipe, folder, cache=cache_for(options.cache))
     valid, checked = rows_of_run(bundle, recipe, prepared, "valid", instead)
     if not checked:
         say(UNCHECKED.format("validation"))
@@ -129,8 +171,10 @@ def _parts(
     return {"validation rows": valid, "test rows": test}
 
 
-def _scored(bundle: Bundle, frame: pl.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _scored(bundle: "Bundle", frame: "pl.DataFrame") -> "dict[str, tuple[np.ndarray, np.ndarray]]":
     """Targets and scores of each binary label."""
+    from fieldwise.data.prepare.labels import read_labels
+
     labels = bundle.schema.labels
     rows = read_labels(frame, labels)
     if rows.dropped:

@@ -1,52 +1,92 @@
 """`fieldwise describe`: what a recipe would train, without training it."""
 
 import importlib.util
-import json as json_module
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-from rich.table import Table
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from fieldwise.cli.next import data_options, suggest
-from fieldwise.cli.options import cache_for, existing_data_dir
-from fieldwise.cli.show import console, say
-from fieldwise.config import to_plain
-from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.data.prepare.repeats import repeat_sentences
-from fieldwise.models import parameter_count
-from fieldwise.models.build import build_network, model_to_dict
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.fitting import settled
-from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.training.memory import bytes_of_parameters, bytes_saved_for_backward
+from fieldwise.cli.options import (
+    AsJson,
+    DataDir,
+    Protocol,
+    RecipeName,
+    Settings,
+    UseCache,
+    cache_for,
+    existing_data_dir,
+)
+from fieldwise.cli.show import console, print_json, say
 
-__all__ = ["run_describe"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fieldwise.data.prepare.prepared import Prepared
+    from fieldwise.runs.defaults.resolve import Chosen
+    from fieldwise.runs.recipe import Recipe
+
+__all__ = ["DescribeOptions", "run"]
 
 MIB = 2**20
 
 
-def run_describe(
-    name: str, settings: Sequence[str], protocol: str | None, data_dir: Path | None, as_json: bool, cache: bool
-) -> None:
-    """Print fields, sizes, parameters and the memory that training would take."""
-    recipe = load_recipe(name, settings, protocol=protocol)
-    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache))
+@dataclass(frozen=True, kw_only=True)
+class DescribeOptions:
+    """What `fieldwise describe` is asked for."""
+
+    recipe: RecipeName
+    settings: Settings = None
+    protocol: Protocol = None
+    data_dir: DataDir = None
+    json: AsJson = False
+    cache: UseCache = True
+
+
+def run(options: DescribeOptions) -> None:
+    """Show a recipe's fields, sizes, parameter count and memory estimate. Nothing is trained."""
+    from fieldwise.runs.recipe import check_recipe, load_recipe
+
+    check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
+    from fieldwise.cli.describe_facts import describe
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.fitting import settled
+
+    recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
+    data_dir = existing_data_dir(options.data_dir, recipe.data.name)
+    prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache))
     peak = _peak_mib()  # of preparing, where that was not done before
     facts = describe(recipe, prepared)
-    if as_json:
-        json_module.dump(facts, sys.stdout, indent=1)
-        print()
+    if options.json:
+        print_json(facts)
         return
-    out = console()
-    out.print(f"{recipe.name}: {recipe.description}".rstrip(": "))
+    _tell(recipe, prepared)
+    _show(facts, settled(recipe, prepared)[1])
+    if peak is not None:
+        shown = f"memory of this process so far, Python and PyTorch with it, in MiB: {peak:,.0f} at its peak"
+        console().print(shown)
+    given = [part for setting in options.settings or () for part in ("--set", setting)]
+    given += [] if options.protocol is None else ["--protocol", options.protocol]
+    suggest("train it", "train", options.recipe, *given, *data_options(options.data_dir))
+
+
+def _tell(recipe: "Recipe", prepared: "Prepared") -> None:
+    """Print what the recipe is, and say what is to be known of its data."""
+    from fieldwise.data.prepare.repeats import repeat_sentences
+
+    console().print(f"{recipe.name}: {recipe.description}".rstrip(": "))
     if recipe.protocol:
-        out.print(f"protocol: {recipe.protocol}")
+        console().print(f"protocol: {recipe.protocol}")
     for sentence in repeat_sentences(prepared.counts):
         say(f"WARNING: {sentence}")
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         say(caution)
+
+
+def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:
+    """Print the facts as tables."""
+    from rich.table import Table
+
+    out = console()
     fields = Table("field", "role", "kind", "rows of the table", "unseen in test", box=None)
     for f in facts["fields"]:
         unseen = f["unseen_in_test"]
@@ -63,60 +103,11 @@ def run_describe(
     memory = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts["memory_mib"].items())
     if facts["defaults"]:
         chosen = Table("by the data", "value", "why", box=None)
-        for choice in settled(recipe, prepared)[1]:
+        for choice in choices:
             chosen.add_row(choice.setting, choice.shown, choice.reason)
         out.print(chosen)
     out.print(f"{facts['parameter_count']:,} parameters; {rows}")
     out.print(f"memory estimate in MiB: {memory}")
-    if peak is not None:
-        out.print(f"memory of this process so far, Python and PyTorch with it, in MiB: {peak:,.0f} at its peak")
-    given = [part for setting in settings for part in ("--set", setting)]
-    given += [*([] if protocol is None else ["--protocol", protocol]), *data_options(data_dir)]
-    suggest("train it", "train", name, *given)
-
-
-def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
-    """The facts as plain values."""
-    recipe, chosen = settled(recipe, prepared)
-    layout = prepared.encoder.layout
-    labels = recipe.schema.labels
-    network = build_network(recipe.model, layout, recipe.seed, labels=len(labels))
-    parameters = parameter_count(network)
-    unseen = prepared.unseen["test"]
-    parts, training = (prepared.train, prepared.valid, prepared.test), recipe.training
-    memory = {
-        "raw_rows": sum(part.frame.estimated_size() for part in parts) / MIB,
-        "encoded_rows": sum(part.table.nbytes for part in parts) / MIB,
-        "parameters_gradients_and_optimizer": bytes_of_parameters(network, training) / MIB,
-        "kept_for_the_backward_pass": bytes_saved_for_backward(network, prepared.train.table, training.batch_size)
-        / MIB,
-    }
-    memory["sum"] = sum(memory.values())
-    return {
-        "recipe": recipe.name,
-        "protocol": recipe.protocol,
-        "model": model_to_dict(recipe.model),
-        "training": to_plain(recipe.training),
-        "defaults": to_plain(chosen),
-        "fields": [
-            {
-                "name": f.name,
-                "role": f.role,
-                "kind": f.kind,
-                "rows": f.rows,
-                "shares": f.shares,
-                "unseen_in_test": unseen.get(f.name),
-            }
-            for f in layout.fields
-        ],
-        "labels": [{"name": label.name, "task": label.task, "weight": label.weight} for label in labels],
-        "parameters": [
-            {"name": name, "shape": list(p.shape), "numbers": p.numel()} for name, p in network.named_parameters()
-        ],
-        "parameter_count": parameters,
-        "counts": dict(prepared.counts),
-        "memory_mib": memory,
-    }
 
 
 def _peak_mib() -> float | None:

@@ -4,83 +4,42 @@ Nothing but the standard library, Typer and Rich is taken for granted: a package
 Whether a package works is found out by importing it, which takes seconds; `--quick` reads versions instead.
 """
 
-import importlib
-import json as json_module
-import os
-import platform
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
-from importlib import metadata
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
+import typer
 
-from fieldwise.cli.options import resolve_data_dir
-from fieldwise.cli.show import console
-from fieldwise.version import __version__
+from fieldwise.cli.options import AsJson, DataDir
+from fieldwise.cli.show import console, print_json
 
-__all__ = ["EXTRAS", "Extra", "examine", "run_doctor"]
+if TYPE_CHECKING:
+    from rich.table import Table
 
-# Packages and the modules that they are imported as.
-CORE = {
-    "torch": "torch",
-    "polars": "polars",
-    "numpy": "numpy",
-    "scikit-learn": "sklearn",
-    "safetensors": "safetensors",
-    "tomli-w": "tomli_w",
-    "typer": "typer",
-    "rich": "rich",
-}
-TESTED_TORCH = "2.13."
-COMPILERS = ("c++", "g++", "clang++")
+__all__ = ["DoctorOptions", "run"]
 
 
-@dataclass(frozen=True)
-class Extra:
-    """A part that is installed apart: what it is for, and its packages with the modules that they are imported as."""
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """What `fieldwise doctor` is asked for."""
 
-    purpose: str
-    packages: dict[str, str]
-
-
-EXTRAS = {
-    "pandas": Extra("pandas frames and pyarrow tables", {"pandas": "pandas", "pyarrow": "pyarrow"}),
-    "plots": Extra("compare --plot, .plot() in notebooks", {"matplotlib": "matplotlib"}),
-    "lightgbm": Extra("auto: LightGBM as a baseline", {"lightgbm": "lightgbm"}),
-    "tune": Extra("tune: a search for better settings", {"optuna": "optuna"}),
-    "report": Extra("report: a page about runs", {"jinja2": "jinja2"}),
-    "serve": Extra(
-        "serve: predictions over HTTP",
-        {
-            "fastapi": "fastapi",
-            "prometheus-client": "prometheus_client",
-            "uvicorn": "uvicorn",
-            "httptools": "httptools",
-            **({} if sys.platform == "win32" else {"uvloop": "uvloop"}),
-        },
-    ),
-    "redis": Extra("serve, store: features from Redis", {"redis": "redis"}),
-    "postgresql": Extra(
-        "serve, store: features from PostgreSQL", {"psycopg": "psycopg", "psycopg-pool": "psycopg_pool"}
-    ),
-    "onnx": Extra("export --to onnx", {"onnx": "onnx", "onnxruntime": "onnxruntime", "onnxscript": "onnxscript"}),
-    "triton": Extra("faster operations on a GPU, Linux", {"triton": "triton"}),
-    "docs": Extra("the documentation as a site", {"mkdocs-material": "material", "mkdocstrings": "mkdocstrings"}),
-}
+    data_dir: DataDir = None
+    json: AsJson = False
+    quick: Annotated[bool, typer.Option("--quick", help="Read versions alone; import nothing and try nothing.")] = False
 
 
-def run_doctor(data_dir: Path | None, as_json: bool, quick: bool) -> None:
+def run(options: DoctorOptions) -> None:
+    """Show packages, extras and what each is for, devices, compilers, data sets at hand, and what is missing."""
+    from fieldwise.cli.doctor_facts import examine
+
+    facts = examine(options.data_dir, quick=options.quick)
+    if options.json:
+        print_json(facts)
+    else:
+        _show(facts)
+
+
+def _show(facts: dict[str, Any]) -> None:
     """Print what was found; everything that wants attention comes last, one sentence each."""
-    facts = examine(data_dir, quick=quick)
-    if as_json:
-        json_module.dump(facts, sys.stdout, indent=1)
-        print()
-        return
     out = console()
     out.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
     out.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
@@ -104,151 +63,12 @@ def run_doctor(data_dir: Path | None, as_json: bool, quick: bool) -> None:
         out.print("nothing wants attention")
 
 
-def examine(data_dir: Path | None, *, quick: bool = False) -> dict[str, Any]:
-    """The facts as plain values; what cannot be told without an absent package, or by a quick look, is None.
+def _extras_table(extras: dict[str, Any]) -> "Table":
+    from rich.table import Table
 
-    Args:
-        data_dir: the folder of public data sets.
-        quick: nothing is imported: versions are those that the installation names, and nothing is said of devices.
-    """
-    folder = resolve_data_dir(data_dir)
-    attention: list[str] = []
-    packages = {name: _version(name, module, attention, quick) for name, module in CORE.items()}
-    extras = {name: _extra(name, extra, attention, quick) for name, extra in EXTRAS.items()}
-    data_sets = None if quick else _data_sets(folder)
-    if data_sets == []:
-        attention.append(f"no public data set in {folder}: `fieldwise data fetch NAME`, or name a folder by --data-dir")
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load > cores:
-        attention.append(
-            f"other programs keep the {cores} cores busy (load {load:.1f}): training is slow, --threads 1 may be faster"
-        )
-    return {
-        "fieldwise": __version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": packages,
-        "extras": extras,
-        "cores": os.cpu_count(),
-        **_torch_facts(None if quick else packages["torch"], attention),
-        "compiler": _compiler(),
-        "free_disk_gib": shutil.disk_usage(Path.cwd()).free / 2**30,
-        "data_dir": str(folder),
-        "data_sets": data_sets,
-        "attention": attention,
-    }
-
-
-def _extra(name: str, extra: Extra, attention: list[str], quick: bool) -> dict[str, Any]:
-    """What an extra is for, its packages' versions, and whether all can be imported; None where nobody tried."""
-    problems: list[str] = []
-    versions = {package: _version(package, module, problems, quick) for package, module in extra.packages.items()}
-    absent = [package for package, version in versions.items() if version is None]
-    if absent and len(absent) < len(versions):
-        attention.append(f"of the extra {name} ({extra.purpose}) {', '.join(absent)} are missing: {_install(name)}")
-    broken = [problem for problem in problems if "cannot be imported" in problem]
-    if len(absent) == len(versions):
-        attention.extend(broken)
-    works = False if absent else None if quick else True
-    return {"for": extra.purpose, "works": works, "packages": versions, "install": _install(name)}
-
-
-def _install(extra: str) -> str:
-    return f"pip install 'fieldwise[{extra}]'"
-
-
-def _extras_table(extras: dict[str, Any]) -> Table:
     table = Table("extra", "for", "works", "packages", box=None)
     for name, facts in extras.items():
         works = {True: "yes", False: "no", None: "installed"}[facts["works"]]
         found = ", ".join(f"{package} {v}" for package, v in facts["packages"].items() if v is not None)
         table.add_row(name, facts["for"], works, found or facts["install"])
     return table
-
-
-def _compiler() -> str | None:
-    """The first line that a C++ compiler says of itself; None where there is none."""
-    wanted = [os.environ.get("CXX", ""), *COMPILERS]
-    path = next((found for name in wanted if name and (found := shutil.which(name))), None)
-    if path is None:
-        return None
-    try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return next(iter(said.splitlines()), path)
-
-
-def _devices() -> list[str]:
-    """What PyTorch can compute on here."""
-    import torch
-
-    found = [f"cpu: {_processor()}"]
-    for k in range(torch.cuda.device_count()):
-        facts = torch.cuda.get_device_properties(k)
-        found.append(f"cuda:{k}: {facts.name}, {facts.total_memory / 2**30:.0f} GiB")
-    if torch.backends.mps.is_available():
-        found.append("mps: Apple's GPU")
-    return found
-
-
-def _processor() -> str:
-    """The processor's name, or its kind where the system does not tell more."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
-
-
-def _version(package: str, module: str, attention: list[str], quick: bool) -> str | None:
-    """A package's version, or None and a sentence where it is absent or, unless `quick`, cannot be imported."""
-    try:
-        if not quick:
-            importlib.import_module(module)
-        elif find_spec(module) is None:
-            raise ModuleNotFoundError(name=module)
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        attention.append(f"{package} is not installed as a package: pip install {package}")
-    except (ImportError, OSError, RuntimeError) as e:  # OSError: a shared library that it needs
-        if isinstance(e, ModuleNotFoundError) and e.name == module:
-            attention.append(f"{package} is not installed: pip install {package}")
-        else:
-            why = (str(e).splitlines() or [type(e).__name__])[0]
-            attention.append(f"{package} cannot be imported ({why}): mend that, or install {package} again")
-    return None
-
-
-def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
-    if version is None:
-        return {"threads": None, "cpu_capability": None, "devices": None, "ops": None, "bfloat16": None}
-    import torch
-
-    from fieldwise.ops.faces import faces_here
-    from fieldwise.ops.native import NATIVE
-    from fieldwise.training.precision import slow_bfloat16
-
-    if not version.startswith(TESTED_TORCH):
-        attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")
-    if not NATIVE.ready:
-        attention.append(f"operations run in plain PyTorch, many times slower; {NATIVE.why}")
-    elif not NATIVE.threaded:
-        attention.append("native operations run on one thread: PyTorch's OpenMP library was not found")
-    return {
-        "threads": torch.get_num_threads(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "devices": _devices(),
-        "ops": faces_here(),
-        "bfloat16": slow_bfloat16() or "this CPU computes in it",
-    }
-
-
-def _data_sets(folder: Path) -> list[str] | None:
-    """Names of the public sets at hand, or None where a package that reads them is absent (which is told already)."""
-    try:
-        from fieldwise.data.read.public import PUBLIC_SETS
-    except ImportError:
-        return None
-    return [name for name, public in PUBLIC_SETS.items() if public.present(folder)]

@@ -1,107 +1,147 @@
 """`fieldwise explain`: why rows have their scores, and whether that is why."""
 
-import json as json_module
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import numpy as np
-import polars as pl
-from rich.table import Table
+import typer
 
-from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.next import suggest, suggest_report
-from fieldwise.cli.options import Reading, set_threads
-from fieldwise.cli.show import console, drawn_rows
-from fieldwise.config import to_plain
+from fieldwise.cli.options import MAX_SEED, AsJson, BundleFolder, Reading, Threads, set_threads
+from fieldwise.cli.show import drawn_rows, print_json
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.explain.explanation import Explanation, Method, Subject, explain_subject
-from fieldwise.explain.faithfulness import Curves, faithfulness
-from fieldwise.explain.summary import planted_pairs_found, summary
 
-__all__ = ["run_explain"]
+if TYPE_CHECKING:
+    import polars as pl
 
-WORDS = {
-    "terms": "exact terms",
-    "integrated_gradients": "integrated gradients",
-    "occlusion": "what the score loses without a field",
-}
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.explain.explanation import Explanation, Method, Subject
+    from fieldwise.explain.faithfulness import Curves
+
+__all__ = ["ExplainOptions", "run"]
 
 
-def run_explain(
-    folder: Path,
-    data: Path,
-    row: int | None,
-    rows: int,
-    background: Path | None,
-    method: str | None,
-    label: str | None,
-    top: int,
-    judge: bool,
-    seed: int,
-    reading: Reading,
-    as_json: bool,
-    threads: int | None,
-) -> None:
-    """Explain one row, or a set of them."""
-    if judge and row is not None:
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """What `fieldwise explain` is asked for."""
+
+    bundle: BundleFolder
+    data: Annotated[Path, typer.Option(help="Rows to explain: CSV, TSV, Parquet, Arrow or libFM.")]
+    row: Annotated[int | None, typer.Option(min=0, help="Explain this row alone, counted from 0.")] = None
+    rows: Annotated[int, typer.Option(min=1, help="Without --row, so many rows at most, drawn.")] = 1000
+    background: Annotated[
+        Path | None,
+        typer.Option(help="Rows that stand for what is usual; where left out, the sample rows in the bundle."),
+    ] = None
+    method: Annotated[
+        str | None,
+        typer.Option(help="terms, integrated_gradients or occlusion; the model's most exact one where left out."),
+    ] = None
+    label: Annotated[str | None, typer.Option(help="Of a bundle of several labels; the main one if left out.")] = None
+    top: Annotated[int, typer.Option(min=1, help="How many pairs and attention weights to print.")] = 10
+    faithfulness: Annotated[
+        bool, typer.Option("--faithfulness", help="Judge explanations by deletion and insertion curves.")
+    ] = False
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of rows and background rows drawn.")] = 0
+    reading: Reading
+    json: AsJson = False
+    threads: Threads = None
+
+
+def run(options: ExplainOptions) -> None:
+    """Show why rows have their scores, by field and pair of fields: one row, or what holds for a set of them."""
+    if options.faithfulness and options.row is not None:
         raise ConfigError("--faithfulness is a mean over rows: leave --row out")
-    set_threads(threads)
-    bundle = Bundle.load(folder)
-    frame = reading.table(data)
-    usual = None if background is None else reading.table(background)
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.explain.explanation import explain_subject
+
+    set_threads(options.threads)
+    bundle = Bundle.load(options.bundle)
+    subject = _subject(bundle, options)
+    method = cast("Method", options.method) if options.method else subject.usual_method
+    found = explain_subject(subject, method, seed=options.seed)
+    about = {
+        "bundle": str(options.bundle),
+        "data": str(options.data),
+        "background": "its sample rows" if options.background is None else str(options.background),
+    }
+    if options.row is not None:
+        _show_row({**about, "row": options.row, **found.row(0)}, found, options)
+        if not options.json:
+            suggest_report(bundle, options.bundle, None)
+    else:
+        _show_set(about, found, bundle, options)
+        if not options.json:
+            given = ("--data", options.data, "--row", 0, *options.reading.options())
+            suggest("one row's own score", "explain", options.bundle, *given)
+
+
+def _subject(bundle: "Bundle", options: ExplainOptions) -> "Subject":
+    """The rows to explain, against those that stand for what is usual."""
+    from fieldwise.explain.explanation import Subject
+
+    frame = options.reading.table(options.data)
+    usual = None if options.background is None else options.reading.table(options.background)
     if usual is not None:
         if not usual.height:
-            raise DataError(f"--background {background} has no rows: give some to compare with")
+            raise DataError(f"--background {options.background} has no rows: give some to compare with")
         try:
             bundle.encoder.transform(usual)
         except DataError as e:
-            raise DataError(f"--background {background}: {e}") from None
-    chosen = _chosen(frame, data, row, rows, seed)
+            raise DataError(f"--background {options.background}: {e}") from None
+    chosen = _chosen(frame, options)
     try:
-        subject = Subject.of(bundle, chosen, background=usual, label=label)
+        return Subject.of(bundle, chosen, background=usual, label=options.label)
     except DataError:
         bundle.encoder.transform(frame)  # a bad cell is named by its row in the file
         raise
-    found = explain_subject(subject, cast(Method, method) if method else subject.usual_method, seed=seed)
-    about = {
-        "bundle": str(folder),
-        "data": str(data),
-        "background": "its sample rows" if usual is None else str(background),
-    }
-    if row is not None:
-        plain = {**about, "row": row, **found.row(0)}
-        _show(plain, as_json, lambda: _print_row(plain, found, top))
-        if not as_json:
-            suggest_report(bundle, folder, None)
+
+
+def _show_row(plain: dict[str, Any], found: "Explanation", options: ExplainOptions) -> None:
+    if options.json:
+        print_json(plain, allow_nan=False)
         return
-    plain = {**about, **summary(found, seed=seed)}
+    from fieldwise.cli.explain_tables import print_row
+
+    print_row(plain, found, options.top)
+
+
+def _show_set(about: dict[str, str], found: "Explanation", bundle: "Bundle", options: ExplainOptions) -> None:
+    from fieldwise.cli.explain_tables import print_set
+    from fieldwise.config import to_plain
+    from fieldwise.explain.faithfulness import faithfulness
+    from fieldwise.explain.summary import summary
+
+    plain: dict[str, Any] = {**about, **summary(found, seed=options.seed)}
     planted = _planted(bundle, plain["pairs"])
     if planted is not None:
         plain["planted_pairs"] = {"found": planted[0], "of": planted[1]}
-    curves = faithfulness(subject, seed=seed) if judge else ()
+    curves = faithfulness(found.subject, seed=options.seed) if options.faithfulness else ()
     if curves:
         plain["faithfulness"] = [to_plain(_plain_curves(c)) for c in curves]
-    _show(plain, as_json, lambda: _print_set(plain, curves, top))
-    if not as_json:
-        suggest("one row's own score", "explain", folder, "--data", data, "--row", 0, *reading.options())
+    if options.json:
+        print_json(plain, allow_nan=False)
+    else:
+        print_set(plain, curves, options.top)
 
 
-def _chosen(frame: pl.DataFrame, data: Path, row: int | None, rows: int, seed: int) -> pl.DataFrame:
+def _chosen(frame: "pl.DataFrame", options: ExplainOptions) -> "pl.DataFrame":
     """The row asked for, or at most `rows` of all, drawn and in their order."""
+    row, data = options.row, options.data
     if row is not None:
         if row >= frame.height:
             raise DataError(f"--row counts from 0, and {data} has {frame.height} rows: found {row}")
         return frame[row : row + 1]
     if not frame.height:
         raise DataError(f"an explanation needs rows, but {data} has none")
-    return drawn_rows(frame, rows, seed, "rows drawn")
+    return drawn_rows(frame, options.rows, options.seed, "rows drawn")
 
 
-def _planted(bundle: Bundle, pairs: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
+def _planted(bundle: "Bundle", pairs: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
     """How many of the simulated log's pairs stand first, for bundles that were trained on it."""
+    from fieldwise.explain.summary import planted_pairs_found
+
     recipe = bundle.about.get("recipe", {})
     settings = recipe.get("settings", {}) if isinstance(recipe, dict) else {}
     if settings.get("data", {}).get("name") != "simulated":
@@ -109,122 +149,7 @@ def _planted(bundle: Bundle, pairs: Sequence[dict[str, Any]]) -> tuple[int, int]
     return planted_pairs_found([pair["fields"] for pair in pairs])
 
 
-def _plain_curves(curves: Curves) -> dict[str, Any]:
+def _plain_curves(curves: "Curves") -> dict[str, Any]:
+    import numpy as np
+
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(curves).items()}
-
-
-def _show(plain: dict[str, Any], as_json: bool, print_tables: Any) -> None:
-    if as_json:
-        json_module.dump(plain, sys.stdout, indent=1, allow_nan=False)
-        print()
-    else:
-        print_tables()
-
-
-def _number(value: float) -> str:
-    return f"{value:+.4f}"
-
-
-def _table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", box=None)
-
-
-def _print_row(plain: dict[str, Any], found: Explanation, top: int) -> None:
-    out = console()
-    score, prediction, base, gap = (plain[k] for k in ("score", "prediction", "base", "gap"))
-    given = sum(f["contribution"] for f in plain["fields"])
-    calibrated = "calibrated " if found.subject.calibration else ""
-    probability = f"{calibrated}probability {prediction:.4f}, " if found.subject.binary else ""
-    out.print(
-        f"{plain['label']}: {probability}score {_number(score)} = base {_number(base)} + fields {_number(given)}"
-        f" + gap {_number(gap)} ({WORDS[plain['method']]})"
-    )
-    extra = [term for term in ("first_order", "attended") if term in plain["fields"][0]]
-    table = _table("\nfields, strongest first", "field", "value", "contribution", *(e.replace("_", " ") for e in extra))
-    for f in plain["fields"]:
-        table.add_row(f["field"], f["value"], *(_number(f[k]) for k in ("contribution", *extra)))
-    out.print(table)
-    if plain.get("pairs"):
-        parts = [part for part in ("attention", "interaction") if part in plain["pairs"][0]]
-        table = _table(f"\npairs, the first {top} of {len(plain['pairs'])}", "pair", "values", "contribution", *parts)
-        for pair in plain["pairs"][:top]:
-            numbers = [_number(pair["contribution"]), *(f"{pair[part]:.4f}" for part in parts)]
-            table.add_row(" x ".join(pair["fields"]), " x ".join(pair["values"]), *numbers)
-        out.print(table)
-    if "attention" in plain:
-        out.print(_strongest_attention(np.array(plain["attention"]), found.subject.fields, top))
-    if "levels" in plain:
-        table = _table("\nlevels: each user head with the item head that it matches best", "level", "score", "matches")
-        for level in plain["levels"]:
-            best = sorted(level["heads"], key=lambda head: -abs(head["product"]))[:top]
-            met = ", ".join(f"{h['user_head']}-{h['item_head']} {_number(h['product'])}" for h in best)
-            table.add_row(str(level["level"]), _number(level["contribution"]), met)
-        out.print(table)
-        table = _table("\ngates: each field's weight in its tower, and what the score gains by it", "side", "field")
-        for column in ("value", "gate", "effect"):
-            table.add_column(column)
-        for side in ("user", "item"):
-            for gate in sorted(plain[f"{side}_gates"], key=lambda g: -g["gate"]):
-                table.add_row(side, gate["field"], gate["value"], f"{gate['gate']:.4f}", _number(gate["effect"]))
-        out.print(table)
-
-
-def _strongest_attention(weights_LHFF: np.ndarray, fields: Sequence[str], top: int) -> Table:
-    table = _table(
-        f"\nattention, the {top} strongest between two fields", "layer", "head", "field", "takes from", "weight"
-    )
-    between = np.where(np.eye(len(fields), dtype=bool), -1.0, weights_LHFF)
-    for place in np.argsort(-between, axis=None)[: min(top, int((between >= 0).sum()))]:
-        layer, head, i, j = np.unravel_index(place, between.shape)
-        table.add_row(str(layer + 1), str(head + 1), fields[i], fields[j], f"{between[layer, head, i, j]:.4f}")
-    return table
-
-
-def _print_set(plain: dict[str, Any], curves: Sequence[Curves], top: int) -> None:
-    out = console()
-    out.print(
-        f"{plain['label']}: {plain['rows']:,} rows, mean score {_number(plain['mean_score'])}, contributions by "
-        f"{WORDS[plain['method']]}, largest gap {plain['largest_gap']:.4f}"
-    )
-    table = _table("\nfields, by the mean size of their contributions", "field", "mean size", "mean", "deviation")
-    for f in plain["fields"]:
-        table.add_row(f["field"], f"{f['mean_size']:.4f}", _number(f["mean"]), f"{f['deviation']:.4f}")
-    out.print(table)
-    if plain["pairs"]:
-        parts = [k for k in plain["pairs"][0] if k not in ("fields", "strength")]
-        names = [part.replace("_", " ") for part in parts]
-        title = f"\npairs, by what both fields give together: the first {top} of {len(plain['pairs'])}"
-        table = _table(title, "pair", "strength", *names)
-        for pair in plain["pairs"][:top]:
-            table.add_row(" x ".join(pair["fields"]), f"{pair['strength']:.4f}", *(f"{pair[p]:.4f}" for p in parts))
-        out.print(table)
-    if "planted_pairs" in plain:
-        planted = plain["planted_pairs"]
-        out.print(f"\nplanted pairs among the first {planted['of']}: {planted['found']} of {planted['of']}")
-    if "attention" in plain:
-        out.print(_strongest_attention(np.array(plain["attention"]["mean"]), plain["attention"]["fields"], top))
-    if "levels" in plain:
-        table = _table("\nlevels", "level", "mean score", "deviation", "share of matches by item head")
-        for level in plain["levels"]:
-            shares = ", ".join(f"{k}: {share:.0%}" for k, share in enumerate(level["matched_share"]))
-            table.add_row(str(level["level"]), _number(level["mean"]), f"{level['deviation']:.4f}", shares)
-        out.print(table)
-        table = _table("\ngates", "side", "field", "mean", "deviation", "mean effect")
-        for side in ("user", "item"):
-            for gate in sorted(plain[f"{side}_gates"], key=lambda g: -g["mean"]):
-                numbers = f"{gate['mean']:.4f}", f"{gate['deviation']:.4f}", _number(gate["mean_effect"])
-                table.add_row(side, gate["field"], *numbers)
-        out.print(table)
-    if curves:
-        out.print(_curves_table(curves))
-
-
-def _curves_table(curves: Sequence[Curves]) -> Table:
-    title = "\nfaithfulness: areas of deletion and insertion, higher is better, with what each is above random order"
-    table = _table(title, "order", "deletion", "above random", "insertion", "above random")
-    for c in sorted(curves, key=lambda c: -c.deletion_area):
-        cells = []
-        for area, gain in ((c.deletion_area, c.deletion_gain), (c.insertion_area, c.insertion_gain)):
-            cells += [f"{area:.3f}", f"{gain[0]:+.3f} [{gain[1]:+.3f}, {gain[2]:+.3f}]" if any(gain) else ""]
-        table.add_row(c.order.replace("_", " "), *cells)
-    return table

@@ -3,22 +3,21 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
+import typer
 
 from fieldwise.cli.next import command
+from fieldwise.cli.options import Label, Positive, Reading
 from fieldwise.cli.show import say
-from fieldwise.config import to_plain
-from fieldwise.data.infer.schema import infer_schema
-from fieldwise.data.infer.split import suggest_split
-from fieldwise.data.prepare.repeats import copies_sentence
-from fieldwise.data.read.lines import naming_lines
-from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError
-from fieldwise.schema import Schema
-from fieldwise.storage.files import check_folder, write_atomically
 
-__all__ = ["InitOptions", "run_init"]
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fieldwise.schema import Schema
+
+__all__ = ["InitOptions", "run"]
 
 _ENDS = (".gz", ".csv", ".tsv", ".tab", ".txt", ".parquet", ".arrow", ".feather", ".ipc", ".libfm")
 _MODEL = """\
@@ -34,43 +33,42 @@ name = "autoint+"  # or lr, fm, afm, deepfm, ...: docs/models/README.md; --set m
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions:
-    """What `init` is told.
+    """What `fieldwise init` is asked for."""
 
-    Args:
-        label: the label's column, where its name does not tell.
-        positive: values of the label that are positive.
-        reading: how the table is read: `separator`, `encoding`, `columns`, those that are given.
-        out: folder of the recipe and the schema.
-        schema: a schema that is there already, or the name of the one to write.
-        force: write over files that are there.
-    """
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")]
+    label: Label = None
+    positive: Positive = None
+    schema: Annotated[
+        Path | None, typer.Option(help="A schema to use, or the name of the one to write; schema.toml if left out.")
+    ] = None
+    out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema.")] = Path()
+    force: Annotated[bool, typer.Option("--force", help="Write over a recipe and a schema that are there.")] = False
+    reading: Reading
 
-    label: str | None = None
-    positive: tuple[str, ...] = ()
-    reading: dict[str, object]
-    out: Path
-    schema: Path | None = None
-    force: bool = False
+    @property
+    def given_schema(self) -> Path | None:
+        """The schema that is there already, to be used as it is."""
+        return self.schema if self.schema is not None and self.schema.is_file() else None
 
 
-def run_init(table: Path, options: InitOptions) -> None:
-    """Infer, write, and name the command that trains.
+def run(options: InitOptions) -> None:
+    """Write a schema and a recipe for a table, with comments, ready to train."""
+    from fieldwise.data.infer.schema import infer_schema
+    from fieldwise.data.prepare.repeats import copies_sentence
+    from fieldwise.schema import Schema
+    from fieldwise.storage.files import check_folder, write_atomically
 
-    Errors:
-        ConfigError: a file would be written over.
-        DataError, SchemaError: as of reading and inferring.
-    """
-    recipe_file, schema_file = _places(table, options)
+    recipe_file, schema_file = _places(options)
     check_folder(options.out)
-    frame = as_table(table, **options.reading)  # type: ignore[arg-type]
+    frame = options.reading.table(options.table)
     text, doubts = None, []
-    with naming_lines(table, **options.reading):  # type: ignore[arg-type]
-        if options.schema is not None and options.schema.is_file():
-            schema = Schema.from_toml(options.schema)
+    with options.reading.lines(options.table):
+        if options.given_schema is not None:
+            schema = Schema.from_toml(options.given_schema)
         else:
-            guess = infer_schema(frame, label=options.label, positive=options.positive)
+            guess = infer_schema(frame, label=options.label, positive=options.positive or ())
             schema, text, doubts = guess.schema, guess.to_toml(), list(guess.doubts.values())
-        recipe = _recipe(frame, schema, table, recipe_file, schema_file, options)
+        recipe = _recipe(frame, schema, recipe_file, schema_file, options)
     if text is not None:
         write_atomically(schema_file, text.encode())
         print(schema_file)
@@ -84,16 +82,20 @@ def run_init(table: Path, options: InitOptions) -> None:
     say(f"next: {read}{command('train', recipe_file)}")
 
 
-def _places(table: Path, options: InitOptions) -> tuple[Path, Path]:
-    """The files of recipe and schema."""
-    stem = table.name
+def _places(options: InitOptions) -> tuple[Path, Path]:
+    """The files of recipe and schema.
+
+    Errors:
+        ConfigError: a file would be written over.
+    """
+    stem = options.table.name
     for end in _ENDS:
         stem = stem[: -len(end)] if stem.lower().endswith(end) and len(stem) > len(end) else stem
     schema = options.schema or options.out / "schema.toml"
     recipe = options.out / f"{stem}.toml"
     if recipe.resolve() == schema.resolve():
         recipe = options.out / f"{stem}-recipe.toml"
-    given = options.schema is not None and options.schema.is_file()
+    given = options.given_schema is not None
     if given and (options.label is not None or options.positive):
         raise ConfigError(f"--label and --positive are for a schema that is guessed, and {schema} is there: leave out")
     for file in (recipe,) if given else (recipe, schema):
@@ -105,19 +107,21 @@ def _places(table: Path, options: InitOptions) -> tuple[Path, Path]:
     return recipe, schema
 
 
-def _recipe(
-    frame: pl.DataFrame, schema: Schema, table: Path, recipe: Path, schema_file: Path, options: InitOptions
-) -> str:
+def _recipe(frame: "pl.DataFrame", schema: "Schema", recipe: Path, schema_file: Path, options: InitOptions) -> str:
+    """The text of a recipe."""
     import tomli_w
+
+    from fieldwise.config import to_plain
+    from fieldwise.data.infer.split import suggest_split
 
     split, why = suggest_split(frame, schema)
     folder = recipe.parent
-    data = {"path": _path_from(folder, table), **options.reading}
+    data = {"path": _path_from(folder, options.table), **options.reading.arguments}
     known = {k: v for k, v in data.items() if v is not None and (k, v) != ("encoding", "utf-8")}
     shown = {k: v for k, v in to_plain(split).items() if v is not False}
     return "\n".join(
         [
-            f"# A recipe for {_line(table.name)}: paths count from this file's folder.",
+            f"# A recipe for {_line(options.table.name)}: paths count from this file's folder.",
             f"#   fieldwise describe {_line(recipe.name)}    what it will do; nothing is trained",
             f"#   fieldwise train {_line(recipe.name)}",
             "",

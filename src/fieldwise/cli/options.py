@@ -1,7 +1,7 @@
 """Options that several commands share, and what they mean."""
 
 import os
-from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,24 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_SEED",
-    "Candidates",
-    "Columns",
+    "AsJson",
+    "BundleFolder",
     "DataDir",
-    "Encoding",
-    "ItemColumn",
-    "KeepSeen",
+    "Label",
     "Positive",
+    "Protocol",
     "Quiet",
-    "RankedUsers",
-    "Ranking",
     "Reading",
-    "Separator",
+    "RecipeName",
+    "Seed",
+    "Settings",
     "Threads",
-    "TopK",
     "UseCache",
-    "UserColumn",
     "cache_for",
-    "column_names",
     "existing_data_dir",
     "resolve_data_dir",
     "set_threads",
@@ -44,6 +40,21 @@ __all__ = [
 
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A recipe's name (`fieldwise recipes` lists them) or a TOML file.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=3. May be repeated."),
+]
+Protocol = Annotated[
+    str | None,
+    typer.Option(help="Divide rows and make features another way, e.g. time or leave-last-out for movielens-1m."),
+]
+BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
+Label = Annotated[str | None, typer.Option(help="The label's column; guessed by name where left out.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(
@@ -53,43 +64,7 @@ DataDir = Annotated[
         help="Folder with the public data sets; where left out, the cache that `data fetch` fills.",
     ),
 ]
-Ranking = Annotated[
-    bool,
-    typer.Option(
-        "--ranking", help="Rank items for the users of the test rows, too: hit rate, NDCG and recall of the first K."
-    ),
-]
-TopK = Annotated[int | None, typer.Option("--k", min=1, help="With --ranking: how many items count; 10.")]
-Candidates = Annotated[
-    str | None,
-    typer.Option(
-        metavar="all|N", help="With --ranking: among all items, or N drawn for each user beside those that were liked."
-    ),
-]
-RankedUsers = Annotated[
-    int | None, typer.Option("--users", min=1, help="With --ranking: for so many users at most, drawn; 1000.")
-]
-UserColumn = Annotated[
-    str | None,
-    typer.Option("--user", metavar="COLUMN", help="With --ranking: of users; the schema's group if left out."),
-]
-ItemColumn = Annotated[
-    str | None,
-    typer.Option("--item", metavar="COLUMN", help="With --ranking: of items; the first item category's if left out."),
-]
-KeepSeen = Annotated[
-    bool,
-    typer.Option("--keep-seen", help="With --ranking: rank what a user liked in training and validation rows, too."),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Separator = Annotated[
-    str | None, typer.Option(help="What stands between the cells of a text file, where its suffix does not tell.")
-]
-Columns = Annotated[
-    str | None,
-    typer.Option("--columns", help="Names of the columns of a text file without a header: user,item,click."),
-]
-Encoding = Annotated[str, typer.Option(help="Encoding of a text file.")]
 Positive = Annotated[
     list[str] | None,
     typer.Option(
@@ -106,39 +81,41 @@ UseCache = Annotated[
 ]
 
 
-def column_names(given: str | None) -> list[str] | None:
-    """The names in the text of `--columns`, or None where it was not given."""
-    if given is None:
-        return None
-    names = [name.strip() for name in given.split(",")]
-    if "" in names:
-        raise ConfigError(f"--columns names every column of the file, separated by commas, found {given!r}")
-    return names
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a command reads the text files that it is given.
+    """How a command reads the text files that it is given: the options of it.
 
-    Args:
-        separator: between cells; by the suffix where left out.
-        encoding: of the text.
-        columns: names of the columns of files without a header.
+    Errors:
+        ConfigError: a name of a column is empty.
     """
 
-    separator: str | None = None
-    encoding: str = "utf-8"
-    columns: Sequence[str] | None = None
+    separator: Annotated[
+        str | None, typer.Option(help="What stands between the cells of a text file, where its suffix does not tell.")
+    ] = None
+    encoding: Annotated[str, typer.Option(help="Encoding of a text file.")] = "utf-8"
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", help="Names of the columns of a text file without a header: user,item,click."),
+    ] = None
 
-    @classmethod
-    def of(cls, separator: str | None, encoding: str, columns: str | None) -> "Reading":
-        """From the texts of the options."""
-        return cls(separator, encoding, column_names(columns))
+    def __post_init__(self) -> None:
+        if "" in (self.names or ()):
+            raise ConfigError(f"--columns names every column of the file, separated by commas, found {self.columns!r}")
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the columns, None where the file has a header."""
+        return None if self.columns is None else [name.strip() for name in self.columns.split(",")]
 
     @property
     def given(self) -> bool:
         """Whether one of the options was given."""
-        return self != Reading()
+        return self != type(self)()
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The options as what reads a table takes them."""
+        return {"separator": self.separator, "encoding": self.encoding, "columns": self.names}
 
     def table(self, path: Path | str) -> "pl.DataFrame":
         """The table of a file.
@@ -148,13 +125,21 @@ class Reading:
         """
         from fieldwise.data.read.tables import as_table
 
-        return as_table(path, separator=self.separator, encoding=self.encoding, columns=self.columns)
+        return as_table(path, **self.arguments)
+
+    def lines(self, path: Path | None) -> AbstractContextManager[None]:
+        """Within it, errors about a row of a text file name its line; nothing happens where there is no file."""
+        if path is None:
+            return nullcontext()
+        from fieldwise.data.read.lines import naming_lines
+
+        return naming_lines(path, **self.arguments)
 
     def options(self) -> list[str]:
         """The options as they are typed, those that are not the usual ones."""
         from fieldwise.cli.next import text_options
 
-        return text_options(self.separator, self.encoding, self.columns)
+        return text_options(self.separator, self.encoding, self.names)
 
 
 def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":

@@ -4,42 +4,54 @@ import socket
 import threading
 import time
 import webbrowser
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
 
-from fieldwise.bundle.recommend import Catalogue
-from fieldwise.cli.demo import Demo, DemoOptions, train_demo
+import typer
+
+from fieldwise.cli.demo import DemoOptions
 from fieldwise.cli.next import suggest
+from fieldwise.cli.options import Quiet, Seed, Threads
 from fieldwise.errors import MissingExtraError
 
-__all__ = ["run_quickstart"]
+__all__ = ["QuickstartOptions", "run"]
 
 SERVER = ("uvicorn", "fastapi", "prometheus_client")
-QUICK = Demo(
-    recipes=("simulated/lr", "simulated/fm", "simulated/autoint"),
-    catalogue=Catalogue(user="user_id", item="item_id", title="title"),
-    settings=("data.rows=20_000", "data.users=200", "data.items=200", "training.epochs=10"),
-)
 
 
-def run_quickstart(options: DemoOptions, serve: bool, port: int, browse: bool) -> None:
-    """Train three models on a small simulated log and serve the best, until stopped.
+@dataclass(frozen=True, kw_only=True)
+class QuickstartOptions:
+    """What `fieldwise quickstart` is asked for."""
 
-    Errors:
-        MissingExtraError: a page is asked for and the extra `serve` is not installed; told before any work.
-    """
+    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/quickstart")
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C stops it.")] = True
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 for any free one.")] = 8000
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False
+    seed: Seed = 0
+    quiet: Quiet = False
+    threads: Threads = None
+
+
+def run(options: QuickstartOptions) -> None:
+    """From an empty folder to a page: train three models on a small simulated film log, and serve the best."""
     absent = [name for name in SERVER if find_spec(name) is None]
-    if serve and absent:
+    if options.serve and absent:  # told before any work
         raise MissingExtraError(
             f"the page needs {absent[0]}: pip install 'fieldwise[serve]' (--no-serve trains and recommends without it)"
         )
-    words = train_demo("simulated", QUICK, options)
-    if not serve:
+    from fieldwise.cli.demo_runs import QUICK, train_demo
+
+    asked = DemoOptions(out=options.out, seed=options.seed, quiet=options.quiet, threads=options.threads)
+    words = train_demo(QUICK, asked)
+    if not options.serve:
         suggest("a page to choose users, see recommendations and why", *words)
         return
-    port = port or _free_port()
+    port = options.port or _free_port()
     words += ["--port", port]
     suggest("once this is stopped, the page again", *words)
-    if browse:
+    if options.browse:
         threading.Thread(target=_open, args=(port,), daemon=True).start()
     from fieldwise.cli.app import app
 

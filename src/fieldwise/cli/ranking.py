@@ -1,19 +1,21 @@
 """What `--ranking` asks for and shows, in `compare` and `evaluate`."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fieldwise.evaluation.bootstrap import Estimate
     from fieldwise.runs.ranking import RankingSettings
     from fieldwise.runs.ranking_board import RankingBoard
 
-__all__ = ["ranking_settings", "show_rankings"]
+__all__ = ["RankingOptions", "show_rankings"]
 
 K = 10
 WIDTH = 1000  # a terminal breaks the lines, which is better than figures cut short
@@ -27,38 +29,73 @@ POPULAR = (
 )
 
 
-def ranking_settings(
-    ranking: bool,
-    k: int | None,
-    candidates: str | None,
-    users: int | None,
-    user: str | None,
-    item: str | None,
-    keep_seen: bool,
-) -> "tuple[RankingSettings | None, int]":
-    """What to rank, or None where nothing is asked for, and how many items of a ranking count.
+@dataclass(frozen=True, kw_only=True)
+class RankingOptions:
+    """What is ranked beside the metrics of rows, in `compare` and `evaluate`."""
 
-    Errors:
-        ConfigError: an option without --ranking, or candidates that are neither `all` nor a number.
-    """
-    from fieldwise.runs.ranking import RankingSettings
+    ranking: Annotated[
+        bool,
+        typer.Option(
+            "--ranking",
+            help="Rank items for the users of the test rows, too: hit rate, NDCG and recall of the first K.",
+        ),
+    ] = False
+    k: Annotated[int | None, typer.Option("--k", min=1, help="With --ranking: how many items count; 10.")] = None
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|N",
+            help="With --ranking: among all items, or N drawn for each user beside those that were liked.",
+        ),
+    ] = None
+    users: Annotated[
+        int | None, typer.Option("--users", min=1, help="With --ranking: for so many users at most, drawn; 1000.")
+    ] = None
+    user: Annotated[
+        str | None,
+        typer.Option("--user", metavar="COLUMN", help="With --ranking: of users; the schema's group if left out."),
+    ] = None
+    item: Annotated[
+        str | None,
+        typer.Option(
+            "--item", metavar="COLUMN", help="With --ranking: of items; the first item category's if left out."
+        ),
+    ] = None
+    keep_seen: Annotated[
+        bool,
+        typer.Option(
+            "--keep-seen", help="With --ranking: rank what a user liked in training and validation rows, too."
+        ),
+    ] = False
 
-    given = {"--k": k, "--candidates": candidates, "--users": users, "--user": user, "--item": item}
-    options = [name for name, value in given.items() if value is not None] + ["--keep-seen"] * keep_seen
-    if not ranking:
-        if options:
-            raise ConfigError(f"{options[0]} says how items are ranked: add --ranking, or leave it out")
-        return None, K
-    if candidates is not None and candidates != "all" and not candidates.isdecimal():
-        raise ConfigError(f"--candidates must be all, or how many items are drawn, found {candidates!r}")
-    settings = RankingSettings(
-        candidates=None if candidates in (None, "all") else int(candidates),
-        users=1000 if users is None else users,
-        user=user,
-        item=item,
-        keep_seen=keep_seen,
-    )
-    return settings, K if k is None else k
+    def settings(self) -> "tuple[RankingSettings | None, int]":
+        """What to rank, or None where nothing is asked for, and how many items of a ranking count.
+
+        Errors:
+            ConfigError: an option without --ranking, or candidates that are neither `all` nor a number.
+        """
+        from fieldwise.runs.ranking import RankingSettings
+
+        if not self.ranking:
+            self._check_alone()
+            return None, K
+        if self.candidates is not None and self.candidates != "all" and not self.candidates.isdecimal():
+            raise ConfigError(f"--candidates must be all, or how many items are drawn, found {self.candidates!r}")
+        settings = RankingSettings(
+            candidates=None if self.candidates in (None, "all") else int(self.candidates),
+            users=1000 if self.users is None else self.users,
+            user=self.user,
+            item=self.item,
+            keep_seen=self.keep_seen,
+        )
+        return settings, K if self.k is None else self.k
+
+    def _check_alone(self) -> None:
+        """Refuse options that say how to rank where nothing is ranked."""
+        names = ("k", "candidates", "users", "user", "item")
+        given = [f"--{name}" for name in names if getattr(self, name) is not None] + ["--keep-seen"] * self.keep_seen
+        if given:
+            raise ConfigError(f"{given[0]} says how items are ranked: add --ranking, or leave it out")
 
 
 def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mapping[str, str] | None = None) -> None:
@@ -69,6 +106,8 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
         interval: what intervals are for.
         names: what recipes are shown as, where it is not their names.
     """
+    from rich.console import Console
+
     from fieldwise.runs.ranking_board import POPULARITY
 
     screen = Console(width=WIDTH, markup=False, highlight=False, soft_wrap=True)
@@ -81,7 +120,9 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
             screen.print(POPULAR)
 
 
-def _table(board: "RankingBoard", names: Mapping[str, str]) -> Table:
+def _table(board: "RankingBoard", names: Mapping[str, str]) -> "Table":
+    from rich.table import Table
+
     from fieldwise.evaluation.top_k import TOP_K
     from fieldwise.runs.ranking_board import MAIN, TOP_K_NAMES
 

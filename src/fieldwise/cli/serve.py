@@ -1,127 +1,168 @@
 """`fieldwise serve`."""
 
-import asyncio
 import gc
-import logging
 import socket
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
+import typer
 
-from fieldwise.bundle.bundle import MANIFEST as BUNDLE
-from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli.options import Reading, set_threads
+from fieldwise.cli.options import Reading, Threads, set_threads
 from fieldwise.cli.show import say
-from fieldwise.config import nearest
-from fieldwise.data.read.tables import as_table
-from fieldwise.errors import ConfigError, DataError, FieldwiseError, MissingExtraError
-from fieldwise.schema import Schema
-from fieldwise.schema.ids import id_column
-from fieldwise.serving.cascade import Cascade
-from fieldwise.serving.index import ItemIndex, build_index, open_index
-from fieldwise.serving.index_files import MANIFEST as INDEX
-from fieldwise.serving.page.log_tables import tables_of_log
-from fieldwise.serving.replacement import Live, Watcher
-from fieldwise.serving.service import Service
-from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
-from fieldwise.serving.stores.complete import OnFailure
-from fieldwise.serving.user_log import UserLog
-from fieldwise.serving.whole import WholeRanking
+from fieldwise.errors import ConfigError, MissingExtraError
 
-__all__ = ["ServeOptions", "run_serve"]
+if TYPE_CHECKING:
+    from fieldwise.serving.gate import ServerSettings
+
+__all__ = ["ServeOptions", "run"]
 
 SWITCH = 0.001  # seconds until the model's thread lets the one that listens and asks stores go on; Python's are 0.005
 GRACE = 10  # seconds for answers that are under way when the server stops
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions:
-    """What `fieldwise serve` was asked for, by the names of its options."""
+class LogReading(Reading):
+    """How the log is read."""
 
-    bundle: Path | None
-    prerank: Path | None
-    index: Path | None
-    probe: int | None
-    max_items: int
-    users: str | None
-    user_id: str | None
-    items: str | None
-    item_id: str | None
-    log: Path | None
-    reading: Reading
-    exclude_seen: bool | None
-    title: str | None
-    store_timeout: float
-    on_store_failure: str
-    host: str
-    port: int
-    token: str | None
-    max_rows: int
-    max_body: int
-    timeout: float
-    batch_window: float
-    watch: float
-    threads: int | None
+    separator: Annotated[
+        str | None,
+        typer.Option(help="Of --log, a text file: what stands between its cells, if its suffix does not tell."),
+    ] = None
+    encoding: Annotated[str, typer.Option(help="Of --log, a text file.")] = "utf-8"
+    columns: Annotated[
+        str | None, typer.Option(help="Of --log, a text file without a header: its columns, as user,item,click.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What `fieldwise serve` is asked for."""
+
+    bundle: Annotated[
+        Path | None, typer.Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")
+    ] = None
+    prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None
+    index: Annotated[Path | None, typer.Option(help="Folder of the index, to recommend from.")] = None
+    probe: Annotated[
+        int | None,
+        typer.Option(min=1, help="Score only items near to the user: clusters of item heads for each user head."),
+    ] = None
+    users: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FIELDWISE_USERS",
+            show_envvar=True,
+            help="Users with their fields: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
+        ),
+    ] = None
+    user_id: Annotated[
+        str | None,
+        typer.Option(help="The column of --users, or --log, that names a user; the schema's where left out."),
+    ] = None
+    items: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FIELDWISE_ITEMS",
+            show_envvar=True,
+            help="Items with their fields, likewise, for rows that name an item alone; else the index's are taken. "
+            "A table is also what is recommended from: with --prerank and no --index by an index made of it, with one "
+            "bundle by ranking every item.",
+        ),
+    ] = None
+    item_id: Annotated[
+        str | None,
+        typer.Option(help="The column of --items, or --log, that names an item; the schema's where left out."),
+    ] = None
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log of what users have used; items and users are taken from it too, with their latest values, "
+            "for want of --items, --index and --users."
+        ),
+    ] = None
+    reading: LogReading
+    exclude_seen: Annotated[
+        bool | None,
+        typer.Option(
+            "--exclude-seen/--include-seen",
+            help="Whether items that a user has used, by --log, are left out of recommendations; they are by default.",
+        ),
+    ] = None
+    max_items: Annotated[
+        int, typer.Option(min=1, help="Items that one bundle may rank for a request; for more, --prerank.")
+    ] = 20_000
+    title: Annotated[
+        str | None, typer.Option(help="The item column that the page names items by; found by rule where left out.")
+    ] = None
+    store_timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds that a question to --users or --items may take.")
+    ] = 0.1
+    on_store_failure: Annotated[
+        str, typer.Option(help="refuse: 503 while a store fails; degrade: answer without its fields, and say so.")
+    ] = "refuse"
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000
+    token: Annotated[
+        str | None, typer.Option(envvar="FIELDWISE_TOKEN", show_envvar=True, help="What requests must bear.")
+    ] = None
+    max_rows: Annotated[int, typer.Option(min=1, help="Rows of a prediction.")] = 1000
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that an answer may take.")] = 10.0
+    batch_window: Annotated[
+        float, typer.Option(min=0, help="Milliseconds that a request waits for others to be answered with it.")
+    ] = 0.0
+    watch: Annotated[
+        float, typer.Option(min=0, help="Seconds between looks for a newer bundle or index on disk; 0: never.")
+    ] = 2.0
+    threads: Threads = None
 
     @property
     def folders(self) -> list[Path]:
         """Of the bundles."""
         return [folder for folder in (self.bundle, self.prerank) if folder is not None]
 
+    def server_settings(self) -> "ServerSettings":
+        """The limits and the token."""
+        from fieldwise.serving.gate import ServerSettings
 
-def run_serve(asked: ServeOptions) -> None:
-    """Load, check, listen until stopped."""
+        return ServerSettings(
+            token=self.token,
+            max_rows=self.max_rows,
+            max_body=self.max_body,
+            timeout=self.timeout,
+            batch_window=self.batch_window / 1000,
+        )
+
+
+def run(options: ServeOptions) -> None:
+    """Serve predictions, recommendations and explanations over HTTP, with a page. Ctrl-C or SIGTERM stops it."""
     try:
         import uvicorn
 
-        from fieldwise.serving.http import ServerSettings, create_app
+        from fieldwise.serving.http import create_app
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
-    _check_sources(asked)
-    set_threads(asked.threads)
-    loaded = {folder: Bundle.load(folder) for folder in asked.folders}  # the first service is made of these
-    tables = _tables(asked, [bundle.schema for bundle in reversed(loaded.values())])
+    from fieldwise.cli.serve_sources import Loader, open_stores
+    from fieldwise.serving.replacement import Live, Watcher
 
-    def bundle(folder: Path | None) -> Bundle | None:
-        return None if folder is None else loaded.pop(folder, None) or Bundle.load(folder)
-
-    def load() -> Service:
-        ranker, tower = bundle(asked.bundle), bundle(asked.prerank)
-        recommends: Cascade | WholeRanking | None = None
-        if tower is not None:
-            index = open_index(asked.index) if asked.index is not None else _passing_index(tower, tables)
-            recommends = Cascade(tower, index, ranker, probe=asked.probe)
-        elif ranker is not None and tables.catalogue is not None:
-            recommends = _whole(ranker, tables, asked)
-        return Service(ranker, recommends, log=tables.log, exclude_seen=asked.exclude_seen is not False)
-
-    manifests = [folder / BUNDLE for folder in asked.folders]
-    manifests += [asked.index / INDEX] if asked.index is not None else []
-    state = Watcher.state(manifests)
+    _check_sources(options)
+    set_threads(options.threads)
+    load = Loader(options)
+    state = Watcher.state(load.manifests)
     live = Live(load())
     live.service.warm_up()
-    watcher = Watcher(live, load, manifests, every=asked.watch, note=say, state=state)
-    settings = ServerSettings(
-        token=asked.token,
-        max_rows=asked.max_rows,
-        max_body=asked.max_body,
-        timeout=asked.timeout,
-        batch_window=asked.batch_window / 1000,
-    )
-    app = create_app(live, settings, _stores(asked, tables), title=asked.title)
+    watcher = Watcher(live, load, load.manifests, every=options.watch, note=say, state=state)
+    app = create_app(live, options.server_settings(), open_stores(options, load.tables), title=options.title)
     sys.setswitchinterval(SWITCH)
-    listening = _listen(asked.host, asked.port)
-    place = f"http://{asked.host}:{listening.getsockname()[1]}"
+    listening = _listen(options.host, options.port)
+    place = f"http://{options.host}:{listening.getsockname()[1]}"
     say(f"serving at {place} (a page to look at; {place}/docs is the API's reference; Ctrl-C stops it)")
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE))
     gc.collect()
     gc.freeze()  # what is there now stays: looking through it for garbage would hold all requests for 0.3 s at times
-    if asked.watch:
+    if options.watch:
         watcher.start()
     try:
         server.run(sockets=[listening])
@@ -129,127 +170,17 @@ def run_serve(asked: ServeOptions) -> None:
         watcher.stop()
 
 
-def _check_sources(asked: ServeOptions) -> None:
-    if asked.prerank is None and asked.index is not None:
+def _check_sources(options: ServeOptions) -> None:
+    if options.prerank is None and options.index is not None:
         raise ConfigError("--index is for recommendations by two bundles: give --prerank, an IntTower, too")
-    if asked.prerank is not None and asked.index is None and asked.items is None and asked.log is None:
+    if options.prerank is not None and options.index is None and options.items is None and options.log is None:
         raise ConfigError("--prerank needs items to recommend: give --index, or --items, or a --log that has them")
-    if asked.prerank is not None and asked.index is None and asked.items is not None and "://" in asked.items:
+    if options.prerank is not None and options.index is None and options.items is not None and "://" in options.items:
         raise ConfigError("an index is made of a table: give --index, or a file as --items")
-    if asked.reading.given and asked.log is None:
+    if options.reading.given and options.log is None:
         raise ConfigError("--separator, --encoding and --columns say how to read --log, which is not given")
-    if asked.exclude_seen and asked.log is None:
+    if options.exclude_seen and options.log is None:
         raise ConfigError("--exclude-seen needs to know what users have used: give --log")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Tables:
-    """What comes from tables and logs.
-
-    Args:
-        schemas: of the bundles, the pre-ranking one first.
-        catalogue: items to recommend, where no index holds them.
-        item_id: the column that names them.
-        users: by id, of the log; None where they come from elsewhere, or not at all.
-        log: what users have used.
-    """
-
-    schemas: Sequence[Schema]
-    catalogue: pl.DataFrame | None
-    item_id: str
-    users: TableStore | None
-    log: UserLog | None
-
-
-def _tables(asked: ServeOptions, schemas: Sequence[Schema]) -> _Tables:
-    catalogue: pl.DataFrame | None = None
-    users: TableStore | None = None
-    history: UserLog | None = None
-    item_id = asked.item_id
-    if asked.items is not None and "://" not in asked.items and asked.index is None:
-        catalogue = as_table(asked.items)
-        item_id = id_column("item", schemas, catalogue.columns, asked.item_id)
-    if asked.log is not None:
-        log = asked.reading.table(asked.log)
-        user = id_column("user", schemas, log.columns, asked.user_id)
-        item = id_column("item", schemas, log.columns, asked.item_id)
-        people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"
-        say(f"{asked.log}: {log.height:,} rows; {people}" + ("" if asked.exclude_seen is False else NOT_AGAIN))
-        items, known = tables_of_log(log, schemas, item, user)
-        history = UserLog(log, schemas, user, item)
-        users = None if asked.users else TableStore(user, known)
-        if catalogue is None and asked.index is None:
-            catalogue, item_id = items, item
-    item_id = item_id or id_column("item", schemas, None, None)
-    return _Tables(schemas=schemas, catalogue=catalogue, item_id=item_id, users=users, log=history)
-
-
-NOT_AGAIN = "; what a user has used is not recommended again (--include-seen)"
-
-
-def _whole(ranker: Bundle, tables: _Tables, asked: ServeOptions) -> WholeRanking | None:
-    """The bundle ranks all items; None, and a sentence, where they are too many or it cannot."""
-    assert tables.catalogue is not None, "checked"
-    count = tables.catalogue.height
-    if count > asked.max_items:
-        say(
-            f"no recommendations: {count:,} items are more than --max-items {asked.max_items:,}, which a request may "
-            "score; train an IntTower and give it as --prerank, with its --index (`fieldwise index`)"
-        )
-        return None
-    try:
-        return WholeRanking(ranker, tables.catalogue, tables.item_id)
-    except FieldwiseError as e:
-        if asked.log is not None:
-            raise
-        say(f"no recommendations: {e}")  # --items also complete rows that name an item alone
-        return None
-
-
-def _passing_index(tower: Bundle, tables: _Tables) -> ItemIndex:
-    """An index for this process alone: its files go at once, what is mapped of them stays until it ends."""
-    assert tables.catalogue is not None, "checked"
-    with TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-        index, _ = build_index(tower, tables.catalogue, Path(folder) / "index", id_column=tables.item_id)
-    say(f"{len(index):,} items indexed for as long as the server runs (`fieldwise index` keeps an index)")
-    return index
-
-
-def _stores(asked: ServeOptions, tables: _Tables) -> Stores:
-    """The stores asked for, once connected to and checked."""
-    on_failure = asked.on_store_failure
-    if on_failure not in get_args(OnFailure):
-        raise ConfigError(
-            f"--on-store-failure must be known, found {on_failure!r}: {nearest(on_failure, get_args(OnFailure))}"
-        )
-    sources: dict[str, FeatureStore] = {} if tables.users is None else {"users": tables.users}
-    if asked.users is not None:
-        sources["users"] = _store(asked.users, "user", tables.schemas, asked.user_id)
-    if asked.items is not None and (asked.prerank is None or asked.index is not None):
-        sources["items"] = _store(asked.items, "item", tables.schemas, asked.item_id)
-    found = {name: Lookup(name, store, timeout=asked.store_timeout) for name, store in sources.items()}
-    stores = Stores(**found, on_failure=cast(OnFailure, on_failure))
-
-    async def check() -> None:
-        try:
-            await stores.open()
-        finally:
-            await stores.close()
-
-    asyncio.run(check())
-    logging.getLogger("psycopg").setLevel(logging.ERROR)  # lookups themselves say when a store fails
-    return stores
-
-
-def _store(source: str, role: Literal["user", "item"], schemas: Sequence[Schema], given: str | None) -> FeatureStore:
-    """The store of an address or a file, named by the column given, or the schemas'."""
-    if "://" in source:
-        return open_store(source, id_column(role, schemas, None, given), f"{role}s")
-    try:
-        table = as_table(source)
-        return TableStore(id_column(role, schemas, table.columns, given), table)
-    except (ConfigError, DataError) as e:
-        raise type(e)(f"{source}: {e}") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:

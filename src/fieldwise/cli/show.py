@@ -1,14 +1,14 @@
 """What commands print, in one style."""
 
+import json
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import polars as pl
+    from rich.console import Console
+    from rich.table import Table
 
     from fieldwise.bundle.bundle import Bundle
 
@@ -18,6 +18,7 @@ __all__ = [
     "drawn_rows",
     "format_metric",
     "metrics_table",
+    "print_json",
     "row_counts",
     "say",
     "show_metrics",
@@ -27,8 +28,10 @@ PARTS = ("valid", "test")
 COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
 
-def console() -> Console:
+def console() -> "Console":
     """Standard output for tables. Text is shown as it is: brackets in a column's name or a title are no markup."""
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -47,13 +50,21 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
+def print_json(plain: Mapping[str, Any], **how: Any) -> None:
+    """One JSON object on standard output; `how` as in `json.dump`."""
+    json.dump(plain, sys.stdout, indent=1, **how)
+    print()
+
+
 def format_metric(name: str, value: float) -> str:
     """Counts without decimals, metrics with four; the name may be prefixed by its label's, as in `liked.auc`."""
     return f"{value:,.0f}" if name.rpartition(".")[2] in COUNTS else f"{value:.4f}"
 
 
-def metrics_table(columns: Mapping[str, Mapping[str, float]]) -> Table:
+def metrics_table(columns: Mapping[str, Mapping[str, float]]) -> "Table":
     """Metrics as rows, splits as columns."""
+    from rich.table import Table
+
     table = Table("metric", *columns, box=None)
     names = list(dict.fromkeys(name for metrics in columns.values() for name in metrics))
     for name in names:

@@ -1,26 +1,24 @@
 """`fieldwise store`."""
 
-import json as json_module
-import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fieldwise.cli.options import Columns, Encoding, Separator, column_names
+from fieldwise.cli.command import as_command
+from fieldwise.cli.options import AsJson, Reading
+from fieldwise.cli.show import print_json
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="store", help="Features of users and items in Redis or PostgreSQL, for `serve`.", no_args_is_help=True
-)
 
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """What `fieldwise store load` is asked for."""
 
-@app.command()
-def load(
-    table: Annotated[Path, typer.Argument(metavar="FILE", help="One row each: CSV, TSV, Parquet or Arrow.")],
+    table: Annotated[Path, typer.Argument(metavar="FILE", help="One row each: CSV, TSV, Parquet or Arrow.")]
     to: Annotated[
         str,
         typer.Option(
@@ -28,26 +26,31 @@ def load(
             show_envvar=True,
             help="redis://HOST/0#users or postgresql://HOST/DATABASE#users; what stands behind # is the name.",
         ),
-    ],
-    id_column: Annotated[str, typer.Option("--id", help="The column that names a user, or an item.")] = "user_id",
-    separator: Separator = None,
-    encoding: Encoding = "utf-8",
-    columns: Columns = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
-) -> None:
+    ]
+    id_column: Annotated[str, typer.Option("--id", help="The column that names a user, or an item.")] = "user_id"
+    reading: Reading
+    json: AsJson = False
+
+
+def run_load(options: LoadOptions) -> None:
     """Write a table into a store. A table of this name is replaced; servers read it until the new one is whole."""
     from fieldwise.serving.stores.load import load_table
     from fieldwise.serving.stores.url import StoreURL
 
-    address = StoreURL.parse(to)
+    address = StoreURL.parse(options.to)
     began = time.perf_counter()
-    loaded = load_table(
-        table, address, id_column, separator=separator, encoding=encoding, columns=column_names(columns)
-    )
+    loaded = load_table(options.table, address, options.id_column, **options.reading.arguments)
     seconds = time.perf_counter() - began
-    if json:
-        json_module.dump({"store": address.shown, **asdict(loaded), "seconds": seconds}, sys.stdout, indent=1)
-        print()
+    if options.json:
+        print_json({"store": address.shown, **asdict(loaded), "seconds": seconds})
         return
     before = "" if loaded.before is None else f", in place of {loaded.before:,}"
     print(f"{loaded.rows:,} rows in {address.shown}{before}: {', '.join(loaded.columns)}; {seconds:.1f} s")
+
+
+app = typer.Typer(
+    name="store", help="Features of users and items in Redis or PostgreSQL, for `serve`.", no_args_is_help=True
+)
+
+
+app.command("load")(as_command(run_load))

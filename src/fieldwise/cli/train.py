@@ -1,28 +1,39 @@
 """`fieldwise train`."""
 
 import dataclasses
-import json
-import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from fieldwise.cli.next import data_options, suggest, suggest_report, text_options
-from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
-from fieldwise.cli.saving import check_out, save_or_keep
-from fieldwise.cli.show import console, row_counts, say, show_metrics
-from fieldwise.data.prepare.repeats import repeat_sentences
-from fieldwise.models import LR
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.defaults import sentence_of
-from fieldwise.runs.fitting import lr_on_valid, settled
-from fieldwise.runs.pipeline import Run, train_recipe
-from fieldwise.runs.recipe import load_recipe
-from fieldwise.training.progress import progress_for
+from fieldwise.cli.options import (
+    MAX_SEED,
+    AsJson,
+    DataDir,
+    Protocol,
+    Quiet,
+    RecipeName,
+    Settings,
+    Threads,
+    UseCache,
+    cache_for,
+    existing_data_dir,
+    set_threads,
+)
+from fieldwise.cli.show import console, print_json, row_counts, say, show_metrics
 
-__all__ = ["below_lr", "run_train"]
+if TYPE_CHECKING:
+    from fieldwise.data.prepare.prepared import Prepared
+    from fieldwise.runs.pipeline import Run
+    from fieldwise.runs.recipe import Recipe
+
+__all__ = ["TrainOptions", "below_lr", "run"]
 
 STOPPED = {
     "patience": "no gain since",
@@ -32,35 +43,82 @@ STOPPED = {
 }
 
 
-def run_train(
-    name: str,
-    settings: Sequence[str],
-    protocol: str | None,
-    seed: int | None,
-    out: Path | None,
-    data_dir: Path | None,
-    as_json: bool,
-    quiet: bool,
-    threads: int | None,
-    cache: bool,
-) -> None:
-    """Train, save, print.
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What `fieldwise train` is asked for."""
 
-    Errors:
-        KeyboardInterrupt: Ctrl-C ended training early; the best so far is saved and shown by then.
-        DataError: the bundle could not be saved; it is kept elsewhere, as the sentence says, and shown by then.
-    """
-    set_threads(threads)
-    recipe = load_recipe(name, settings, protocol=protocol)
-    if seed is not None:
-        recipe = dataclasses.replace(recipe, seed=seed)
-    short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
-    way = f"-{protocol}" if protocol else ""
-    folder = out or Path("runs") / f"{short}{way}-seed{recipe.seed}"
+    recipe: RecipeName
+    settings: Settings = None
+    protocol: Protocol = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of split, negatives, weights and row order.")
+    ] = None
+    out: Annotated[Path | None, typer.Option(help="Folder for the bundle; runs/RECIPE-seedN where left out.")] = None
+    data_dir: DataDir = None
+    json: AsJson = False
+    quiet: Quiet = False
+    threads: Threads = None
+    cache: UseCache = True
+
+
+def run(options: TrainOptions) -> None:
+    """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best so far."""
+    from fieldwise.runs.recipe import check_recipe
+
+    check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
+    from fieldwise.cli.saving import check_out, save_or_keep
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.fitting import lr_on_valid, settled
+
+    set_threads(options.threads)
+    recipe = _recipe(options)
+    folder = options.out or _folder(recipe, options.protocol)
     check_out(folder)
     began = time.perf_counter()
-    prepared = prepare_recipe(recipe, existing_data_dir(data_dir, recipe.data.name), cache=cache_for(cache, quiet))
+    data_dir = existing_data_dir(options.data_dir, recipe.data.name)
+    prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache, options.quiet))
     preparing = time.perf_counter() - began
+    chosen = settled(recipe, prepared)[1]
+    _tell(recipe, prepared, options.quiet)
+    done = _trained(recipe, prepared, options.quiet)
+    folder, unsaved = save_or_keep(done.bundle, folder)
+    interrupted = done.result.stopped == "interrupted"
+    if interrupted:
+        best = f"the best so far (after epoch {done.result.best.epoch:.4g})"
+        say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}")
+    _show(done, folder, preparing, options.json)
+    judged = chosen and not options.quiet and not interrupted
+    if judged and (below := below_lr(done, lr_on_valid(recipe, prepared))):
+        say(below)
+    if unsaved is not None:
+        raise unsaved
+    if not (options.json or options.quiet):
+        _suggest(done, folder, options.data_dir)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _recipe(options: TrainOptions) -> "Recipe":
+    """The recipe, with the seed asked for."""
+    from fieldwise.runs.recipe import load_recipe
+
+    recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
+    return recipe if options.seed is None else dataclasses.replace(recipe, seed=options.seed)
+
+
+def _folder(recipe: "Recipe", protocol: str | None) -> Path:
+    """Where a bundle goes unless another folder is asked for."""
+    short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
+    way = f"-{protocol}" if protocol else ""
+    return Path("runs") / f"{short}{way}-seed{recipe.seed}"
+
+
+def _tell(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
+    """Say what will be trained on, and what is to be known of it."""
+    from fieldwise.data.prepare.repeats import repeat_sentences
+    from fieldwise.runs.defaults import sentence_of
+    from fieldwise.runs.fitting import settled
+
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
     for sentence in repeat_sentences(prepared.counts):
@@ -70,72 +128,65 @@ def run_train(
         say(f"by the data: {sentence_of(chosen)}")
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         say(caution)
+
+
+def _trained(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> "Run":
+    """Train; warnings become sentences."""
+    from fieldwise.runs.pipeline import train_recipe
+    from fieldwise.training.progress import progress_for
+
     with warnings.catch_warnings():  # which puts back what showed them before
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
-        run = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
-    if run.warm_start is not None:
-        say(run.warm_start.sentence())
-        if caution := run.warm_start.caution():
+        done = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
+    if done.warm_start is not None:
+        say(done.warm_start.sentence())
+        if caution := done.warm_start.caution():
             say(caution)
-    folder, unsaved = save_or_keep(run.bundle, folder)
-    if run.result.stopped == "interrupted":
-        best = f"the best so far (after epoch {run.result.best.epoch:.4g})"
-        say(f"interrupted in epoch {run.result.epochs}: {best} is in {folder}")
-    _show(run, folder, preparing, as_json)
-    judged = chosen and not quiet and run.result.stopped != "interrupted"
-    if judged and (below := below_lr(run, lr_on_valid(recipe, prepared))):
-        say(below)
-    if unsaved is not None:
-        raise unsaved
-    if not (as_json or quiet):
-        _suggest(run, folder, data_dir)
-    if run.result.stopped == "interrupted":
-        raise KeyboardInterrupt
+    return done
 
 
-def _suggest(run: Run, folder: Path, data_dir: Path | None) -> None:
+def _suggest(done: "Run", folder: Path, data_dir: Path | None) -> None:
     """Name the commands worth typing next: a server where there are users and items, and a report."""
-    data, schema = run.recipe.data, run.recipe.schema
+    data, schema = done.recipe.data, done.recipe.schema
     if {"user", "item"} <= {f.role for f in schema.fields} and find_spec("uvicorn") is not None:
         reading = text_options(data.separator, data.encoding, data.columns)
         log = [] if data.path is None else ["--log", data.path, *reading]
         suggest("a page that recommends, and a server" if log else "a page and a server", "serve", folder, *log)
-    if not suggest_report(run.bundle, folder, data_dir):
+    if not suggest_report(done.bundle, folder, data_dir):
         suggest("its test rows again", "evaluate", folder, *data_options(data_dir))
 
 
-def below_lr(run: Run, lr: Mapping[str, float]) -> str | None:
+def below_lr(done: "Run", lr: Mapping[str, float]) -> str | None:
     """What to say of a run that is no better than a linear model on its validation rows; None for one that is.
 
     Args:
-        run: of a recipe that left settings open.
+        done: of a recipe that left settings open.
         lr: the validation metrics of LR by its defaults.
     """
-    metric = "logloss" if run.recipe.schema.label.task == "binary" else "rmse"
-    if isinstance(run.recipe.model, LR) or run.valid[metric] <= lr[metric]:
+    from fieldwise.models import LR
+
+    metric = "logloss" if done.recipe.schema.label.task == "binary" else "rmse"
+    if isinstance(done.recipe.model, LR) or done.valid[metric] <= lr[metric]:
         return None
     kind = "logistic" if metric == "logloss" else "linear"
     return (
         f"On the validation rows a {kind} regression is better than this model: {metric} {lr[metric]:.4f} against "
-        f"{run.valid[metric]:.4f}. Try model.name=lr, more rows, or `fieldwise tune`."
+        f"{done.valid[metric]:.4f}. Try model.name=lr, more rows, or `fieldwise tune`."
     )
 
 
-def _show(run: Run, folder: Path, preparing: float, as_json: bool) -> None:
+def _show(done: "Run", folder: Path, preparing: float, as_json: bool) -> None:
     if as_json:
-        json.dump(
-            {**run.record(), "seconds_preparing": round(preparing, 3), "bundle": str(folder)}, sys.stdout, indent=1
-        )
-        print()
+        print_json({**done.record(), "seconds_preparing": round(preparing, 3), "bundle": str(folder)})
         return
     out = console()
-    columns = {"valid": run.valid, "test": run.test}
-    if run.best_possible is not None:
-        columns["best possible on test"] = run.best_possible
+    columns = {"valid": done.valid, "test": done.test}
+    if done.best_possible is not None:
+        columns["best possible on test"] = done.best_possible
     show_metrics(columns, remarks_on=("valid", "test"))
-    epoch = f"{run.result.seconds_per_epoch:.1f} s an epoch, " if run.result.seconds_per_epoch else ""
+    epoch = f"{done.result.seconds_per_epoch:.1f} s an epoch, " if done.result.seconds_per_epoch else ""
     out.print(
-        f"{run.parameters:,} parameters, best after epoch {run.result.best.epoch:.4g} of {run.result.epochs} "
-        f"({STOPPED[run.result.stopped]}), {epoch}{preparing + run.seconds:.0f} s in all "
-        f"({preparing:.0f} s to read and prepare, {run.seconds:.0f} s to train and evaluate). Bundle: {folder}",
+        f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
+        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + done.seconds:.0f} s in all "
+        f"({preparing:.0f} s to read and prepare, {done.seconds:.0f} s to train and evaluate). Bundle: {folder}",
     )

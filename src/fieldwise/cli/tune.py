@@ -1,71 +1,101 @@
 """`fieldwise tune`."""
 
-import dataclasses
-import json
-import sys
-from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-from rich.table import Table
+import typer
 
 from fieldwise.cli.next import data_options, suggest
-from fieldwise.cli.options import cache_for, existing_data_dir, set_threads
-from fieldwise.cli.show import console, say
-from fieldwise.config import to_plain
-from fieldwise.evaluation.remarks import remarks_on_means
-from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.runs.tune import Tuned, search_space, tune, value_at
-from fieldwise.training.progress import progress_for
+from fieldwise.cli.options import (
+    MAX_SEED,
+    AsJson,
+    DataDir,
+    Protocol,
+    Quiet,
+    RecipeName,
+    Settings,
+    Threads,
+    UseCache,
+    cache_for,
+    existing_data_dir,
+    set_threads,
+)
+from fieldwise.cli.show import console, print_json, say
 
-__all__ = ["run_tune"]
+if TYPE_CHECKING:
+    from fieldwise.runs.recipe import Recipe
+    from fieldwise.runs.tune import Tuned
+
+__all__ = ["TuneOptions", "run"]
 
 
-def run_tune(
-    name: str,
-    settings: Sequence[str],
-    protocol: str | None,
-    trials: int,
-    seed: int,
-    final_seeds: int,
-    store: Path,
-    data_dir: Path | None,
-    as_json: bool,
-    quiet: bool,
-    threads: int | None,
-    cache: bool,
-) -> None:
-    """Search, measure the best once, print."""
-    set_threads(threads)
-    recipe = load_recipe(name, settings, protocol=protocol)
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """What `fieldwise tune` is asked for."""
+
+    recipe: RecipeName
+    trials: Annotated[int, typer.Option(min=1, help="Trials of the study, those of earlier calls included.")] = 30
+    settings: Settings = None
+    protocol: Protocol = None
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the search.")] = 0
+    final_seeds: Annotated[int, typer.Option(min=1, help="Runs of the best settings on the test rows.")] = 3
+    store: Annotated[Path, typer.Option(help="Folder of studies; processes may share it.")] = Path("runs/tune")
+    data_dir: DataDir = None
+    json: AsJson = False
+    quiet: Quiet = False
+    threads: Threads = None
+    cache: UseCache = True
+
+
+def run(options: TuneOptions) -> None:
+    """Search for better settings on the validation rows; the test rows are looked at once, at the end.
+
+    Ctrl-C keeps the trials that ended, and the same command goes on. The recipe's table `search` says what is searched.
+    """
+    from fieldwise.runs.recipe import check_recipe, load_recipe
+
+    check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
+    from fieldwise.runs.tune import tune
+    from fieldwise.training.progress import progress_for
+
+    set_threads(options.threads)
+    recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
     found = tune(
         recipe,
-        trials=trials,
-        store=store,
-        data_dir=existing_data_dir(data_dir, recipe.data.name),
-        cache=cache_for(cache, quiet),
-        seed=seed,
-        final_seeds=final_seeds,
-        note=(lambda _: None) if quiet else say,
-        progress=lambda title: progress_for(title, quiet=quiet),
+        trials=options.trials,
+        store=options.store,
+        data_dir=existing_data_dir(options.data_dir, recipe.data.name),
+        cache=cache_for(options.cache, options.quiet),
+        seed=options.seed,
+        final_seeds=options.final_seeds,
+        note=(lambda _: None) if options.quiet else say,
+        progress=lambda title: progress_for(title, quiet=options.quiet),
     )
-    if as_json:
-        json.dump(_plain(found), sys.stdout, indent=1)
-        print()
+    if options.json:
+        print_json(_plain(found))
         return
     _show(found, recipe)
-    if not quiet:
-        suggest("a bundle of the best settings", "train", found.recipe_file, *data_options(data_dir))
+    if not options.quiet:
+        suggest("a bundle of the best settings", "train", found.recipe_file, *data_options(options.data_dir))
 
 
-def _plain(found: Tuned) -> dict[str, object]:
-    plain = {f.name: getattr(found, f.name) for f in dataclasses.fields(found) if f.name not in ("recipe", "runs")}
+def _plain(found: "Tuned") -> dict[str, object]:
+    from fieldwise.config import to_plain
+
+    plain = {f.name: getattr(found, f.name) for f in fields(found) if f.name not in ("recipe", "runs")}
     texts = {"study": str(found.study), "recipe_file": str(found.recipe_file)}
     runs = [{"folder": str(run.folder), "seed": run.about["seed"], "test": run.about["test"]} for run in found.runs]
     return {**{key: to_plain(value) for key, value in plain.items() if key not in texts}, **texts, "runs": runs}
 
 
-def _show(found: Tuned, recipe: Recipe) -> None:
+def _show(found: "Tuned", recipe: "Recipe") -> None:
+    import numpy as np
+    from rich.table import Table
+
+    from fieldwise.evaluation.remarks import remarks_on_means
+    from fieldwise.runs.tune import search_space, value_at
+
     screen = console()
     ended = ", ".join(f"{count} {how}" for how, count in found.trials.items())
     screen.print(f"{recipe.name}: best {found.metric} on validation rows {found.value:.4f} of {ended} trials")

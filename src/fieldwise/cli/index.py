@@ -1,0 +1,98 @@
+"""`fieldwise index`."""
+
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+from fieldwise.cli.next import suggest
+from fieldwise.cli.options import AsJson, BundleFolder, Reading, Threads, set_threads
+from fieldwise.cli.show import print_json, say
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fieldwise.serving.index import ItemIndex
+
+__all__ = ["IndexOptions", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexOptions:
+    """What `fieldwise index` is asked for."""
+
+    bundle: BundleFolder
+    out: Annotated[Path, typer.Option(help="Folder of the index; one that is there is updated.")]
+    items: Annotated[Path | None, typer.Option(help="The catalogue, one row an item: CSV, TSV, Parquet or Arrow.")] = (
+        None
+    )
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column that names an item; the first item category's if left out.")
+    ] = None
+    storage: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or int8; as the index has it, or float32, where left out.")
+    ] = None
+    changes: Annotated[
+        bool, typer.Option("--changes", help="--items holds new and changed items alone; the others stay.")
+    ] = False
+    remove: Annotated[Path | None, typer.Option(help="A table whose ids leave the index.")] = None
+    reading: Reading
+    json: AsJson = False
+    threads: Threads = None
+
+
+def run(options: IndexOptions) -> None:
+    """Store the item heads of an IntTower for a whole catalogue; an update computes new and changed items alone."""
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.ops.stored_items import Storage
+    from fieldwise.serving.index import build_index, item_column, old_index
+    from fieldwise.storage.files import check_folder
+
+    storage, out, names = options.storage, options.out, get_args(Storage)
+    if storage is not None and storage not in names:
+        raise ConfigError(f"--storage must be known, found {storage!r}: {nearest(storage, names)}")
+    check_folder(out)
+    set_threads(options.threads)
+    bundle = Bundle.load(options.bundle)
+    if options.items is None and (options.remove is None or options.changes):
+        raise ConfigError("an index is of items: give --items (it may stay away with --remove alone)")
+    old = old_index(out)
+    column = options.id_column or (old.id_column if old else item_column(bundle.schema))
+    if old is not None and column != old.id_column:
+        raise ConfigError(
+            f"the index {out} names its items by {old.id_column!r}, found --id {column}: take another --out"
+        )
+    if options.id_column is None and old is None:
+        say(f"items are named by the column {column!r} (--id names another)")
+    chosen = cast(Storage, storage or (old.stored.storage if old else "float32"))
+    index, changes = build_index(bundle, _items(options, old, column), out, id_column=column, storage=chosen, note=say)
+    size = index.stored.num_bytes
+    if options.json:
+        print_json({"index": str(out), "items": len(index), **asdict(changes), "storage": chosen, "bytes": size})
+        return
+    print(
+        f"{len(index):,} items in {out}, {chosen}, {size / 2**20:,.1f} MB of heads: {changes.new:,} new, "
+        f"{changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} kept as they were"
+    )
+    if find_spec("uvicorn") is not None:
+        suggest("a page that recommends these items", "serve", "--prerank", options.bundle, "--index", out)
+
+
+def _items(options: IndexOptions, old: "ItemIndex | None", column: str) -> "pl.DataFrame":
+    """The whole catalogue: as given, or that of the old index with what changed."""
+    given = None if options.items is None else options.reading.table(options.items)
+    if options.changes or options.remove is not None:
+        if old is None:
+            raise ConfigError(
+                f"--changes and --remove need an index to change, found none at {options.out}: leave them out"
+            )
+        from fieldwise.cli.index_changes import merged
+
+        gone = None if options.remove is None else options.reading.table(options.remove)
+        return merged(old.items, given if options.changes else None, gone, given, column)
+    assert given is not None, "checked before"
+    return given

@@ -1,0 +1,184 @@
+"""What `fieldwise serve` answers with: bundles, an index, tables, logs and stores."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, cast, get_args
+
+import polars as pl
+
+from fieldwise.bundle.bundle import MANIFEST as BUNDLE
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.cli.serve import ServeOptions
+from fieldwise.cli.show import say
+from fieldwise.config import nearest
+from fieldwise.data.read.tables import as_table
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.schema import Schema
+from fieldwise.schema.ids import id_column
+from fieldwise.serving.cascade import Cascade
+from fieldwise.serving.index import ItemIndex, build_index, open_index
+from fieldwise.serving.index_files import MANIFEST as INDEX
+from fieldwise.serving.page.log_tables import tables_of_log
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
+from fieldwise.serving.stores.complete import OnFailure
+from fieldwise.serving.user_log import UserLog
+from fieldwise.serving.whole import WholeRanking
+
+__all__ = ["Loader", "Tables", "open_stores", "read_tables"]
+
+NOT_AGAIN = "; what a user has used is not recommended again (--include-seen)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """What comes from tables and logs.
+
+    Args:
+        schemas: of the bundles, the pre-ranking one first.
+        catalogue: items to recommend, where no index holds them.
+        item_id: the column that names them.
+        users: by id, of the log; None where they come from elsewhere, or not at all.
+        log: what users have used.
+    """
+
+    schemas: Sequence[Schema]
+    catalogue: pl.DataFrame | None
+    item_id: str
+    users: TableStore | None
+    log: UserLog | None
+
+
+class Loader:
+    """Makes the service of what is on disk now.
+
+    Args:
+        options: what is served.
+
+    Attributes:
+        tables: what was read of tables and logs, once.
+        manifests: files that change when a bundle or an index is replaced.
+    """
+
+    def __init__(self, options: ServeOptions) -> None:
+        self._options = options
+        self._loaded = {folder: Bundle.load(folder) for folder in options.folders}  # the first service is made of these
+        self.tables = read_tables(options, [bundle.schema for bundle in reversed(self._loaded.values())])
+        self.manifests = [folder / BUNDLE for folder in options.folders]
+        self.manifests += [options.index / INDEX] if options.index is not None else []
+
+    def __call__(self) -> Service:
+        """A service of the bundles and the index as they are now.
+
+        Errors:
+            BundleError, ConfigError, DataError: something on disk cannot be served.
+        """
+        options, tables = self._options, self.tables
+        ranker, tower = self._bundle(options.bundle), self._bundle(options.prerank)
+        recommends: Cascade | WholeRanking | None = None
+        if tower is not None:
+            index = open_index(options.index) if options.index is not None else _passing_index(tower, tables)
+            recommends = Cascade(tower, index, ranker, probe=options.probe)
+        elif ranker is not None and tables.catalogue is not None:
+            recommends = _whole(ranker, tables, options)
+        return Service(ranker, recommends, log=tables.log, exclude_seen=options.exclude_seen is not False)
+
+    def _bundle(self, folder: Path | None) -> Bundle | None:
+        return None if folder is None else self._loaded.pop(folder, None) or Bundle.load(folder)
+
+
+def read_tables(options: ServeOptions, schemas: Sequence[Schema]) -> Tables:
+    """The tables that --items and --log name.
+
+    Errors:
+        ConfigError, DataError: a table cannot be read, or lacks a column.
+    """
+    catalogue: pl.DataFrame | None = None
+    users: TableStore | None = None
+    history: UserLog | None = None
+    item_id = options.item_id
+    if options.items is not None and "://" not in options.items and options.index is None:
+        catalogue = as_table(options.items)
+        item_id = id_column("item", schemas, catalogue.columns, options.item_id)
+    if options.log is not None:
+        log = options.reading.table(options.log)
+        user = id_column("user", schemas, log.columns, options.user_id)
+        item = id_column("item", schemas, log.columns, options.item_id)
+        people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"
+        say(f"{options.log}: {log.height:,} rows; {people}" + ("" if options.exclude_seen is False else NOT_AGAIN))
+        items, known = tables_of_log(log, schemas, item, user)
+        history = UserLog(log, schemas, user, item)
+        users = None if options.users else TableStore(user, known)
+        if catalogue is None and options.index is None:
+            catalogue, item_id = items, item
+    item_id = item_id or id_column("item", schemas, None, None)
+    return Tables(schemas=schemas, catalogue=catalogue, item_id=item_id, users=users, log=history)
+
+
+def _whole(ranker: Bundle, tables: Tables, options: ServeOptions) -> WholeRanking | None:
+    """The bundle ranks all items; None, and a sentence, where they are too many or it cannot."""
+    assert tables.catalogue is not None, "checked"
+    count = tables.catalogue.height
+    if count > options.max_items:
+        say(
+            f"no recommendations: {count:,} items are more than --max-items {options.max_items:,}, which a request may "
+            "score; train an IntTower and give it as --prerank, with its --index (`fieldwise index`)"
+        )
+        return None
+    try:
+        return WholeRanking(ranker, tables.catalogue, tables.item_id)
+    except FieldwiseError as e:
+        if options.log is not None:
+            raise
+        say(f"no recommendations: {e}")  # --items also complete rows that name an item alone
+        return None
+
+
+def _passing_index(tower: Bundle, tables: Tables) -> ItemIndex:
+    """An index for this process alone: its files go at once, what is mapped of them stays until it ends."""
+    assert tables.catalogue is not None, "checked"
+    with TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
+        index, _ = build_index(tower, tables.catalogue, Path(folder) / "index", id_column=tables.item_id)
+    say(f"{len(index):,} items indexed for as long as the server runs (`fieldwise index` keeps an index)")
+    return index
+
+
+def open_stores(options: ServeOptions, tables: Tables) -> Stores:
+    """The stores asked for, once connected to and checked."""
+    on_failure = options.on_store_failure
+    if on_failure not in get_args(OnFailure):
+        raise ConfigError(
+            f"--on-store-failure must be known, found {on_failure!r}: {nearest(on_failure, get_args(OnFailure))}"
+        )
+    sources: dict[str, FeatureStore] = {} if tables.users is None else {"users": tables.users}
+    if options.users is not None:
+        sources["users"] = _store(options.users, "user", tables.schemas, options.user_id)
+    if options.items is not None and (options.prerank is None or options.index is not None):
+        sources["items"] = _store(options.items, "item", tables.schemas, options.item_id)
+    found = {name: Lookup(name, store, timeout=options.store_timeout) for name, store in sources.items()}
+    stores = Stores(**found, on_failure=cast(OnFailure, on_failure))
+
+    async def check() -> None:
+        try:
+            await stores.open()
+        finally:
+            await stores.close()
+
+    asyncio.run(check())
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # lookups themselves say when a store fails
+    return stores
+
+
+def _store(source: str, role: Literal["user", "item"], schemas: Sequence[Schema], given: str | None) -> FeatureStore:
+    """The store of an address or a file, named by the column given, or the schemas'."""
+    if "://" in source:
+        return open_store(source, id_column(role, schemas, None, given), f"{role}s")
+    try:
+        table = as_table(source)
+        return TableStore(id_column(role, schemas, table.columns, given), table)
+    except (ConfigError, DataError) as e:
+        raise type(e)(f"{source}: {e}") from None
