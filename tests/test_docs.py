@@ -97,15 +97,16 @@ def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
     run_page(page, tmp_path, monkeypatch, slow=True)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_commands_within_sentences_exist(page):
+def test_commands_within_sentences_exist():
     """With the options that are named; arguments may be left away."""
-    for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page)):
+    found = [(page.name, code) for page in PAGES for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page))]
+    assert len(found) > 20
+    for page, code in found:
         words = shlex.split(code)[1:]
         alone = all(word.startswith("--") for word in words)  # options of the program itself, which would act
         command, rest = (typer.main.get_command(app), words) if alone else resolve(words)[1:]
         known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
-        assert {word for word in rest if word.startswith("--")} <= {*known, "--help"}, code
+        assert {word for word in rest if word.startswith("--")} <= {*known, "--help"}, (page, code)
 
 
 def test_every_language_of_a_block_is_known():

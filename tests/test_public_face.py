@@ -74,10 +74,9 @@ def test_the_public_names_are_pinned() -> None:
     assert set(PUBLIC) <= set(dir(fieldwise))
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_name_is_there_and_called_so(name: str) -> None:
-    value = getattr(fieldwise, name)
-    assert name == "__version__" or value.__name__ == name
+def test_every_name_is_there_and_called_so() -> None:
+    for name in set(PUBLIC) - {"__version__"}:
+        assert getattr(fieldwise, name).__name__ == name
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

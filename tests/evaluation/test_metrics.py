@@ -19,8 +19,7 @@ def labelled(seed, rows, rate):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, bool])
-@pytest.mark.parametrize("rate", [0.02, 0.5, 0.97])
-@pytest.mark.parametrize("rows", [2, 17, 3000])
+@pytest.mark.parametrize(("rows", "rate"), [(2, 0.5), (17, 0.5), (3000, 0.02), (3000, 0.97)])
 def test_probability_metrics_agree_with_scikit_learn(rows, rate, dtype):
     y, logit = labelled(rows, rows, rate)
     p = expit(logit)
@@ -179,7 +178,6 @@ BINARY = [
 REGRESSION = [ours.rmse, ours.mae, ours.regression_metrics]
 
 
-@pytest.mark.parametrize("metric", BINARY + REGRESSION)
 @pytest.mark.parametrize(
     ("y", "other", "sentence"),
     [
@@ -192,9 +190,10 @@ REGRESSION = [ours.rmse, ours.mae, ours.regression_metrics]
         ([0, 1], ["a", "b"], "must be numbers, found an array of <U1"),
     ],
 )
-def test_broken_columns_are_one_sentence(metric, y, other, sentence):
-    with pytest.raises(DataError, match=sentence):
-        metric(y, other)
+def test_broken_columns_are_one_sentence(y, other, sentence):
+    for metric in BINARY + REGRESSION:
+        with pytest.raises(DataError, match=sentence):
+            metric(y, other)
 
 
 @pytest.mark.parametrize("metric", BINARY)
