@@ -14,7 +14,17 @@ from fieldwise.errors import ConfigError
 if TYPE_CHECKING:
     from optuna import Trial
 
-__all__ = ["Bounds", "Choices", "Range", "default_space", "grid_ends", "merged_space", "parse_space", "suggested"]
+__all__ = [
+    "Bounds",
+    "Choices",
+    "Range",
+    "chosen_value",
+    "default_space",
+    "grid_ends",
+    "merged_space",
+    "parse_space",
+    "suggested",
+]
 
 DEFAULTS = Path(__file__).parents[1] / "recipes" / "_search.toml"
 
@@ -132,3 +142,10 @@ def suggested(trial: "Trial", space: Mapping[str, Bounds]) -> dict[str, Any]:
 def grid_ends(space: Mapping[str, Bounds]) -> Sequence[tuple[str, Any]]:
     """Every path with each of its ends: what a space must be able to set."""
     return [(path, value) for path, bounds in space.items() for value in bounds.ends()]
+
+
+def chosen_value(bounds: Bounds, chosen: Any) -> Any:
+    """What a study keeps of a value, as the value itself."""
+    if isinstance(bounds, Choices) and chosen not in bounds.choices:
+        return json.loads(chosen)
+    return chosen

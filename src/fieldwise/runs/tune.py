@@ -4,12 +4,10 @@ The study lies in one append-only file of JSON lines (Optuna's journal): a searc
 and processes that name the same one share it.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ import tomli_w
 
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.errors import ConfigError, DataError, TrainingError
+from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.models.build import build_network, model_name
 from fieldwise.runs.data import data_inputs, prepare_recipe
@@ -27,7 +25,8 @@ from fieldwise.runs.fits import recorded_runs
 from fieldwise.runs.fitting import fit_recipe, settled
 from fieldwise.runs.recipe import Recipe, setting_path
 from fieldwise.runs.records import Record, Store, run_key
-from fieldwise.runs.search_space import Bounds, Choices, default_space, grid_ends, merged_space, suggested
+from fieldwise.runs.search_space import Bounds, Choices, chosen_value, default_space, grid_ends, merged_space, suggested
+from fieldwise.runs.study import counted, mend, open_study, optuna_library, read_test_looks, states, with_test_look
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.fit import monitored
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
 
 __all__ = ["Tuned", "check_space", "search_space", "tune", "value_at", "with_values"]
-
-UNFINISHED_SECONDS = 1.0  # a line that nobody goes on with for so long will not be finished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +147,7 @@ def tune(
         ConfigError: a space that does not fit the recipe; Optuna is absent; no trial was completed.
         KeyboardInterrupt: Ctrl-C; the ended trials are kept.
     """
-    optuna = _optuna()
+    optuna = optuna_library()
     space = search_space(recipe)
     check_space(recipe, space)
     key = _study_key(recipe, space, data_dir)
@@ -159,66 +156,27 @@ def tune(
     recipe = settled(recipe, prepared)[0]  # what a search begins from, and what judges it, are numbers
     stem = f"{_short(recipe)}-{key[:8]}"
     file = store / f"{stem}.journal"
-    _mend(file, note)
+    mend(file, note)
     metric = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=recipe.schema.group is not None)
-    try:
-        study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file))),
-            study_name=stem,
-            direction="maximize" if METRICS[metric].higher else "minimize",
-            load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
-        )
-    except (ValueError, LookupError) as e:
-        raise DataError(
-            f"the study {file} is damaged ({e}): cut off what follows its last whole line, or remove it to search anew"
-        ) from None
-    if not study.get_trials(deepcopy=False):
-        study.enqueue_trial(_own_values(recipe, space))  # what it has to beat comes first
-    _end_dead_trials(study)
-    begun = _counted(study)
-    _read_looks(file.with_suffix(".test.json"))  # before any work
+    study = open_study(file, stem, maximize=METRICS[metric].higher, first=_own_values(recipe, space))
+    begun = counted(study)
+    read_test_looks(file.with_suffix(".test.json"))  # before any work
     study.sampler = optuna.samplers.TPESampler(seed=hash((seed, begun)) % 2**32)  # others than those before
     done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} asked for"
     note(f"{recipe.name}: {done}; searching {', '.join(space)}")
     if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
         note(caution)
     _check_parameters(recipe, space, prepared)
-    failures: list[str] = []
-
-    def objective(trial: "Trial") -> float:
-        trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
-        one = with_values(recipe, suggested(trial, space))
-        shown = progress(f"{recipe.name} trial {trial.number}")
-        try:
-            result = fit_recipe(one, prepared, _Reporting(shown, trial, metric, note)).result
-        except (ConfigError, TrainingError) as e:  # settings that do not go together, or diverge: the search goes on
-            failures.append(str(e))
-            trial.set_user_attr("failed", str(e))
-            note(f"trial {trial.number} failed: {e}")
-            raise
-        if result.stopped == "interrupted":
-            raise KeyboardInterrupt
-        note(f"trial {trial.number}: {metric} {result.best.metrics[metric]:.4f}")
-        return result.best.metrics[metric]
-
-    def stop(study: "Study", _: object) -> None:
-        if _counted(study) >= trials:
-            study.stop()
-
-    if _counted(study) < trials:
-        study.optimize(objective, callbacks=[stop], catch=(TrainingError, ConfigError))
+    search = _Search(recipe, space, prepared, metric, note, progress)
+    search.run(study, trials)
     complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not complete:
-        why = f"the last one failed: {failures[-1]}" if failures else "widen the space, or give more trials"
-        raise ConfigError(f"no trial of {file} was completed: {why}")
-    values = {path: _value(space[path], chosen) for path, chosen in study.best_params.items()}
+        failed = f"the last one failed: {search.failures[-1]}" if search.failures else None
+        raise ConfigError(f"no trial of {file} was completed: {failed or 'widen the space, or give more trials'}")
+    values = {path: chosen_value(space[path], chosen) for path, chosen in study.best_params.items()}
     found = with_values(recipe, values)
-    recipe_file = file.with_suffix(".toml")
-    plain = {**found.to_dict(), "description": f"{found.description or found.name}, tuned on its validation rows"}
-    plain = {key: value for key, value in plain.items() if value not in ("", {})}
-    write_atomically(recipe_file, tomli_w.dumps(plain).encode())
-    looks = _looked(file.with_suffix(".test.json"), study, values)  # written down before the look itself
+    recipe_file = _write_recipe(found, file.with_suffix(".toml"))
+    looks = with_test_look(file.with_suffix(".test.json"), study, values)  # written down before the look itself
     runs = recorded_runs(
         [found],
         range(final_seeds),
@@ -235,35 +193,61 @@ def tune(
         values=values,
         metric=metric,
         value=float(study.best_value),
-        trials=_states(study),
+        trials=states(study),
         runs=tuple(runs),
         test_looks=tuple(looks),
     )
 
 
-def _looked(path: Path, study: "Study", values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The settings that were measured on the test rows so far, these among them; kept in a file."""
-    looks = _read_looks(path)
-    plain = to_plain(dict(values))
-    if not looks or looks[-1]["values"] != plain:
-        ended = sum(_states(study).values())
-        looks.append({"trial": study.best_trial.number, "after_trials": ended, "values": plain})
-        write_atomically(path, (json.dumps(looks, indent=1) + "\n").encode())
-    return looks
+class _Search:
+    """The trials of one call of `tune`."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        space: Mapping[str, Bounds],
+        prepared: Prepared,
+        metric: str,
+        note: Callable[[str], None],
+        progress: Callable[[str], Progress],
+    ) -> None:
+        self.recipe, self.space, self.prepared, self.metric = recipe, space, prepared, metric
+        self.note, self.progress = note, progress
+        self.failures: list[str] = []
+
+    def run(self, study: "Study", trials: int) -> None:
+        """Go on until the study has so many ended trials."""
+
+        def stop(study: "Study", _: object) -> None:
+            if counted(study) >= trials:
+                study.stop()
+
+        if counted(study) < trials:
+            study.optimize(self._trial, callbacks=[stop], catch=(TrainingError, ConfigError))
+
+    def _trial(self, trial: "Trial") -> float:
+        trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
+        one = with_values(self.recipe, suggested(trial, self.space))
+        shown = self.progress(f"{self.recipe.name} trial {trial.number}")
+        try:
+            result = fit_recipe(one, self.prepared, _Reporting(shown, trial, self.metric, self.note)).result
+        except (ConfigError, TrainingError) as e:  # settings that do not go together, or diverge: the search goes on
+            self.failures.append(str(e))
+            trial.set_user_attr("failed", str(e))
+            self.note(f"trial {trial.number} failed: {e}")
+            raise
+        if result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        value = result.best.metrics[self.metric]
+        self.note(f"trial {trial.number}: {self.metric} {value:.4f}")
+        return value
 
 
-def _read_looks(path: Path) -> list[dict[str, Any]]:
-    """The looks that are written down; to lose count of them silently would make a search look better than it is."""
-    if not path.exists():
-        return []
-    try:
-        looks = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as e:
-        raise DataError(f"the record of looks at the test rows {path} is damaged ({e}): restore it") from None
-    known = {"trial", "after_trials", "values"}
-    if not isinstance(looks, list) or not looks or not all(isinstance(x, dict) and known <= set(x) for x in looks):
-        raise DataError(f"the record of looks at the test rows {path} is damaged (no looks in it): restore it")
-    return looks
+def _write_recipe(found: Recipe, path: Path) -> Path:
+    plain = {**found.to_dict(), "description": f"{found.description or found.name}, tuned on its validation rows"}
+    plain = {key: value for key, value in plain.items() if value not in ("", {})}
+    write_atomically(path, tomli_w.dumps(plain).encode())
+    return path
 
 
 class _Reporting:
@@ -280,48 +264,7 @@ class _Reporting:
         self.looks += 1
         if self.trial.should_prune():
             self.note(f"trial {self.trial.number}: broken off at {self.metric} {look.metrics[self.metric]:.4f}")
-            raise _optuna().TrialPruned
-
-
-def _end_dead_trials(study: "Study") -> None:
-    """Trials of processes of this machine that are gone count as failed: they will never end by themselves."""
-    optuna = _optuna()
-    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-        host, process = trial.user_attrs.get("process", (None, 0))
-        if host == socket.gethostname() and not _alive(int(process)):
-            with contextlib.suppress(ValueError):  # another process was quicker
-                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-
-
-def _alive(process: int) -> bool:
-    if os.name != "posix":  # elsewhere a signal of 0 is no question
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _counted(study: "Study") -> int:
-    """Trials that ended by themselves; those of an interrupted or killed process are made up for."""
-    return sum(
-        trial.state.name in ("COMPLETE", "PRUNED") or "failed" in trial.user_attrs
-        for trial in study.get_trials(deepcopy=False)
-    )
-
-
-def _mend(file: Path, note: Callable[[str], None]) -> None:
-    """Cut off a last line that a crash left unfinished: Optuna would write the next one behind it."""
-    content = file.read_bytes() if file.exists() else b""
-    if not content or content.endswith(b"\n"):
-        return
-    time.sleep(UNFINISHED_SECONDS)  # another process may be writing it
-    if file.read_bytes() == content:
-        write_atomically(file, content[: content.rfind(b"\n") + 1])
-        note(f"the last line of {file} was unfinished: it was cut off")
+            raise optuna_library().TrialPruned
 
 
 def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
@@ -346,18 +289,6 @@ def _check_parameters(recipe: Recipe, space: Mapping[str, Bounds], prepared: Pre
     l2_strengths(network, dict.fromkeys(named, 1.0))
 
 
-def _states(study: "Study") -> dict[str, int]:
-    names = [trial.state.name.lower() for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
-    return {name: names.count(name) for name in sorted(set(names))}
-
-
-def _value(bounds: Bounds, chosen: Any) -> Any:
-    """What a study keeps of a value, as the value itself."""
-    if isinstance(bounds, Choices) and chosen not in bounds.choices:
-        return json.loads(chosen)
-    return chosen
-
-
 def _study_key(recipe: Recipe, space: Mapping[str, Bounds], data_dir: Path) -> str:
     words = json.dumps([run_key(recipe, data_inputs(recipe, data_dir)), to_plain(dict(space))], sort_keys=True)
     return hashlib.sha256(words.encode()).hexdigest()
@@ -365,12 +296,3 @@ def _study_key(recipe: Recipe, space: Mapping[str, Bounds], data_dir: Path) -> s
 
 def _short(recipe: Recipe) -> str:
     return Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError("tuning needs Optuna: pip install 'fieldwise[tune]'") from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna
