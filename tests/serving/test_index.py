@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import signal
-import time
 
 import numpy as np
 import polars as pl
@@ -14,9 +12,10 @@ from serving.writers import writers
 
 from fieldwise import DSSM, Bundle, Label, Numeric
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.serving import build_index, index_files, open_index
+from fieldwise.serving import build_index, open_index
 from fieldwise.serving import index as module
-from fieldwise.serving.index_files import manifest_digest
+from fieldwise.serving.index_files import INDEX
+from fieldwise.storage.artifact import Artifact
 
 
 def joint(bundle, items, context):
@@ -77,7 +76,7 @@ def test_an_update_computes_new_and_changed_items_alone(tmp_path, tower, items, 
         torch.testing.assert_close(index.stored.tensors()[name], tensor, rtol=1e-5, atol=1e-5)
     assert index.ids[:2] == ["i29", "i28"]
     parts = {p.name for p in folder.iterdir()}
-    assert len(parts) == 3 + len(index.stored.tensors()), "manifest, lock, items and heads; old files are gone"
+    assert len(parts) == 2 + len(index.stored.tensors()), "manifest, items and heads; old files are gone"
 
 
 def test_another_model_or_storage_computes_everything(tmp_path, tower, build, items):
@@ -154,9 +153,8 @@ def test_folders_of_others_are_left_alone(tmp_path, tower, items):
 
 
 def rewrite(folder, **changes):
-    manifest = json.loads((folder / "index.json").read_text()) | changes
-    manifest["sha256"] = manifest_digest(manifest)
-    (folder / "index.json").write_text(json.dumps(manifest))
+    about = json.loads((folder / "index.json").read_text()) | changes
+    (folder / "index.json").write_bytes(Artifact.of(INDEX, folder, about, about["files"]).text())
 
 
 def test_damage_of_every_kind_is_refused(tmp_path, tower, items):
@@ -169,10 +167,10 @@ def test_damage_of_every_kind_is_refused(tmp_path, tower, items):
             folder = fresh(f"{part}{number}")
             path = next(folder.glob(f"{part}.*"))
             path.write_bytes(damage(path.read_bytes()))
-            with pytest.raises(BundleError, match="has not its checksum; build it again"):
+            with pytest.raises(BundleError, match="does not have its checksum or its size; build it again"):
                 open_index(folder)
         path.unlink()
-        with pytest.raises(BundleError, match="is missing"):
+        with pytest.raises(BundleError, match="cannot be read: No such file"):
             open_index(folder)
     folder = fresh("manifest")
     whole = (folder / "index.json").read_text()
@@ -252,22 +250,6 @@ def test_which_encoded_rows_are_the_same(tower, items, change):
     np.testing.assert_array_equal(module._same_rows(old, places, new), expected)
 
 
-def test_a_full_disk_leaves_the_old_index(tmp_path, tower, items, monkeypatch):
-    folder = tmp_path / "ix"
-    build_index(tower, items, folder)
-    before = {p.name for p in folder.iterdir()}
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(index_files.os, "fsync", full)
-    with pytest.raises(DataError, match="No space left on device"):
-        build_index(tower, items.head(20), folder)
-    monkeypatch.undo()
-    assert {p.name for p in folder.iterdir()} == before
-    assert len(open_index(folder)) == 30
-
-
 @pytest.fixture
 def writer(tmp_path, tower):
     """Processes that write the same index again and again: `writer(times)` gives one that has begun."""
@@ -287,26 +269,6 @@ def whole(tower, index):
     expected = joint(tower, index.items, context.select("user", "history", "device").row(0, named=True))
     np.testing.assert_allclose(stored(tower, index, context), expected, rtol=1e-4, atol=1e-4)
     return title
-
-
-def test_a_kill_at_any_moment_leaves_a_whole_index(tmp_path, tower, writer):
-    folder = tmp_path / "ix"
-    build_index(tower, catalogue(3000), folder)
-    first, titles = open_index(folder).generation, set()
-    for pause in (0.02, 0.1, 0.2, 0.35, 0.5):
-        child = writer(10_000)
-        time.sleep(pause)
-        while pause == 0.5 and open_index(folder).generation == first:  # on a busy machine
-            assert child.is_alive()
-            time.sleep(0.05)
-        child.kill()
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
-        titles.add(whole(tower, open_index(folder)))
-    assert len(titles) > 1, "no update came through before its process was killed"
-    build_index(tower, catalogue(3000), folder)
-    names = {p.name for p in folder.iterdir()}
-    assert len(names) == 4, f"what killed updates left is cleared by the next one: {names}"
 
 
 def test_readers_and_two_writers_at_once(tmp_path, tower, writer):

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from serving.conftest import make
 from storage.things import load_thing, save_thing
 
 from fieldwise import AFM
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import FieldwiseError
+from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.layout import Layout
+from fieldwise.runs.ranking import Ranked
+from fieldwise.runs.records import Store, read_record
+from fieldwise.serving import build_index, open_index
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Case:
     """
 
     save: Callable[[Path, int], object]
-    load: Callable[[Path], int]
+    load: Callable[[Path], int | None]
     absent: str = "is no "
 
 
@@ -57,8 +61,45 @@ def load_bundle(folder: Path) -> int:
     return Bundle.load(folder).about["number"]  # it scores its samples: weights and manifest belong together
 
 
+ITEMS = pl.DataFrame({"item": ["i1", "i2"], "genres": ["g1", "g2|g0"], "price": [0.5, 0.25]})
+TOWER = make()
+
+
+def save_index(folder: Path, number: int) -> None:
+    build_index(TOWER, ITEMS.with_columns(price=pl.lit(number), title=pl.lit(number)), folder)
+
+
+def load_index(folder: Path) -> int:
+    index = open_index(folder)
+    assert index.items["price"].to_list() == index.items["title"].to_list()
+    return index.items["price"][0]
+
+
+def save_run(folder: Path, number: int) -> None:
+    rows = np.full(3, number, np.float64)
+    ranked = Ranked(place=rows, popular=rows, user=rows, about={"of": number})
+    Store(folder.parent).put(folder.name, {"number": number}, rows, rows, ranked)
+
+
+def load_run(folder: Path) -> int | None:
+    record = read_record(folder)
+    if record is None:
+        return None
+    try:
+        assert record.ranked is not None
+        kept = {record.about["number"], record.ranked.about["of"], *record.test_rows[0], *record.ranked.place}
+    except DataError as e:
+        if "start again" in str(e):
+            return load_run(folder)
+        raise
+    (number,) = kept
+    return int(number)
+
+
 CASES = {
     "bundle": Case(save_bundle, load_bundle),
+    "index": Case(save_index, load_index),
+    "run": Case(save_run, load_run),
     "thing": Case(save_thing, load_thing),
     "table": Case(save_table, load_table),
 }

@@ -1,9 +1,9 @@
 """A store of finished runs: each under the digest of all that decides it, so that none is made twice.
 
-A run is a folder `KEY` of the store with `record.json` (what `Run.record` gives, the protocol, and where it was made)
-and `test.HASH.npz`, which the record names: the test rows' labels `y` [N] and scores `score` [N] of the main label,
-logits or predicted numbers within the label's range. Where items were ranked, `ranking.HASH.npz` has the places of the
-test positives. The record is written last, by renaming: a run that has none is not there.
+A run is a folder `KEY` of the store (`fieldwise.storage.artifact`) with `record.json` (what `Run.record` gives, the
+protocol, and where it was made) and `test.HASH.npz`: the test rows' labels `y` [N] and scores `score` [N] of the main
+label, logits or predicted numbers within the label's range. Where items were ranked, `ranking.HASH.npz` has the places
+of the test positives.
 """
 
 import contextlib
@@ -24,12 +24,25 @@ from fieldwise.errors import DataError
 from fieldwise.runs.defaults import RULES
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.recipe import Recipe
-from fieldwise.storage.files import check_folder, write_atomically
+from fieldwise.storage.artifact import Artifact, Kind
+from fieldwise.storage.files import check_folder
+from fieldwise.storage.locks import try_lock
+from fieldwise.storage.writer import writing
 
 __all__ = ["Record", "Store", "read_record", "run_key"]
 
-FORMAT = 1
 ABOUT = "record.json"
+RUN = Kind(
+    name="run",
+    manifest=ABOUT,
+    format=2,
+    oldest=2,
+    parts={"test": "npz", "ranking": "npz"},
+    damage=DataError,
+    remedy="remove the folder, and run again",
+    origin="give a folder of a store of runs",
+    nan=True,
+)
 
 
 @dataclass(frozen=True)
@@ -38,11 +51,13 @@ class Record:
 
     Args:
         rows: its test rows' labels and scores, where they are at hand; else they are read when first asked for.
+        saved: what was read from the store.
     """
 
     folder: Path
     about: Mapping[str, Any]
     rows: tuple[np.ndarray, np.ndarray] | None = None
+    saved: Artifact | None = None
 
     @cached_property
     def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -53,7 +68,7 @@ class Record:
         """
         if self.rows is not None:
             return self.rows
-        y, score = self._arrays("test_rows", ("y", "score"))
+        y, score = self._arrays("test", ("y", "score"))
         return y, score
 
     @cached_property
@@ -68,16 +83,15 @@ class Record:
         place, popular, user = self._arrays("ranking", ("place", "popular", "user"))
         return Ranked(place=place, popular=popular, user=user, about=self.about["ranking"])
 
-    def _arrays(self, name: str, arrays: Sequence[str]) -> list[np.ndarray]:
+    def _arrays(self, part: str, arrays: Sequence[str]) -> list[np.ndarray]:
+        assert self.saved is not None, "a record without its rows was read"
         try:
-            kept = self.about[name]
-            content = (self.folder / Path(kept["file"]).name).read_bytes()
-            if hashlib.sha256(content).hexdigest() != kept["sha256"]:
-                raise ValueError(f"{kept['file']} does not have the checksum that the record names")
-            with np.load(io.BytesIO(content), allow_pickle=False) as found:
+            with np.load(io.BytesIO(self.saved.content(part)), allow_pickle=False) as found:
                 return [found[array] for array in arrays]
         except (OSError, ValueError, LookupError, TypeError) as e:
-            raise DataError(f"the run {self.folder} is damaged: {e}; remove the folder, and run again") from e
+            if RUN.current_digest(self.folder) != self.saved.digest:
+                raise DataError(f"the run {self.folder} was replaced while it was read: start again") from e
+            raise e if isinstance(e, DataError) else RUN.damaged(self.folder, str(e)) from e
 
 
 def read_record(folder: Path) -> Record | None:
@@ -86,15 +100,10 @@ def read_record(folder: Path) -> Record | None:
     Errors:
         DataError: it is there, but cannot be read.
     """
-    try:
-        about = json.loads((folder / ABOUT).read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    if not (folder / ABOUT).is_file():
         return None
-    except (OSError, ValueError) as e:
-        raise DataError(f"the run {folder} cannot be read: {e}; remove the folder, and run again") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise DataError(f"the run {folder} is of another format; remove the folder, and run again")
-    return Record(folder, about)
+    saved = RUN.open(folder)
+    return Record(folder, saved.about, saved=saved)
 
 
 def run_key(recipe: Recipe, inputs: Inputs) -> str:
@@ -111,7 +120,7 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
         settings["data"] = {**settings["data"], "path": "file"}
     if recipe.warm_start is not None:
         settings["warm_start"] = bundle_digest(Path(recipe.warm_start))
-    text = json.dumps({"format": FORMAT, "settings": settings, "files": dict(inputs.files)}, sort_keys=True)
+    text = json.dumps({"format": RUN.format, "settings": settings, "files": dict(inputs.files)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -151,46 +160,35 @@ class Store:
         Errors:
             DataError: the disk is full or the folder cannot be written to.
         """
-        folder = self.folder / key
-        kept = {"format": FORMAT, **about, "test_rows": _write_arrays(folder, "test", y=y, score=score)}
-        if ranked is not None:
-            file = _write_arrays(folder, "ranking", place=ranked.place, popular=ranked.popular, user=ranked.user)
-            kept["ranking"] = {**ranked.about, **file}
-        write_atomically(folder / ABOUT, (json.dumps(kept, indent=1) + "\n").encode())
-        named = {kept[part]["file"] for part in ("test_rows", "ranking") if part in kept}
-        for old in (*folder.glob("test.*.npz"), *folder.glob("ranking.*.npz")):
-            if old.name not in named:
-                old.unlink(missing_ok=True)
-        return Record(folder, kept)
+        facts = dict(about)
+        with writing(RUN, self.folder / key) as writer:
+            writer.add("test", _packed(y=y, score=score))
+            if ranked is not None:
+                writer.add(
+                    "ranking",
+                    _packed(place=ranked.place, popular=ranked.popular, user=ranked.user),
+                )
+                facts["ranking"] = ranked.about
+            saved = writer.finish(**facts)
+        return Record(self.folder / key, saved.about, saved=saved)
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[bool]:
         """Whether this process may make the run of `key`: no other is at it. A claim ends with its process."""
-        try:
-            import fcntl
-        except ImportError:  # no such locks on this system: two processes may then make the same run
-            yield True
-            return
         self.check()
-        with open(self.folder / f".{key}.lock", "w") as file:
+        with contextlib.ExitStack() as held:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
+                mine = held.enter_context(try_lock(self.folder / f".{key}.lock"))
             except OSError as e:
                 raise DataError(
                     f"runs in {self.folder} cannot be shared between processes: {e.strerror or e}; choose a folder on "
                     "another disk"
                 ) from e
-            yield True
+            yield mine
 
 
-def _write_arrays(folder: Path, what: str, **arrays: np.ndarray) -> dict[str, str]:
-    """Write arrays to a file `WHAT.HASH.npz`; its name and checksum."""
+def _packed(**arrays: np.ndarray) -> bytes:
+    """Arrays as a file of NumPy's."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    digest = hashlib.sha256(buffer.getvalue()).hexdigest()
-    name = f"{what}.{digest[:12]}.npz"
-    write_atomically(folder / name, buffer.getvalue())
-    return {"file": name, "sha256": digest}
+    return buffer.getvalue()

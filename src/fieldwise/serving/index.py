@@ -1,22 +1,17 @@
 """The item index: IntTower's item heads of a whole catalogue in one folder, mapped into memory and checked.
 
-    index.json              the manifest: format, model, storage, and name, size and SHA-256 of every file; written last
-    heads.HASH.npy          [N, K, P] float32, int16 (the bits of bfloat16) or int8
-    scale.HASH.npy          [N, K] float32, of int8
-    items.HASH.arrow        the catalogue's rows, in the same order, with all their columns
-
-One writer at a time (a lock on the folder); readers need none. Files carry the start of their own SHA-256 in their
-names: an update writes new ones beside the old, renames the manifest, and only then removes what is no longer named. A
-crash, or a kill, at any moment leaves the old index or the new one.
+index.json              the manifest (`storage.artifact`): model, storage, number of items
+heads.HASH.npy          [N, K, P] float32, int16 (the bits of bfloat16) or int8
+scale.HASH.npy          [N, K] float32, of int8
+items.HASH.arrow        the catalogue's rows, in the same order, with all their columns
 """
 
 import io
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -32,21 +27,11 @@ from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema import Categorical, Schema
 from fieldwise.scoring.batches import SCORING_BATCH
-from fieldwise.serving.index_files import (
-    FORMAT,
-    MANIFEST,
-    NewerError,
-    Writer,
-    arrow_bytes,
-    check_folder,
-    checked_file,
-    manifest_digest,
-    read_manifest,
-    remove_strangers,
-    writing,
-)
+from fieldwise.serving.index_files import INDEX, MANIFEST, write_heads
 from fieldwise.serving.items import ItemTable, checked_ids
-from fieldwise.storage.files import write_atomically
+from fieldwise.storage.arrays import arrow_bytes, map_array
+from fieldwise.storage.artifact import Artifact
+from fieldwise.storage.writer import Writer, writing
 from fieldwise.version import __version__
 
 __all__ = ["Changes", "ItemIndex", "build_index", "check_columns_apart", "item_column", "old_index", "open_index"]
@@ -141,8 +126,8 @@ def build_index(
     column = item_column(bundle.schema, id_column)
     texts = checked_ids(items, column)
     table = _encoded(bundle, items)
-    check_folder(folder)
-    with writing(folder) as writer:
+    INDEX.check_folder(folder)
+    with writing(INDEX, folder) as writer:
         changes = _write(writer, bundle, network, items, column, texts, table, storage, note)
     return open_index(folder, verify=False), changes
 
@@ -172,21 +157,16 @@ def _write(
         known = int((places >= 0).sum())
         kept = int(same.sum())
         changes = Changes(new=len(texts) - known, changed=known - kept, removed=len(old) - known, kept=kept)
-    writer.heads(_blocks(network, table, storage, old, source, texts), len(texts))
-    writer.add("items", ".arrow", arrow_bytes(items))
-    manifest = {
-        "format": FORMAT,
-        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "fieldwise": __version__,
-        "model": bundle.digest,
-        "id_column": column,
-        "storage": storage,
-        "items": len(texts),
-        "files": writer.files,
-    }
-    manifest["sha256"] = manifest_digest(manifest)
-    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-    remove_strangers(folder, {str(f["name"]) for f in writer.files.values()})
+    write_heads(writer, _blocks(network, table, storage, old, source, texts), len(texts))
+    writer.add("items", arrow_bytes(items))
+    writer.finish(
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        fieldwise=__version__,
+        model=bundle.digest,
+        id_column=column,
+        storage=storage,
+        items=len(texts),
+    )
     return changes
 
 
@@ -194,10 +174,9 @@ def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> Ite
     """The index that is there; a damaged one counts as none, and is told of."""
     if not (folder / MANIFEST).exists():
         return None
+    INDEX.check_version(folder)
     try:
         return open_index(folder)
-    except NewerError:
-        raise
     except BundleError as e:
         note(f"{e}: nothing of it is used")
         return None
@@ -213,35 +192,28 @@ def open_index(folder: Path, *, verify: bool = True) -> ItemIndex:
     Errors:
         BundleError: no index there, a damaged one, or one of a newer version.
     """
-    while True:
-        manifest = read_manifest(folder)
-        try:
-            return _opened(folder, manifest, verify)
-        except (LookupError, TypeError, ValueError, OSError, ConfigError, DataError, PolarsError) as e:
-            if read_manifest(folder)["sha256"] != manifest["sha256"]:
-                continue  # an update took its place meanwhile, and removed its files
-            raise BundleError(f"the index {folder} is damaged: {str(e).splitlines()[0]}; build it again") from None
+    return INDEX.load(folder, lambda saved: _opened(saved, verify), (PolarsError,))
 
 
-def _opened(folder: Path, manifest: Mapping[str, Any], verify: bool) -> ItemIndex:
-    paths = {part: checked_file(folder, part, entry, verify) for part, entry in manifest["files"].items()}
-    heads = torch.from_numpy(np.load(paths["heads"], mmap_mode="c", allow_pickle=False))
-    if manifest["storage"] == "bfloat16":
+def _opened(saved: Artifact, verify: bool) -> ItemIndex:
+    about, paths = saved.about, {part: saved.path(part, verify=verify) for part in ("heads", "items")}
+    heads = torch.from_numpy(map_array(paths["heads"]))
+    if about["storage"] == "bfloat16":
         heads = heads.view(torch.bfloat16)
     tensors = {"heads": heads}
-    if "scale" in paths:
-        tensors["scale"] = torch.from_numpy(np.load(paths["scale"], mmap_mode="c", allow_pickle=False))
+    if "scale" in saved.parts:
+        tensors["scale"] = torch.from_numpy(map_array(saved.path("scale", verify=verify)))
     items = pl.read_ipc(io.BytesIO(paths["items"].read_bytes()))
     stored = StoredItems.from_tensors(tensors)
     index = ItemIndex(
-        id_column=str(manifest["id_column"]),
+        id_column=str(about["id_column"]),
         items=items,
-        model=str(manifest["model"]),
+        model=str(about["model"]),
         stored=stored,
-        generation=str(manifest["sha256"]),
+        generation=saved.digest,
     )
-    if not len(index) == items.height == manifest["items"] or stored.storage != manifest["storage"]:
-        raise ValueError("its files do not belong together")
+    if not len(index) == items.height == about["items"] or stored.storage != about["storage"]:
+        raise INDEX.damaged(saved.folder, "its files do not belong together")
     return index
 
 

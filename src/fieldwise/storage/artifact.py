@@ -44,6 +44,7 @@ class Kind:
         remedy: what to do about a damaged one.
         origin: what to give in place of a folder that holds none.
         fast: checksums are `word_sums` rather than SHA-256, for files of gigabytes that can be made again.
+        nan: numbers of the manifest may be NaN, which is no JSON of the standard.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Kind:
     remedy: str
     origin: str
     fast: bool = False
+    nan: bool = False
 
     def open(self, folder: Path) -> "Artifact":
         """The manifest of an artifact, checked; its files are not.
@@ -205,7 +207,7 @@ class Artifact:
     @classmethod
     def of(cls, kind: Kind, folder: Path, facts: Mapping[str, Any], files: Mapping[str, Any]) -> "Artifact":
         """A new one, of facts as JSON has them and of files as `Kind.entry` describes them."""
-        about = json.loads(json.dumps({"format": kind.format, **facts, "files": files}, allow_nan=False))
+        about = json.loads(json.dumps({"format": kind.format, **facts, "files": files}, allow_nan=kind.nan))
         about["sha256"] = _digest(about)
         return cls(kind, folder, about, about["sha256"])
 
