@@ -64,6 +64,8 @@ PUBLIC = [
     "load_recipe",
     "prepare_recipe",
     "recipe_names",
+    "register_model",
+    "settings_of",
     "simulate",
     "train_recipe",
 ]

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         WideDeep,
         XDeepFM,
     )
+    from fieldwise.models.own import register_model, settings_of
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.runs.recipe import Recipe, load_recipe, recipe_names
@@ -117,6 +118,8 @@ __all__ = [
     "load_recipe",
     "prepare_recipe",
     "recipe_names",
+    "register_model",
+    "settings_of",
     "simulate",
     "train_recipe",
 ]
@@ -164,6 +167,8 @@ _LAZY = {
     "load_recipe": "fieldwise.runs.recipe",
     "prepare_recipe": "fieldwise.runs.data",
     "recipe_names": "fieldwise.runs.recipe",
+    "register_model": "fieldwise.models.own",
+    "settings_of": "fieldwise.models.own",
     "simulate": "fieldwise.data.read.simulated.log",
     "train_recipe": "fieldwise.runs.pipeline",
 }

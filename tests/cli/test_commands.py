@@ -28,7 +28,7 @@ from fieldwise.training.settings import TrainingSettings
 COMMON = {"--help"}
 RANKING = {"--ranking", "--k", "--candidates", "--users", "--user", "--item", "--keep-seen"}
 OPTIONS = {
-    (): {"--version", "--install-completion", "--show-completion"},
+    (): {"--import", "--version", "--install-completion", "--show-completion"},
     ("quickstart",): {"--out", "--serve", "--port", "--open", "--seed", "--quiet", "--threads"},
     ("demo",): {"--data", "--out", "--seed", "--data-dir", "--quiet", "--threads"},
     ("init",): {

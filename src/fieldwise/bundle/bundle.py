@@ -18,7 +18,7 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,9 @@ from fieldwise.errors import BundleError, ConfigError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
 from fieldwise.layers.candidates import Split
-from fieldwise.models import ModelSettings
+from fieldwise.models import MODELS, ModelSettings
 from fieldwise.models.build import build_network, model_from_dict, model_to_dict
+from fieldwise.models.own import is_known, settings_class
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -99,7 +100,7 @@ class Bundle:
         Samples, notes and calibrations, which come after the scores, do not count.
         """
         hasher = hashlib.sha256()
-        same_types = model_from_dict(model_to_dict(self.settings))  # as loading gives them: a weight of 0 is 0.0
+        same_types = parse(type(self.settings), to_plain(self.settings), "model")  # as loading gives them: 0 is 0.0
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
@@ -232,20 +233,28 @@ class Bundle:
             writer.finish(**facts)
 
     @classmethod
-    def load(cls, folder: Path | str) -> "Bundle":
+    def load(cls, folder: Path | str, *, model: type | None = None) -> "Bundle":
         """Read a bundle, check every file, and score its sample rows again.
 
+        A bundle names its model and holds no code. Nothing is imported for a model of one's own: it is registered
+        (`fieldwise.register_model`) or given.
+
+        Args:
+            folder: of the bundle.
+            model: the class of a model of one's own, a network or its settings.
+
         Errors:
-            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved.
+            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved; a model
+                of one's own that is neither registered nor given.
         """
-        return BUNDLE.load(Path(folder), cls._read, (SafetensorError, RuntimeError, PolarsError))
+        return BUNDLE.load(Path(folder), partial(cls._read, model=model), (SafetensorError, RuntimeError, PolarsError))
 
     @classmethod
-    def _read(cls, saved: Artifact) -> "Bundle":
+    def _read(cls, saved: Artifact, model: type | None) -> "Bundle":
         about, content = saved.about, {part: saved.content(part) for part in BUNDLE.parts}
         schema = Schema.from_toml(content["schema"].decode())
         encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
-        settings = model_from_dict(about["model"], "the bundle's model")
+        settings = _model(about["model"], saved.folder, model)
         network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
         network.load_state_dict(load_tensors(content["weights"]))
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
@@ -254,6 +263,22 @@ class Bundle:
         bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], kept.calibration)
         _check_scores(saved.folder, bundle.score(samples), expected)
         return bundle
+
+
+def _model(plain: Mapping[str, Any], folder: Path, given: type | None) -> ModelSettings:
+    """The settings in a manifest; those of a model of one's own are of the class that is given or registered."""
+    name, settings = plain["name"], {key: value for key, value in plain.items() if key != "name"}
+    if given is not None:
+        if name in MODELS:
+            raise BundleError(f"the bundle {folder} is of fieldwise's own model {name!r}: load it without a model")
+        return parse(settings_class(given), settings, "the bundle's model")
+    if not is_known(name):
+        raise BundleError(
+            f"the bundle {folder} is of the model {name!r}, which is not fieldwise's, and a bundle holds no code: give "
+            f"it as Bundle.load(folder, model=...), register it first (fieldwise.register_model), or run "
+            f"`fieldwise --import {name if ':' in str(name) else 'MODULE'} ...`"
+        )
+    return model_from_dict(plain, "the bundle's model")
 
 
 @dataclass(frozen=True)

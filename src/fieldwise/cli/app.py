@@ -29,7 +29,7 @@ from fieldwise.cli import (
     tune,
 )
 from fieldwise.cli.command import as_command
-from fieldwise.cli.options import version_option
+from fieldwise.cli.options import IMPORTS, version_option
 
 __all__ = ["app"]
 
@@ -68,8 +68,24 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root(version: Annotated[bool, version_option()] = False) -> None:
+def _root(
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE[:CLASS]",
+            help="Import a module with models of your own first, also from the working directory. May be repeated.",
+        ),
+    ] = None,
+    version: Annotated[bool, version_option()] = False,
+) -> None:
     del version
+    IMPORTS[:] = modules or []
+    if IMPORTS:
+        from fieldwise.models.own import import_model
+
+        for module in IMPORTS:
+            import_model(module)
 
 
 for name, module in COMMANDS.items():

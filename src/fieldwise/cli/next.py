@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fieldwise.cli.options import IMPORTS
 from fieldwise.cli.show import say
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def command_name() -> list[str]:
 
 def command(*parts: object) -> str:
     """A command of fieldwise in one line, quoted for the shell."""
-    words = [*command_name(), *(str(part) for part in parts)]
+    imports = [word for module in IMPORTS for word in ("--import", module)]
+    words = [*command_name(), *imports, *(str(part) for part in parts)]
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 

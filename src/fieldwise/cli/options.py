@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fieldwise.storage.cache import Cache
 
 __all__ = [
+    "IMPORTS",
     "MAX_SEED",
     "AsJson",
     "BundleFolder",
@@ -38,6 +39,7 @@ __all__ = [
     "version_option",
 ]
 
+IMPORTS: list[str] = []  # what `--import` named, which the commands that are suggested need too
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 RecipeName = Annotated[

@@ -21,7 +21,7 @@ from fieldwise.data.read.tables import as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.estimator.tables import estimator_table
 from fieldwise.evaluation.checks import weight_column
-from fieldwise.models.build import model_name
+from fieldwise.models.own import as_settings
 from fieldwise.runs.recipe import check_seed
 from fieldwise.schema import Schema
 from fieldwise.training.settings import TrainingSettings
@@ -44,7 +44,7 @@ def nested_params(params: Mapping[str, Any]) -> dict[str, Any]:
     nested = {
         f"{name}__{f.name}": getattr(value, f.name)
         for name, value in params.items()
-        if name in NESTED and dataclasses.is_dataclass(value)
+        if name in NESTED and dataclasses.is_dataclass(value) and not isinstance(value, type)
         for f in dataclasses.fields(value)
     }
     return {**params, **nested}
@@ -93,9 +93,9 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"schema must be a fieldwise Schema, or None to infer one, found {schema!r}")
     if not isinstance(params["training"], TrainingSettings):
         raise ConfigError(f"training must be TrainingSettings, found {params['training']!r}")
-    if isinstance(params["model"], str | type):
+    if isinstance(params["model"], str):
         raise ConfigError(f"model must be a model's settings, such as AFM(), found {params['model']!r}")
-    model_name(params["model"])  # raises where it is none of fieldwise's
+    as_settings(params["model"])  # raises where it is no model
     if not 0 < share < 1:
         raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {share!r}")
     if by not in ("random", "time"):

@@ -38,6 +38,7 @@ from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import reliability
 from fieldwise.explain.explanation import Explanation, Method, explain
 from fieldwise.models import AutoIntPlus, ModelSettings
+from fieldwise.models.own import as_settings
 from fieldwise.runs.fitting import FitSettings, fit_parts
 from fieldwise.schema import Label, Schema
 from fieldwise.training.objective import Objective
@@ -80,7 +81,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         schema: what the columns mean. Where left out, `fit` infers it from the table by names and contents
             (`fieldwise.infer_schema`; of an array of numbers every column is a numeric field), for a binary label;
             `schema_` is what it found, to be looked at.
-        model: settings of a model, any of `fieldwise.models.MODELS`; AutoInt+ where left out, as of `fieldwise init`.
+        model: settings of a model, any of `fieldwise.models.MODELS` or of one's own (a dataclass with `build(layout)`),
+            or a class: a `torch.nn.Module` of one's own whose constructor takes the layout; AutoInt+ where left out, as
+            of `fieldwise init`.
         training: settings of the training run. What neither of both is given follows from the rows
             (`fieldwise.runs.defaults`); `bundle_.settings` and `bundle_.about["defaults"]` say what it became.
         valid_share: share of the rows that `fit` holds out, within (0, 1); unused where `fit` gets `valid`.
@@ -114,7 +117,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         schema: Schema | None = None,
-        model: ModelSettings = _MODEL,
+        model: ModelSettings | type = _MODEL,
         *,
         training: TrainingSettings = _TRAINING,
         valid_share: float = 0.1,
@@ -192,12 +195,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 print(sentence, file=sys.stderr)
         settings = FitSettings(
             schema=schema,
-            model=self.model,
+            model=as_settings(self.model),
             training=self.training,
             seed=self.seed,
             start=Bundle.load(Path(self.warm_start)) if self.warm_start else None,
         )
-        progress = progress_for(type(self.model).__name__, quiet=not self.verbose)
+        progress = progress_for(type(settings.model).__name__, quiet=not self.verbose)
         train, held_out = encoded.parts["train"], encoded.parts["valid"]
         fitted = fit_parts(settings, encoded.encoder, train, held_out, progress)
         result, settings = fitted.result, fitted.settings
@@ -363,16 +366,21 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         self._fitted().save(Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Recommender":
+    def load(cls, folder: str | Path, *, model: type | None = None) -> "Recommender":
         """A fitted estimator from a bundle that `save`, or a recipe's training, has written.
 
         All parameters are restored, but `verbose`. Of a recipe's bundle `valid_share` and `valid_by` are not: its
         split has no equal here, nor have its histories, whose column a table for `fit` must hold.
 
+        Args:
+            folder: of the bundle.
+            model: the class of a model of one's own, where it is not registered: see `Bundle.load`.
+
         Errors:
-            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved.
+            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved; a model
+                of one's own that is not known.
         """
-        bundle = Bundle.load(Path(folder))
+        bundle = Bundle.load(Path(folder), model=model)
         about = bundle.about
         recipe = about.get("recipe", {}).get("settings", {})
         shared = ("training", "negatives", "warm_start", "seed")

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from fieldwise.config import nearest, parse, to_plain
+from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import MODELS, ModelSettings
+from fieldwise.models.own import model_class, own_name
 from fieldwise.models.several import several_labels
 
 __all__ = ["build_network", "model_from_dict", "model_name", "model_to_dict"]
@@ -27,26 +28,27 @@ def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels:
 
 
 def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSettings:
-    """Settings from a mapping whose `name` is one of `MODELS`.
+    """Settings from a mapping whose `name` is one of `MODELS`, or of a model of one's own that is registered.
+
+    Errors:
+        ConfigError: an unknown name or a wrong setting, below `where`.
 
     >>> model_from_dict({"name": "afm", "attention_dim": 8}).attention_dim
     8
     """
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where} must be a table of settings, found {data!r}")
-    name = data.get("name")
-    if not isinstance(name, str) or name not in MODELS:
-        raise ConfigError(f"{where}.name must be a known model, found {name!r}: {nearest(str(name), MODELS)}")
-    settings: ModelSettings = parse(MODELS[name], {k: v for k, v in data.items() if k != "name"}, where)
+    cls = model_class(data.get("name"), where)
+    settings: ModelSettings = parse(cls, {k: v for k, v in data.items() if k != "name"}, where)
     return settings
 
 
 def model_name(settings: ModelSettings) -> str:
-    """The name that recipes call these settings' model by."""
+    """The name that recipes call these settings' model by; of one's own, unregistered, `package.module:Class`."""
     for name, cls in MODELS.items():
         if type(settings) is cls:
             return name
-    raise ConfigError(f"{type(settings).__name__} is not among fieldwise's models: {', '.join(MODELS)}")
+    return own_name(settings)
 
 
 def model_to_dict(settings: ModelSettings) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.models import LR, ModelSettings
 from fieldwise.models.build import build_network
+from fieldwise.models.own import as_settings
 from fieldwise.runs.defaults import Chosen, Facts, resolve
 from fieldwise.runs.identity import same_rows
 from fieldwise.runs.recipe import Recipe
@@ -36,7 +37,7 @@ class FitSettings:
 
     Args:
         schema: of the rows; its labels are learned.
-        model: settings of the model.
+        model: settings of the model, or the class of one of one's own.
         training: of optimizer, penalty and stopping.
         defaults: `data`: settings of model and training that are not given follow from the training rows; `fixed`:
             they are what the classes say.
@@ -50,6 +51,9 @@ class FitSettings:
     defaults: Literal["data", "fixed"] = "data"
     seed: int = 0
     start: Bundle | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", as_settings(self.model))
 
     def settled(self, train: Part) -> tuple["FitSettings", tuple[Chosen, ...]]:
         """The same with every setting as a number, and those of them that follow from the training rows."""

@@ -130,6 +130,10 @@ class Recipe:
     def __post_init__(self) -> None:
         check_seed(self.seed)
         check_seed(self.rows_seed, "data_seed")
+        if isinstance(self.model, type):  # a model of one's own
+            from fieldwise.models.own import as_settings
+
+            object.__setattr__(self, "model", as_settings(self.model))
 
     @property
     def rows_seed(self) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from fieldwise.bundle.bundle import bundle_digest
 from fieldwise.data.prepare.files import Inputs
 from fieldwise.errors import DataError
+from fieldwise.models.own import source_digest
 from fieldwise.runs.defaults import RULES
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.recipe import Recipe
@@ -116,6 +117,8 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
         settings["rules"] = RULES  # which decide what the recipe leaves open
     for word in ("description", "benchmark", "protocol", "search"):
         settings.pop(word, None)
+    if (code := source_digest(recipe.model)) is not None:
+        settings["code"] = code  # of a model of one's own, which changes with it
     if "path" in settings["data"]:
         settings["data"] = {**settings["data"], "path": "file"}
     if recipe.warm_start is not None:

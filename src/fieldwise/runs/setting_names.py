@@ -35,10 +35,10 @@ def setting_names(recipe: Mapping[str, Any], data: type, *, model: bool = True) 
     table = recipe.get("model")
     if not model or not isinstance(table, Mapping):
         return names
-    from fieldwise.models import MODELS
+    from fieldwise.models.own import is_known, model_class
 
-    chosen = MODELS.get(str(table.get("name")))
-    if chosen is not None:
+    if is_known(table.get("name")):
+        chosen = model_class(table.get("name"), "model")
         names["model"] = {"name", *(f.name for f in dataclasses.fields(chosen))}  # type: ignore[arg-type]
     return names
 

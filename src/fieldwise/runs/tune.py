@@ -4,6 +4,7 @@ The study lies in one append-only file of JSON lines (Optuna's journal): a searc
 and processes that name the same one share it.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -69,7 +70,10 @@ class Tuned:
 
 def search_space(recipe: Recipe) -> dict[str, Bounds]:
     """What may change: the package's space for the model, with the recipe's own `[search]` laid over it."""
-    return merged_space(default_space(model_name(recipe.model)), recipe.search)
+    space = default_space(model_name(recipe.model))
+    names = {f"model.{f.name}" for f in dataclasses.fields(recipe.model)}  # type: ignore[arg-type]
+    space = {path: bounds for path, bounds in space.items() if not path.startswith("model.") or path in names}
+    return merged_space(space, recipe.search)
 
 
 def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:

@@ -158,6 +158,10 @@ class _Run:
         if self.show_unknown is not None:
             batch = self.show_unknown(batch)
         logit, own_loss = self.forward(batch, y)
+        if getattr(logit, "shape", None) != y.shape:  # which broadcasting would make a loss of
+            found = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
+            network, wanted = type(self.network).__name__, list(y.shape)
+            raise ConfigError(f"{network}.forward(batch) must give one logit a row, shape {wanted}, found {found}")
         data_loss = self.objective.loss(logit, y, weight)
         total = data_loss if own_loss is None else data_loss + self.objective.weighted(own_loss)
         total.backward()  # type: ignore[no-untyped-call]

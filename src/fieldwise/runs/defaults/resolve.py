@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from fieldwise.config import Settings, given, parse, to_plain
+from fieldwise.config import given, parse, to_plain
 from fieldwise.layers import FieldEmbedding
-from fieldwise.models import ModelSettings
+from fieldwise.models import MODELS, ModelSettings
 from fieldwise.models.build import build_network, model_name
 from fieldwise.runs.defaults.facts import Facts
 from fieldwise.runs.defaults.rules import Rule, model_rules, training_rules
@@ -63,7 +63,7 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     """The settings with what was not given chosen by the rules.
 
     Args:
-        model: settings of a model; those of a model of one's own that is no `fieldwise.config.Settings` stay.
+        model: settings of a model; those of a model of one's own stay.
         training: settings of the run.
         facts: of the training rows.
 
@@ -76,7 +76,7 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     >>> str(found.chosen[1])
     'batch size 128: 9,731 rows'
     """
-    name = model_name(model) if isinstance(model, Settings) else ""
+    name = model_name(model) if type(model) in MODELS.values() else ""
     resolved, by_model = _fill(model, model_rules(name), "model")
     tables = _embeddings(resolved, facts)
     trained, by_training = _fill(
@@ -97,6 +97,8 @@ def sentence_of(chosen: Iterable[Chosen]) -> str:
 def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[Chosen]]:
     fixed = given(settings)
     open_rules = {name: rule for name, rule in rules.items() if name not in fixed}
+    if not open_rules:
+        return settings, []
     values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
     filled = parse(type(settings), values | {name: rule.value for name, rule in open_rules.items()}, where)
     chosen = [Chosen(f"{where}.{name}", to_plain(rule.value), rule.reason) for name, rule in open_rules.items()]

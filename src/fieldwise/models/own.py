@@ -1,0 +1,281 @@
+"""Models of a user's own: networks or settings, taken where they are registered or handed over in Python.
+
+Nothing here imports code that a file names: a recipe or a bundle may name a model of one's own, and it is found only
+where the user has imported it.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import sys
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import nn
+
+from fieldwise.config import Settings, nearest, parse, to_plain
+from fieldwise.errors import ConfigError, FieldwiseError
+from fieldwise.layout import Layout
+from fieldwise.models import MODELS
+from fieldwise.models.settings import ModelSettings
+
+__all__ = [
+    "as_settings",
+    "import_model",
+    "is_known",
+    "model_class",
+    "own_name",
+    "register_model",
+    "settings_class",
+    "settings_of",
+    "source_digest",
+]
+
+C = TypeVar("C", bound=type)
+
+_REGISTERED: dict[str, type[ModelSettings]] = {}
+_MADE: dict[type[nn.Module], type[ModelSettings]] = {}  # the classes of settings that constructors make
+
+
+def source_digest(settings: Any) -> str | None:
+    """SHA-256 of the file of a model of one's own; None for a model of fieldwise's, and where there is no file."""
+    if type(settings) in MODELS.values():
+        return None
+    try:
+        file = inspect.getsourcefile(getattr(settings, "network_class", type(settings)))
+    except TypeError:  # as of a class typed in a shell
+        return None
+    return None if file is None or not os.path.isfile(file) else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def register_model(name: str | None = None) -> Callable[[C], C]:
+    """A decorator that makes a model of one's own known by a name, to recipes and to bundles.
+
+    Args:
+        name: as recipes write it; `package.module:Class` where left out.
+
+    Errors:
+        ConfigError: a name of fieldwise's own models, or a class that is neither a network whose constructor takes the
+            layout first nor a dataclass of settings with `build(layout)`.
+
+    >>> import torch
+    >>> from fieldwise import Batch
+    >>> from fieldwise.layers import FirstOrder
+    >>> @register_model("bounded")
+    ... class Bounded(nn.Module):
+    ...     def __init__(self, layout: Layout, *, bound: float = 3.0) -> None:
+    ...         super().__init__()
+    ...         self.first_order, self.bound = FirstOrder(layout), bound
+    ...     def forward(self, batch: Batch) -> torch.Tensor:
+    ...         return self.bound * torch.tanh(self.first_order(batch) / self.bound)
+    >>> from fieldwise.models.build import model_from_dict
+    >>> model_from_dict({"name": "bounded", "bound": 2})
+    Bounded(bound=2.0)
+    """
+
+    def register(cls: C) -> C:
+        settings = settings_class(cls)
+        wanted = location(settings) if name is None else name
+        if wanted in MODELS:
+            raise ConfigError(f"{wanted!r} is the name of a model of fieldwise's: register {cls.__name__} by another")
+        known = _REGISTERED.get(wanted)
+        if known is not None and location(known) != location(settings):  # a module loaded anew registers again
+            raise ConfigError(f"two models cannot have one name: {wanted!r} is {location(known)} already")
+        _REGISTERED[wanted] = settings
+        return cls
+
+    return register
+
+
+def settings_of(network: type[nn.Module], **settings: Any) -> Any:
+    """Settings of a network of one's own: its constructor's arguments behind the layout, as a frozen dataclass.
+
+    Args:
+        network: a class whose constructor takes the layout first, then only named settings, and whose
+            `forward(batch)` gives the logits [B].
+        settings: by name; what is left out takes the constructor's default.
+
+    Errors:
+        ConfigError: such a class it is not, an unknown or missing setting, or a value of the wrong type.
+
+    >>> import torch
+    >>> from fieldwise import Batch
+    >>> class Constant(nn.Module):
+    ...     def __init__(self, layout: Layout, bias: float = 0.5) -> None:
+    ...         super().__init__()
+    ...         self.bias = nn.Parameter(torch.tensor(bias))
+    ...     def forward(self, batch: Batch) -> torch.Tensor:
+    ...         return self.bias.expand(batch.size)
+    >>> settings_of(Constant, bias=2).build(Layout.of_sizes([3])).bias.item()
+    2.0
+    """
+    return parse(settings_class(network), settings, network.__name__)
+
+
+def as_settings(model: Any) -> ModelSettings:
+    """A model as its settings: settings as they are, of a class those by default.
+
+    Errors:
+        ConfigError: neither settings of a model nor a class of a network or of settings, or settings that plain values
+            cannot say.
+    """
+    if isinstance(model, nn.Module):
+        name = type(model).__name__
+        raise ConfigError(
+            f"model must be settings or a class, since tables are sized by the training rows; found a network that is "
+            f"built already: give {name}, or fieldwise.settings_of({name}, ...)"
+        )
+    if isinstance(model, type):
+        model = parse(settings_class(model), {}, model.__name__)
+    if type(model) in MODELS.values():
+        return typing.cast(ModelSettings, model)
+    cls = settings_class(type(model))
+    try:
+        json.dumps(to_plain(model))
+        same = parse(cls, to_plain(model), cls.__name__) == model
+    except TypeError:
+        same = False
+    if not same:
+        raise ConfigError(
+            f"{cls.__name__} must hold plain values alone (bool, int, float, str, tuples and other settings), by "
+            f"which a recipe and a bundle keep them; found {model!r}"
+        )
+    return typing.cast(ModelSettings, model)
+
+
+def settings_class(cls: Any) -> type[ModelSettings]:
+    """The class of a model's settings: the class itself, or one made of a network's constructor.
+
+    Errors:
+        ConfigError: it is neither.
+    """
+    if isinstance(cls, type) and issubclass(cls, nn.Module):
+        if cls not in _MADE:
+            _MADE[cls] = _made(cls)
+        return _MADE[cls]
+    settings: Any = cls
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(settings) and callable(getattr(cls, "build", None))):
+        found = getattr(cls, "__name__", repr(cls))
+        raise ConfigError(
+            f"{found} is not among fieldwise's models ({', '.join(MODELS)}), nor a model of one's own: that is a "
+            "dataclass of settings with build(layout), or a torch.nn.Module with forward(batch)"
+        )
+    if "name" in {f.name for f in dataclasses.fields(settings)}:
+        raise ConfigError(f"{cls.__name__} has a setting 'name', by which recipes call the model: give it another name")
+    return typing.cast(type[ModelSettings], cls)
+
+
+def location(cls: type) -> str:
+    """Where a model's class stands: `package.module:Class`."""
+    network = getattr(cls, "network_class", cls)
+    return f"{network.__module__}:{network.__qualname__}"
+
+
+def own_name(settings: Any) -> str:
+    """The name of a model of one's own: as it is registered, else where its class stands.
+
+    Errors:
+        ConfigError: no model's settings.
+    """
+    cls = settings_class(type(settings))
+    return next((name for name, known in _REGISTERED.items() if known is cls), location(cls))
+
+
+def is_known(name: object) -> bool:
+    """Whether a model of this name is fieldwise's or registered."""
+    return name in MODELS or name in _REGISTERED
+
+
+def model_class(name: object, where: str) -> type[ModelSettings]:
+    """The class of settings of a model by its name in recipes.
+
+    Errors:
+        ConfigError: an unknown name, or a model of one's own that nobody has registered.
+    """
+    if isinstance(name, str) and (found := MODELS.get(name) or _REGISTERED.get(name)):
+        return found
+    if isinstance(name, str) and ":" in name:
+        raise ConfigError(
+            f"{where}.name is {name!r}, a model that is not fieldwise's, and no file may have code imported: "
+            f"run `fieldwise --import {name} ...`, or in Python register it (fieldwise.register_model)"
+        )
+    known = nearest(str(name), [*MODELS, *_REGISTERED])
+    raise ConfigError(
+        f"{where}.name must be a known model, found {name!r}: {known}; one of your own must be imported first "
+        "(`fieldwise --import MODULE ...`)"
+    )
+
+
+def import_model(target: str) -> None:
+    """Import a module, whose decorators register its models, or register one class of it as `module:Class`.
+
+    Modules are looked for where Python looks for them, and last in the working directory.
+
+    Errors:
+        ConfigError: no such module or class, a module that cannot be imported, or a class that is no model.
+    """
+    module, separator, path = target.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        if e.name is not None and (module == e.name or module.startswith(f"{e.name}.")):
+            raise ConfigError(
+                f"the module {module!r} to import must be installed or stand in the working directory: there is no "
+                f"{e.name!r}"
+            ) from None
+        raise
+    except FieldwiseError:
+        raise
+    except (Exception, SystemExit) as e:
+        raise ConfigError(f"the module {module!r} cannot be imported: {type(e).__name__}: {e}") from e
+    if not separator:
+        return
+    for part in path.split("."):
+        if not hasattr(found, part):
+            classes = [n for n, value in vars(found).items() if isinstance(value, type)]
+            raise ConfigError(f"the module {module!r} has no {path!r}: {nearest(path, classes)}")
+        found = getattr(found, part)
+    register_model(target)(found)
+
+
+def _made(network: type[nn.Module]) -> type[ModelSettings]:
+    """A dataclass of a constructor's arguments behind the layout."""
+    rule = "must take the layout first, then settings that have names, as in __init__(self, layout, *, width=8)"
+    taken = list(inspect.signature(network).parameters.values())
+    parameters = taken[1:]
+    wrong = not taken or taken[0].kind not in (taken[0].POSITIONAL_ONLY, taken[0].POSITIONAL_OR_KEYWORD)
+    if wrong or any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+        raise ConfigError(f"{network.__name__} {rule}; found {inspect.signature(network)}")
+    if network.forward is nn.Module.forward:
+        raise ConfigError(f"{network.__name__} must have forward(batch), which gives the logits [B]; found none")
+    hints = typing.get_type_hints(network.__init__)
+    fields = []
+    for p in parameters:
+        if isinstance(p.default, list | dict | set):
+            raise ConfigError(f"{network.__name__}'s setting {p.name} has a default that can change: use a tuple")
+        default = dataclasses.field() if p.default is p.empty else dataclasses.field(default=p.default)
+        fields.append((p.name, hints.get(p.name, Any), default))
+
+    def build(self: Any, layout: Layout) -> nn.Module:
+        return network(layout, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+
+    def reduce(self: Any) -> Any:  # the class has no name of its own that pickle could look up
+        return _again, (network, {name: getattr(self, name) for name in self._given})
+
+    namespace = {"build": build, "network_class": network, "__reduce__": reduce, "__doc__": f"Settings of {network}."}
+    made = dataclasses.make_dataclass(
+        network.__name__, fields, bases=(Settings,), frozen=True, kw_only=True, namespace=namespace
+    )
+    made.__module__, made.__qualname__ = network.__module__, network.__qualname__
+    return settings_class(made)
+
+
+def _again(network: type[nn.Module], given: dict[str, Any]) -> Any:
+    return settings_class(network)(**given)

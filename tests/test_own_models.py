@@ -1,0 +1,253 @@
+"""Models of a user's own: given, registered, named by a recipe, saved, loaded; and never imported for a file's sake."""
+
+import copy
+import dataclasses
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torch import nn
+
+from fieldwise import Bundle, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
+from fieldwise.cli import run
+from fieldwise.config import given
+from fieldwise.errors import BundleError, ConfigError
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Layout
+from fieldwise.models import FM, own
+from fieldwise.models.build import model_from_dict, model_name, model_to_dict
+from fieldwise.models.own import as_settings, import_model, register_model, settings_of
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.records import Inputs, run_key
+
+SCHEMA = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
+LOG = simulate(400, users=20, items=10)
+SOURCE = """
+import torch
+from torch import nn
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Layout
+
+
+class Mean(nn.Module):
+    def __init__(self, layout: Layout, *, width: int = 3) -> None:
+        super().__init__()
+        self.embedding, self.out = FieldEmbedding(layout, width), nn.Linear(width, 1)
+
+    def forward(self, batch):
+        return self.out(self.embedding(batch).mean(1)).squeeze(1)
+"""
+
+
+class Pooled(nn.Module):
+    def __init__(self, layout: Layout, *, width: int = 4, scale: float = 1.0) -> None:
+        super().__init__()
+        self.embedding, self.out, self.scale = FieldEmbedding(layout, width), nn.Linear(width, 1), scale
+
+    def forward(self, batch):
+        return self.scale * self.out(self.embedding(batch).sum(1)).squeeze(1)
+
+
+@dataclass(frozen=True)
+class PooledSettings:
+    width: int = 5
+
+    def build(self, layout):
+        return Pooled(layout, width=self.width)
+
+
+class Column(Pooled):
+    def forward(self, batch):
+        return super().forward(batch).unsqueeze(1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_registered(monkeypatch):
+    monkeypatch.setattr(own, "_REGISTERED", {})
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module of one's own in the working directory, imported by nobody."""
+    (tmp_path / "mine_for_tests.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    yield "mine_for_tests"
+    sys.modules.pop("mine_for_tests", None)
+
+
+def fitted(model):
+    return Recommender(SCHEMA, model, training=TrainingSettings(epochs=1)).fit(LOG)
+
+
+@pytest.mark.parametrize("model", [Pooled, PooledSettings, PooledSettings(6), settings_of(Pooled, width=6)])
+def test_a_recommender_takes_a_network_or_settings(model, tmp_path):
+    recommender = fitted(model)
+    assert isinstance(recommender.bundle_.network, Pooled)
+    width = 6 if not isinstance(model, type) else {Pooled: 4, PooledSettings: 5}[model]
+    assert recommender.bundle_.settings.width == recommender.bundle_.network.out.in_features == width
+    recommender.save(tmp_path / "b")
+    cls = model if isinstance(model, type) else type(model)
+    loaded = Recommender.load(tmp_path / "b", model=cls)
+    np.testing.assert_array_equal(loaded.bundle_.score(LOG), recommender.bundle_.score(LOG))
+    assert loaded.bundle_.digest == recommender.bundle_.digest
+    assert clone(recommender).get_params()["model"] == model
+
+
+def test_settings_of_a_network_are_its_constructors_arguments():
+    settings = settings_of(Pooled, scale=2)
+    assert dataclasses.asdict(settings) == {"width": 4, "scale": 2.0}
+    assert given(settings) == {"scale"}
+    for again in (copy.deepcopy(settings), copy.copy(settings)):
+        assert again == settings
+        assert given(again) == {"scale"}
+    assert Recommender(SCHEMA, settings).set_params(model__width=7).model == settings_of(Pooled, scale=2, width=7)
+    with pytest.raises(ConfigError, match=r"Pooled has no setting 'widht': did you mean 'width'"):
+        settings_of(Pooled, widht=3)
+    with pytest.raises(ConfigError, match=r"Pooled.width must be of type int, found 'x'"):
+        settings_of(Pooled, width="x")
+
+
+def test_a_registered_model_has_its_name_in_recipes(tmp_path):
+    assert register_model("pooled")(Pooled) is Pooled
+    settings = model_from_dict({"name": "pooled", "width": 2})
+    assert settings == settings_of(Pooled, width=2)
+    assert model_to_dict(settings) == {"name": "pooled", "width": 2, "scale": 1.0}
+    recipe = load_recipe("simulated/fm", ["model.name=pooled", "model.width=2"])
+    assert recipe.model == settings
+    assert dataclasses.replace(recipe, model=Pooled).model == settings_of(Pooled)
+    fitted(settings).save(tmp_path / "b")
+    assert Bundle.load(tmp_path / "b").settings == settings
+
+
+def test_names_are_not_taken_twice():
+    register_model("pooled")(Pooled)
+    register_model("pooled")(Pooled)  # as a notebook's cell that is run again
+    with pytest.raises(ConfigError, match=r"two models cannot have one name: 'pooled' is .*:Pooled already"):
+        register_model("pooled")(Column)
+    with pytest.raises(ConfigError, match="'fm' is the name of a model of fieldwise's"):
+        register_model("fm")(Pooled)
+    register_model()(PooledSettings)
+    assert model_name(PooledSettings()) == f"{__name__}:PooledSettings"
+    assert model_name(FM()) == "fm"
+
+
+def test_a_bundle_imports_nothing_that_it_names(module, tmp_path):
+    import_model(f"{module}:Mean")
+    fitted(model_from_dict({"name": f"{module}:Mean"})).save(tmp_path / "b")
+    mean = sys.modules.pop(module).Mean
+    own._REGISTERED.clear()
+    with pytest.raises(BundleError, match=rf"model '{module}:Mean', which is not fieldwise's.*--import {module}"):
+        Bundle.load(tmp_path / "b")
+    with pytest.raises(ConfigError, match="no file may have code imported"):
+        load_recipe("simulated/fm", [f"model.name={module}:Mean"])
+    assert module not in sys.modules
+    assert Bundle.load(tmp_path / "b", model=mean).settings.width == 3
+    with pytest.raises(BundleError, match="must score as when it was saved"):
+        Bundle.load(tmp_path / "b", model=PooledSettings)  # other weights
+    fitted(FM(embedding_dim=2)).save(tmp_path / "fm")
+    with pytest.raises(BundleError, match="fieldwise's own model 'fm': load it without a model"):
+        Bundle.load(tmp_path / "fm", model=mean)
+
+
+def test_the_command_line_imports_what_it_is_told(module, capsys):
+    recipe = ["describe", "simulated/fm", "--set", f"model.name={module}:Mean", "--set", "model.width=2", "--no-cache"]
+    assert run(recipe) == 2
+    assert f"fieldwise --import {module}:Mean" in capsys.readouterr().err
+    assert run(["--import", f"{module}:Mean", *recipe]) == 0
+    found = capsys.readouterr()
+    assert found.out.startswith("simulated/fm")
+    assert f"--import {module}:Mean train simulated/fm" in found.err  # the next command needs it too
+
+
+def test_a_module_that_cannot_be_imported_is_one_sentence(module, tmp_path, capsys):
+    (tmp_path / "broken_for_tests.py").write_text("1 / 0")
+    for target, sentence in (
+        ("no_such_module", "there is no 'no_such_module'"),
+        ("broken_for_tests", "cannot be imported: ZeroDivisionError: division by zero"),
+        (f"{module}:Maen", "has no 'Maen': did you mean 'Mean'?"),
+        (f"{module}:torch", "is not among fieldwise's models"),
+    ):
+        assert run(["--import", target, "recipes"]) == 2
+        error = capsys.readouterr().err
+        assert sentence in error
+        assert "Traceback" not in error
+
+
+class NoForward(nn.Module):
+    def __init__(self, layout):
+        super().__init__()
+
+
+class Loose(Pooled):
+    def __init__(self, layout, **settings):
+        super().__init__(layout)
+
+
+class Named(Pooled):
+    def __init__(self, layout, *, name: str = "x"):
+        super().__init__(layout)
+
+
+class Needy(Pooled):
+    def __init__(self, layout, *, width: int):
+        super().__init__(layout)
+
+
+@dataclass(frozen=True)
+class Callback:
+    call: object = print
+
+    def build(self, layout):
+        return Pooled(layout)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (NoForward, r"NoForward must have forward\(batch\)"),
+        (Loose, "Loose must take the layout first, then settings that have names"),
+        (Named, "Named has a setting 'name'"),
+        (Needy, "Needy needs the setting 'width'"),
+        (Pooled(Layout.of_sizes([3])), r"found a network that is built already: give Pooled, or fieldwise.settings_of"),
+        (Callback(), "Callback must hold plain values alone"),
+        (3, "int is not among fieldwise's models"),
+        (Schema, "Schema is not among fieldwise's models"),
+    ],
+)
+def test_what_is_no_model(model, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        as_settings(model)
+    with pytest.raises(ConfigError, match=sentence):
+        Recommender(SCHEMA, model).fit(LOG)
+
+
+def test_logits_of_another_shape_are_refused():
+    with pytest.raises(ConfigError, match=r"Column.forward\(batch\) must give one logit a row, shape \[\d+\], found"):
+        fitted(Column)
+
+
+def test_runs_of_a_model_that_was_changed_are_other_runs(module, tmp_path):
+    def key():
+        import_model(f"{module}:Mean")
+        return run_key(load_recipe("simulated/fm", [f"model.name={module}:Mean"]), Inputs({}, {}))
+
+    first = key()
+    assert key() == first
+    (tmp_path / f"{module}.py").write_text(SOURCE.replace("mean(1)", "sum(1)"))
+    assert key() != first
+    assert run_key(load_recipe("simulated/fm"), Inputs({}, {})) == run_key(load_recipe("simulated/fm"), Inputs({}, {}))
+
+
+def test_several_labels_share_no_weights_by_mistake():
+    schema = Schema(
+        fields=SCHEMA.fields, label=Label("liked"), more_labels=(Label("true_probability", task="regression"),)
+    )
+    recommender = Recommender(schema, Pooled, training=TrainingSettings(epochs=1)).fit(LOG)
+    assert recommender.bundle_.score(LOG).shape == (400, 2)
+    one, two = recommender.bundle_.network.heads
+    assert one.embedding is two.embedding
+    assert not torch.equal(one.out.weight, two.out.weight)
