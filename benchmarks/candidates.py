@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=1000, help="candidates a request")
     parser.add_argument("--repeats", type=int, default=11, help="measured requests a model")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="which models")
-    parser.add_argument("--ops", nargs="+", default=["plain", "auto"], help="faces of the ops: plain, auto, native")
+    parser.add_argument("--ops", nargs="+", default=["plain", "auto"], help="backends of the ops: plain, auto, native")
     parser.add_argument("--threads", type=int, help="threads; PyTorch's choice where left out")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()

@@ -12,7 +12,7 @@ import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fieldwise.data.prepare.settings import HistorySettings, MeanLabels, NegativeSampling
+from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
 from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.runs.recipe import DataSettings, Recipe
@@ -169,7 +169,7 @@ def page() -> str:
         lines += chapter(f'## `[split]` of `kind = "{split.kind}"`', split)
     lines += chapter("## `[negatives]`", NegativeSampling)
     lines += chapter("## `[history]`", HistorySettings)
-    lines += chapter("## `[mean_labels]`", MeanLabels)
+    lines += chapter("## `[target_encoding]`", TargetEncoding)
     lines += chapter("## `[training]`", TrainingSettings)
     lines += models()
     return "\n".join(lines) + "\n"

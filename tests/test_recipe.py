@@ -343,8 +343,8 @@ def test_protocols_are_laid_over_a_recipe():
     assert load_recipe("movielens-1m/afm", protocol="random").to_dict() == load_recipe("movielens-1m/afm").to_dict()
     clean, paper = (load_recipe("movielens-1m-inttower/dssm", protocol=name) for name in ("clean", "paper"))
     assert clean.to_dict() == load_recipe("movielens-1m-inttower/dssm").to_dict()
-    assert (clean.mean_labels.source, paper.mean_labels.source) == ("train", "own-part")
-    assert dataclasses.replace(paper, mean_labels=clean.mean_labels, protocol="clean") == clean
+    assert (clean.target_encoding.source, paper.target_encoding.source) == ("train", "own-part")
+    assert dataclasses.replace(paper, target_encoding=clean.target_encoding, protocol="clean") == clean
 
 
 def test_settings_lie_over_a_protocol():

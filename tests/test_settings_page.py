@@ -50,7 +50,7 @@ def test_every_model_is_there_with_its_defaults():
     assert f"| `{MODELS['inttower']().embedding_dim}` |" in found["inttower"]
 
 
-@pytest.mark.parametrize("part", ["split", "negatives", "history", "mean_labels", "data"])
+@pytest.mark.parametrize("part", ["split", "negatives", "history", "target_encoding", "data"])
 def test_settings_named_there_are_read_from_a_recipe(part):
     """A name that the page tells and the code does not know would be an error of the page."""
     for title in re.findall(rf"^## (`\[{part}\]`.*)$", PAGE, re.M):

@@ -7,7 +7,7 @@ from benchmarks.case import Case, Contender, Plot, Settings
 from benchmarks.cases.update_step import steppers
 from benchmarks.log import FRAPPE_SIZES, Log, random_log
 
-FACES = {"fieldwise": "auto", "plain op": "plain"}
+BACKENDS = {"fieldwise": "auto", "plain op": "plain"}
 ROWS_MADE = 1_000_000
 
 
@@ -20,9 +20,9 @@ def _attention_case(axis: str, x: str, pooling: Mapping[str, Any], attention: Ma
     contenders = [
         contender
         for what, (op, points) in works.items()
-        for face, ops in FACES.items()
+        for backend, ops in BACKENDS.items()
         for contender in _over_threads(
-            f"{what}, {face}", "attention_ops:over_sizes", {"op": op, "points": points, "ops": ops}
+            f"{what}, {backend}", "attention_ops:over_sizes", {"op": op, "points": points, "ops": ops}
         )
     ]
     return Case(title=f"Cost against {axis}", about=about, contenders=tuple(contenders), plot=Plot(x=x))

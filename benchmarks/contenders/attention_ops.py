@@ -1,4 +1,4 @@
-"""The ops of AFM and AutoInt by themselves: the public functions, with the face that `ops` asks for."""
+"""The ops of AFM and AutoInt by themselves: the public functions, with the backend that `ops` asks for."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""modern-fm 1.1: a factorization machine in Rust under a scikit-learn face."""
+"""modern-fm 1.1: a factorization machine in Rust under a scikit-learn interface."""
 
 import time
 from itertools import count

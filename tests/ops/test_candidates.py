@@ -17,7 +17,7 @@ from fieldwise.ops.candidates import (
 )
 from fieldwise.ops.native import NATIVE
 
-FACES = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason="no native library"))]
+BACKENDS = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason="no native library"))]
 SIZES = [(0, 2), (1, 1), (1, 3), (2, 1), (5, 4), (3, 0)]  # C, I
 D, A = 5, 6
 
@@ -44,39 +44,39 @@ def test_fm_is_the_sum_over_all_pairs(context, own):
     torch.testing.assert_close(fm_second_order_candidates(x_CD, x_NID), torch.tensor(np.array(expected)))
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("rows", [0, 1, 7])
 @pytest.mark.parametrize(("context", "own"), SIZES)
-def test_pair_attention_is_the_pooling_over_all_pairs(monkeypatch, context, own, rows, face):
+def test_pair_attention_is_the_pooling_over_all_pairs(monkeypatch, context, own, rows, backend):
     monkeypatch.setattr(module, "HIDDEN_NUMBERS", 3 * own * context * A)  # blocks of 3 candidates
     x_CD, x_NID, x_NFD = vectors(context, own, rows)
     weights = attention()
     expected = pair_attention_pool_plain(x_NFD, *pair_indices(context + own), *weights)[0]
-    with use_ops(face):
+    with use_ops(backend):
         found = pair_attention_candidates(x_CD, x_NID, *weights)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_pair_attention_in_float32(face):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_pair_attention_in_float32(backend):
     x_CD, x_NID, x_NFD = vectors(5, 4, dtype=torch.float32)
     weights = attention(dtype=torch.float32)
     doubles = [t.double() for t in (x_NFD, *weights)]
     expected = pair_attention_pool_plain(doubles[0], *pair_indices(9), *doubles[1:])[0]
-    with use_ops(face):
+    with use_ops(backend):
         found = pair_attention_candidates(x_CD, x_NID, *weights)
     torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-6)
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("inside", [True, False])
-def test_scores_beyond_what_exp_holds_merge_too(inside, face):
+def test_scores_beyond_what_exp_holds_merge_too(inside, backend):
     """The pair of greatest score takes all the weight, whether the context's entry holds it or the candidate does."""
     x_CD, x_NID = torch.full((2, D), 2.0), torch.full((3, 1, D), 1.0)
     if not inside:
         x_NID = x_NID * 3
     W, b, h = torch.ones(A, D), torch.zeros(A), torch.full((A,), 1e3)
-    with use_ops(face):
+    with use_ops(backend):
         found = pair_attention_candidates(x_CD, x_NID, W, b, h)
     torch.testing.assert_close(found, torch.full((3, D), 4.0 if inside else 6.0))
 
@@ -98,18 +98,18 @@ def test_a_context_without_a_pair_weighs_nothing(few):
     assert (float(total), mean_D.tolist()) == (-math.inf, [0.0] * D)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_nan_reaches_the_candidates_that_have_it(face):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_nan_reaches_the_candidates_that_have_it(backend):
     x_CD, x_NID, _ = vectors(3, 2, rows=4)
     x_NID[2, 1, 0] = math.nan
-    with use_ops(face):
+    with use_ops(backend):
         found = pair_attention_candidates(x_CD, x_NID, *attention())
         assert found.isnan().any(1).tolist() == [False, False, True, False]
         assert pair_attention_candidates(x_CD * math.nan, x_NID, *attention()).isnan().all()
 
 
 def test_gradients_are_those_of_the_pooling_over_all_pairs():
-    """They are plain PyTorch's, whatever faces there are."""
+    """They are plain PyTorch's, whatever backends there are."""
     inputs = [t.requires_grad_() for t in (*vectors(3, 2)[:2], *attention())]
     generator = torch.Generator().manual_seed(2)
     direction_ND = torch.randn(7, D, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Dropout: shares and scale by counting, equal masks in both faces, the gradient through the same mask."""
+"""Dropout: shares and scale by counting, equal masks in both backends, the gradient through the same mask."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ from fieldwise.ops.native import NATIVE
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
 
 
-@pytest.mark.parametrize("face", ["plain", pytest.param("native", marks=needs_native)])
-def test_the_share_that_is_dropped_and_the_scale_of_the_rest(face):
+@pytest.mark.parametrize("backend", ["plain", pytest.param("native", marks=needs_native)])
+def test_the_share_that_is_dropped_and_the_scale_of_the_rest(backend):
     torch.manual_seed(3)
-    with use_ops(face):
+    with use_ops(backend):
         found = dropout(torch.ones(400, 250), 0.2, True).numpy()
     assert set(np.unique(found)) == {np.float32(0), np.float32(1.25)}
     kept = found > 0

@@ -23,11 +23,11 @@ def ids_of(batch, fields, rows, kind=torch.int32):
     return torch.randint(0, rows, (batch, fields), generator=torch.Generator().manual_seed(1)).to(kind)
 
 
-@pytest.mark.parametrize("face", ["plain", pytest.param("native", marks=needs_native)])
-def test_the_logit_is_the_sum_over_pairs(face):
+@pytest.mark.parametrize("backend", ["plain", pytest.param("native", marks=needs_native)])
+def test_the_logit_is_the_sum_over_pairs(backend):
     table, first = tables(11, 5)
     ids = ids_of(6, 4, 11)
-    with use_ops(face):
+    with use_ops(backend):
         found = fm_logit(table, first, ids).detach().numpy()
     x, w = table.detach().numpy()[ids.numpy()], first.detach().numpy()[ids.numpy(), 0]
     pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
@@ -44,8 +44,8 @@ def test_native_is_plain_forward_and_backward(batch, fields, dim, dtype, kind):
     ids = ids_of(batch, fields, len(table), kind)
     grad = torch.randn(batch, generator=torch.Generator().manual_seed(2), dtype=dtype)
     results = []
-    for face in ("native", "plain"):
-        with use_ops(face):
+    for backend in ("native", "plain"):
+        with use_ops(backend):
             logit = fm_logit(table, first, ids)
             results.append((logit.detach(), *torch.autograd.grad(logit, (table, first), grad)))
     close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}

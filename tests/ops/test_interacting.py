@@ -1,4 +1,4 @@
-"""AutoInt's layer as one op: the plain face against NumPy, the native one against the plain one."""
+"""AutoInt's layer as one op: the plain backend against NumPy, the native one against the plain one."""
 
 from itertools import product
 
@@ -300,7 +300,7 @@ def test_the_layer_is_what_it_explains(mode, output_projection, residual, size):
     torch.testing.assert_close(found[0], found[1])
 
 
-def test_weights_come_with_the_plain_face():
+def test_weights_come_with_the_plain_backend():
     x, weight, *_ = _arguments((2, 3, 4, 6, 2))
     choices = (2, "projected", "none", False, False, True, 1e-5, 0.0)
     y, weights = interacting_plain(x, weight, None, None, None, torch.zeros(1, dtype=torch.int64), *choices)

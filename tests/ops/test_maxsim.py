@@ -6,7 +6,7 @@ from fieldwise.ops import max_sim, use_ops
 from fieldwise.ops.maxsim import max_sim_plain
 from fieldwise.ops.native import NATIVE
 
-FACES = ("plain", "native") if NATIVE.ready else ("plain",)
+BACKENDS = ("plain", "native") if NATIVE.ready else ("plain",)
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
 # B, H, K, P: single numbers, tails of lanes, of tiles and of words of item heads, IntTower's sizes
 SIZES = [(1, 1, 1, 1), (3, 12, 4, 64), (2, 7, 5, 3), (3, 96, 32, 64), (2, 33, 70, 9), (2, 50, 129, 8), (2, 17, 33, 33)]
@@ -21,22 +21,22 @@ def pair(b, h, k, p, *, dtype=torch.float64, seed=0, whole=False):
 
 
 def both(user, item, upstream):
-    """Score and gradients by the native face, then by the plain one."""
+    """Score and gradients by the native backend, then by the plain one."""
     found = []
-    for face in ("native", "plain"):
-        with use_ops(face):
+    for backend in ("native", "plain"):
+        with use_ops(backend):
             score = max_sim(user, item)
             found.append((score, *torch.autograd.grad(score, (user, item), upstream)))
     return zip(*found, strict=True)
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("user", "item"), [(1, 1), (3, 2), (2, 5)])
-def test_is_the_sum_over_user_heads_of_the_best_item_head(face, user, item):
+def test_is_the_sum_over_user_heads_of_the_best_item_head(backend, user, item):
     rng = np.random.default_rng(0)
     u, v = rng.normal(size=(4, user, 3)), rng.normal(size=(4, item, 3))
     truth = [sum(max(u[b, i] @ v[b, j] for j in range(item)) for i in range(user)) for b in range(4)]
-    with use_ops(face):
+    with use_ops(backend):
         np.testing.assert_allclose(max_sim(torch.tensor(u), torch.tensor(v)), truth, atol=1e-12)
 
 
@@ -46,21 +46,21 @@ def test_it_is_not_symmetric():
     assert max_sim(v, u).item() == 8
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_gradients_and_empty_batches(face):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_and_empty_batches(backend):
     u, v = pair(2, 3, 2, 4)
-    with use_ops(face):
+    with use_ops(backend):
         assert torch.autograd.gradcheck(max_sim, (u, v))
         assert max_sim(u[:0], v[:0]).shape == (0,)
         empty = u[:0].detach().requires_grad_()
         assert torch.autograd.grad(max_sim(empty, v[:0]).sum(), empty)[0].shape == (0, 3, 4)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_equal_maxima_share_the_gradient(face):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_equal_maxima_share_the_gradient(backend):
     u = torch.tensor([[[1.0, 0.0]]], requires_grad=True)
     v = torch.tensor([[[2.0, 0.0], [1.0, 1.0], [2.0, 6.0]]], requires_grad=True)
-    with use_ops(face):
+    with use_ops(backend):
         gu, gv = torch.autograd.grad(3 * max_sim(u, v).sum(), (u, v))
     assert gu.tolist() == [[[6.0, 9.0]]]
     assert gv.tolist() == [[[1.5, 0.0], [0.0, 0.0], [1.5, 0.0]]]
@@ -147,11 +147,11 @@ def test_it_compiles_and_exports():
         np.testing.assert_allclose(native, plain, atol=1e-5)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_autocast_computes_in_float32(face):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_autocast_computes_in_float32(backend):
     user, item = pair(2, 8, 4, 16, dtype=torch.float32)
     narrow = [t.detach().bfloat16() for t in (user, item)]
-    with use_ops(face), torch.autocast("cpu", torch.bfloat16):
+    with use_ops(backend), torch.autocast("cpu", torch.bfloat16):
         score = max_sim(*narrow)
     assert score.dtype == torch.float32
     np.testing.assert_allclose(score, max_sim_plain(*(t.float() for t in narrow)), rtol=1e-5)

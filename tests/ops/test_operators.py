@@ -8,8 +8,8 @@ from torch.autograd import forward_ad
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops import max_sim, pair_attention_pool, pair_indices, use_ops
+from fieldwise.ops.backends import backend_of
 from fieldwise.ops.dropout import dropout
-from fieldwise.ops.faces import face_of
 from fieldwise.ops.fm import fm_logit
 from fieldwise.ops.interacting import interacting
 from fieldwise.ops.keep import keep_threshold
@@ -62,9 +62,9 @@ def test_tensors_of_several_types_are_never_read_as_one(name):
     with use_ops("native"), pytest.raises(ConfigError, match=r"float32 on cpu, torch\.float64 on cpu"):
         op(*mixed)
     with torch.autocast("cpu", torch.bfloat16):  # it leaves float64 as it is
-        assert face_of(*mixed) == "plain"
-        assert face_of(*(t.bfloat16() for t in mixed)) == "native"
-        assert face_of(*(t.bfloat16() for t in mixed), autocasts=False) == "plain"
+        assert backend_of(*mixed) == "plain"
+        assert backend_of(*(t.bfloat16() for t in mixed)) == "native"
+        assert backend_of(*(t.bfloat16() for t in mixed), autocasts=False) == "plain"
 
 
 @needs_native
@@ -75,7 +75,7 @@ def test_an_operator_called_by_itself_refuses_mixed_types_too():
 
 
 @each_op
-def test_autocast_computes_in_float32_on_every_face(name):
+def test_autocast_computes_in_float32_on_every_backend(name):
     op, sizes = OPS[name]
     inputs = [t.detach() for t in tensors(sizes, torch.bfloat16)]
     truth = op(*(t.float() for t in inputs))

@@ -1,4 +1,4 @@
-"""AFM's pooling: the plain face against NumPy, the native one against the plain one."""
+"""AFM's pooling: the plain backend against NumPy, the native one against the plain one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Gathering rows, grouping ids and updating touched rows: each face against loops in NumPy and PyTorch's optimizers."""
+"""Gathering and grouping rows, updating touched ones: each backend against loops in NumPy and PyTorch's optimizers."""
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ from fieldwise.ops.native import NATIVE
 from fieldwise.ops.rows import gather_rows, group_rows, group_rows_plain
 from fieldwise.ops.sparse_update import RowRule, squares_of_rows, update_rows_, update_rows_plain_
 
-FACES = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why))]
+BACKENDS = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why))]
 WIDTHS = [1, 3, 10, 16, 17]
 RULES = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
-native_alone = pytest.mark.parametrize("_face", FACES[1:], indirect=True)
+native_alone = pytest.mark.parametrize("_backend", BACKENDS[1:], indirect=True)
 
 
-@pytest.fixture(params=FACES, autouse=True)
-def _face(request):
+@pytest.fixture(params=BACKENDS, autouse=True)
+def _backend(request):
     with use_ops(request.param):
         yield
 

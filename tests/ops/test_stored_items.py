@@ -12,7 +12,7 @@ from fieldwise.ops.native import NATIVE
 from fieldwise.ops.stored_items import StoredItems
 
 STORAGES = ("float32", "bfloat16", "int8")
-FACES = ("plain", "native") if NATIVE.ready else ("plain",)
+BACKENDS = ("plain", "native") if NATIVE.ready else ("plain",)
 SIZES = [(1, 1, 1, 1), (3, 5, 2, 3), (9, 12, 4, 64), (301, 96, 32, 32), (7, 33, 7, 9), (5, 25, 6, 4)]  # N, H, K, P
 
 
@@ -36,23 +36,23 @@ def scores_by_hand(user_HP, item_NKP, storage):
     return np.einsum("hp,nkp->nhk", user_HP.double().numpy(), kept).max(2).sum(1)
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize(("n", "h", "k", "p"), SIZES)
-def test_scores_are_those_of_the_stored_numbers(face, storage, n, h, k, p):
+def test_scores_are_those_of_the_stored_numbers(backend, storage, n, h, k, p):
     user, item = heads(h, p), heads(n, k, p, seed=1)
-    with use_ops(face):
+    with use_ops(backend):
         found = StoredItems.of(item, storage).scores(user)
     np.testing.assert_allclose(found, scores_by_hand(user, item, storage), rtol=2e-6, atol=2e-5)
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("storage", STORAGES)
-def test_several_users_and_chosen_rows(face, storage):
+def test_several_users_and_chosen_rows(backend, storage):
     users, item = heads(5, 7, 6), heads(11, 3, 6, seed=1)
     stored, rows = StoredItems.of(item, storage), torch.tensor([10, 0, 3, 3])
     truth = np.stack([scores_by_hand(u, item, storage) for u in users])
-    with use_ops(face):
+    with use_ops(backend):
         np.testing.assert_allclose(stored.scores(users), truth, rtol=2e-6, atol=1e-5)
         np.testing.assert_allclose(stored.scores(users, rows), truth[:, rows], rtol=2e-6, atol=1e-5)
         np.testing.assert_allclose(stored.scores(users[1], rows.int()), truth[1, rows], rtol=2e-6, atol=1e-5)
@@ -62,15 +62,15 @@ def test_several_users_and_chosen_rows(face, storage):
 
 
 @pytest.mark.skipif(not NATIVE.ready, reason="no native library")
-def test_both_faces_have_the_same_integers_at_their_extremes():
+def test_both_backends_have_the_same_integers_at_their_extremes():
     # All signs, and every number the largest that int8 has: sums of two products reach what 16 bits hold.
     user, item = torch.ones(8, 32), torch.ones(4, 4, 32)
     user[1::2] = -1
     item[1], item[2, :, ::2], item[3, 1:] = -1, -1, -1
     stored = StoredItems.of(item, "int8")
     truth = scores_by_hand(user, item, "int8")
-    for face in FACES:
-        with use_ops(face):
+    for backend in BACKENDS:
+        with use_ops(backend):
             np.testing.assert_allclose(stored.scores(user), truth, rtol=1e-6)
     assert truth[0] == pytest.approx(0, abs=1e-9)  # four heads of 32, four of -32: nothing saturated on one side
     assert truth[3] == pytest.approx(8 * 32, rel=1e-6)
@@ -83,36 +83,36 @@ def test_threads_change_no_bit(same_on_all_threads):
     same_on_all_threads(lambda: [items.scores(user) for items in stored])
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("storage", STORAGES)
-def test_nan_of_a_user_stays_with_that_user(face, storage):
+def test_nan_of_a_user_stays_with_that_user(backend, storage):
     users, item = heads(3, 5, 4), heads(6, 2, 4, seed=1)
     truth = StoredItems.of(item, storage).scores(users)
     users[1, 3, 2] = float("nan")
-    with use_ops(face):
+    with use_ops(backend):
         found = StoredItems.of(item, storage).scores(users)
     assert found[1].isnan().all()
     np.testing.assert_allclose(found[[0, 2]], truth[[0, 2]], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_nan_of_an_items_scale_stays_with_that_item(face):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nan_of_an_items_scale_stays_with_that_item(backend):
     """No item that `of` takes has one, but a damaged file may."""
     user, stored = heads(5, 4), StoredItems.of(heads(6, 9, 4, seed=1), "int8")
     truth = stored.scores(user)
     for head in (0, 5, 8):
         scale = stored.scale.clone()
         scale[2, head] = float("nan")
-        with use_ops(face):
+        with use_ops(backend):
             found = StoredItems(stored.heads, scale).scores(user)
         assert found.isnan().tolist() == [n == 2 for n in range(6)]
         torch.testing.assert_close(found[3:], truth[3:])
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("storage", STORAGES)
-def test_an_item_of_zeros_scores_zero(face, storage):
-    with use_ops(face):
+def test_an_item_of_zeros_scores_zero(backend, storage):
+    with use_ops(backend):
         assert StoredItems.of(torch.zeros(2, 3, 4), storage).scores(heads(5, 4)).tolist() == [0, 0]
         assert StoredItems.of(heads(2, 3, 4), storage).scores(torch.zeros(5, 4)).tolist() == [0, 0]
 
@@ -137,11 +137,11 @@ def test_a_memory_mapped_file_backs_it(tmp_path):
     assert torch.equal(StoredItems(mapped).scores(user), StoredItems.of(item).scores(user))
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_stored_scores_are_those_of_pairs(face):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_stored_scores_are_those_of_pairs(backend):
     torch.manual_seed(0)
     block = FEBlock((6, 5), 4, user_heads=7, item_heads=3, head_dim=8)
-    with torch.no_grad(), use_ops(face):
+    with torch.no_grad(), use_ops(backend):
         user, item = block.user([torch.randn(2, 6), torch.randn(2, 5)]), block.item(torch.randn(11, 4))
         found = block.score_stored(user, StoredItems.of(item))
         for u in range(2):
@@ -152,14 +152,14 @@ def test_stored_scores_are_those_of_pairs(face):
     assert block.score_stored(user, StoredItems.of(item), torch.tensor([3])).shape == (2, 1)
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_inttower_scores_stored_items_as_it_scores_rows(face):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inttower_scores_stored_items_as_it_scores_rows(backend):
     torch.manual_seed(0)
     settings = IntTower(variant="authors", embedding_dim=4, hidden=(8, 6), user_heads=3, item_heads=2, head_dim=5)
     network = settings.build(Layout.of_sizes([3, 20], ["user", "item"])).eval()
     ids = torch.stack([torch.ones(20), torch.arange(3, 23)], 1).int()
     batch = Batch.of_ids(ids)
-    with torch.no_grad(), use_ops(face):
+    with torch.no_grad(), use_ops(backend):
         network.bias.fill_(0.7)
         items = StoredItems.of(network.item(batch))
         found = network.score_stored(network.user(batch)[:1], items)
@@ -169,8 +169,8 @@ def test_inttower_scores_stored_items_as_it_scores_rows(face):
 
 def test_autocast_does_not_reach_it():
     user, stored = heads(5, 4), StoredItems.of(heads(9, 3, 4, seed=1))
-    for face in FACES:
-        with use_ops(face), torch.autocast("cpu", torch.bfloat16):
+    for backend in BACKENDS:
+        with use_ops(backend), torch.autocast("cpu", torch.bfloat16):
             np.testing.assert_allclose(stored.scores(user), scores_by_hand(user, stored.heads, "float32"), rtol=1e-5)
 
 

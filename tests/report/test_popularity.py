@@ -128,7 +128,7 @@ def test_a_difference_of_chance_is_called_so():
 def run_of(made, **changes):
     bundle, prepared = made
     test = Scored(np.asarray(prepared.test.y, float), bundle.score(prepared.test.frame))
-    recipe = SimpleNamespace(schema=changes.pop("schema", SCHEMA), mean_labels=changes.pop("mean_labels", None))
+    recipe = SimpleNamespace(schema=changes.pop("schema", SCHEMA), target_encoding=changes.pop("target_encoding", None))
     found = {"recipe": recipe, "bundle": bundle, "prepared": prepared, "test": {"click": test}}
     return SimpleNamespace(**found | changes)
 
@@ -150,7 +150,7 @@ def test_the_section_says_how_both_order_the_test_rows(made):
     [
         ({"user": None}, {}, "the rows have no column of users"),
         ({}, {"bundle": None}, "a kept run of a comparison has no network"),
-        ({}, {"mean_labels": object()}, "mean labels belong to rows"),
+        ({}, {"target_encoding": object()}, "mean labels belong to rows"),
         ({}, {"schema": Schema(fields=SCHEMA.fields, label=NUMBER)}, "the label is a number"),
     ],
 )

@@ -64,10 +64,10 @@ def assert_close(found, expected, **how):
         torch.testing.assert_close(found[name], value, msg=lambda m, n=name: f"{n}: {m}", **how)
 
 
-@pytest.mark.parametrize("face", ["plain", "auto"])
+@pytest.mark.parametrize("backend", ["plain", "auto"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("model", MODELS)
-def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, face):
+def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, backend):
     """Also where L2 on touched rows and clipping have a part in it: the norm is that of the whole gradient."""
     layout, rows = mixed_tables()
     settings = {"optimizer": optimizer, "l2_rows": "touched", "l2": {"*embedding*weight": 0.05}, "clip_norm": 0.2}
@@ -75,7 +75,7 @@ def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, face)
         settings |= {"l2": {"embedding.weight": 0.05}}
     dense = train(build_network(MODELS[model], layout, 0), rows, embedding_update="dense", **settings)
     start = build_network(MODELS[model], layout, 0)
-    with use_ops(face):
+    with use_ops(backend):
         lazy = train(build_network(MODELS[model], layout, 0), rows, embedding_update="lazy", **settings)
     assert_close(lazy, dense, rtol=1e-4, atol=1e-5)
     moved = [name for name, p in start.state_dict().items() if "embedding" in name and not torch.equal(p, lazy[name])]

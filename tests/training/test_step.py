@@ -58,7 +58,7 @@ MODELS = {
 @needs_native
 @pytest.mark.parametrize("name", MODELS)
 def test_ten_steps_with_fast_and_plain_operations_give_the_same_losses(tables, name):
-    """Dropout included: every face drops the same elements."""
+    """Dropout included: every backend drops the same elements."""
     with use_ops("plain"):
         plain = losses(tables, MODELS[name])
     fast = losses(tables, MODELS[name])

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_list, as_number, as_text
-from fieldwise.data.prepare.mean_labels import add_mean_labels
-from fieldwise.data.prepare.settings import MeanLabels
+from fieldwise.data.prepare.settings import TargetEncoding
+from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.schema import Bag, Categorical, Field, Label, Numeric, Schema
@@ -183,8 +183,8 @@ def _tells(
 def _out_of_fold(text: pl.Series, y: np.ndarray, seed: int) -> np.ndarray:
     """The mean label of each row's value over the other folds' rows, absent ones as a value of their own, [N]."""
     frame = pl.DataFrame({"cell": text.fill_null("\x00")})
-    settings = MeanLabels(columns=("cell",), folds=FOLDS)
-    frames: Mapping[str, pl.DataFrame] = add_mean_labels({"train": frame}, {"train": y}, settings, seed=seed)
+    settings = TargetEncoding(columns=("cell",), folds=FOLDS)
+    frames: Mapping[str, pl.DataFrame] = add_target_encoding({"train": frame}, {"train": y}, settings, seed=seed)
     return frames["train"].get_column("cell_mean_label").fill_null(float(y.mean())).to_numpy()
 
 

@@ -78,7 +78,7 @@ def _tell(recipe: "Recipe", prepared: "Prepared") -> None:
         console().print(f"protocol: {recipe.protocol}")
     for sentence in repeat_sentences(prepared.counts):
         say(f"WARNING: {sentence}")
-    if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
+    if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
         say(caution)
 
 

@@ -51,8 +51,8 @@ def _show(facts: dict[str, Any]) -> None:
     for device in facts["devices"] or ():
         out.print(f"device {device}")
     out.print(f"C++ compiler: {facts['compiler'] or 'none'} (for training.compile, export --to aoti, and builds)")
-    for name, face in (facts["ops"] or {}).items():
-        out.print(f"operation {name}: {face}")
+    for name, backend in (facts["ops"] or {}).items():
+        out.print(f"operation {name}: {backend}")
     if facts["bfloat16"] is not None:
         out.print(f"bfloat16: {facts['bfloat16']}")
     if facts["data_sets"] is not None:

@@ -179,7 +179,7 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         return {"threads": None, "cpu_capability": None, "devices": None, "ops": None, "bfloat16": None}
     import torch
 
-    from fieldwise.ops.faces import faces_here
+    from fieldwise.ops.backends import backends_here
     from fieldwise.ops.native import NATIVE
     from fieldwise.training.precision import slow_bfloat16
 
@@ -193,7 +193,7 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "devices": _devices(),
-        "ops": faces_here(),
+        "ops": backends_here(),
         "bfloat16": slow_bfloat16() or "this CPU computes in it",
     }
 

@@ -126,7 +126,7 @@ def _tell(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
     chosen = settled(recipe, prepared)[1]
     if chosen and not quiet:
         say(f"by the data: {sentence_of(chosen)}")
-    if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
+    if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
         say(caution)
 
 

@@ -1,4 +1,4 @@
-"""scikit-learn's face: fit, predict, score and save on a DataFrame."""
+"""The scikit-learn estimator: fit, predict, score and save on a DataFrame."""
 
 import sys
 import warnings

@@ -25,7 +25,7 @@ from fieldwise.models.checks import (
 )
 from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.models.variants import choices
-from fieldwise.ops.faces import face_of
+from fieldwise.ops.backends import backend_of
 
 __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
@@ -271,7 +271,7 @@ class AutoIntNetwork(nn.Module):
         order = [*context.side.positions, *candidates.side.positions]
         weight = self.head.weight.view(1, len(order), -1)[:, order].flatten(1)
         logits = []
-        native = face_of(y_CD, y_NID) == "native"
+        native = backend_of(y_CD, y_NID) == "native"
         for block in torch.split(y_NID, max(1, len(y_NID)) if native else CANDIDATES_AT_ONCE):
             if native:
                 y_NFA = first(torch.cat([y_CD.expand(len(block), -1, -1), block], 1))

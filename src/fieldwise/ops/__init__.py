@@ -1,9 +1,9 @@
 """Pure functions on tensors: the few computations that decide speed.
 
-Each has a plain PyTorch face, which is the truth, and faster ones that give the same numbers; `use_ops` chooses.
+Each has a plain PyTorch backend, which is the reference, and faster ones that give the same numbers; `use_ops` chooses.
 """
 
-from fieldwise.ops.faces import use_ops
+from fieldwise.ops.backends import use_ops
 from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.maxsim import max_sim
 from fieldwise.ops.pair_attention import pair_attention_pool, pair_attention_pool_plain

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.faces import face_of
+from fieldwise.ops.backends import backend_of
 from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.pairs import fm_second_order, pair_indices, pair_products
 
@@ -66,7 +66,7 @@ def pair_attention_candidates(
     """AFM's pooled vectors, `pair_attention_pool` of the context's vectors joined to each candidate's, without dropout.
 
     A candidate costs C * I + I(I-1)/2 pairs; those inside the context are attended to once for all candidates. The
-    order of the fields is of no matter. The native face (`use_ops`) has no gradient: where one is asked for, plain
+    order of the fields is of no matter. The native backend (`use_ops`) has no gradient: where one is asked for, plain
     PyTorch runs.
 
     Args:
@@ -85,7 +85,7 @@ def pair_attention_candidates(
     """
     inputs = (x_context_CD, x_candidates_NID, W_AD, b_A, h_A)
     differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-    if face_of(*inputs) == "native" and not differentiable and x_candidates_NID.shape[1]:
+    if backend_of(*inputs) == "native" and not differentiable and x_candidates_NID.shape[1]:
         return _pair_attention_native(*inputs)
     fields, (attention, size) = x_context_CD.shape[0], W_AD.shape
     inside, mean_D = pair_attention_summary(x_context_CD, W_AD, b_A, h_A)

@@ -1,4 +1,4 @@
-"""Dropout that stores no mask: the plain face, the native one, and the choice.
+"""Dropout that stores no mask: the plain backend, the native one, and the choice.
 
 Letters: B rows, N elements of a row.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.library import register_autograd, register_fake
 from torch.nn import functional as F
 
-from fieldwise.ops.faces import face_of
+from fieldwise.ops.backends import backend_of
 from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import OPERATORS, define, implement
@@ -24,7 +24,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Each element becomes 0 with chance p, and is divided by `1 - p` otherwise (Srivastava et al., JMLR 2014).
 
     For float32 and float64 on the CPU a row's mask is a hash of a seed and the row's number (`fieldwise.ops.keep`),
-    equal in all faces; the seed comes from PyTorch's global generator. Elsewhere it is PyTorch's own dropout.
+    equal in all backends; the seed comes from PyTorch's global generator. Elsewhere it is PyTorch's own dropout.
 
     Args:
         x: rows of any shape.
@@ -46,14 +46,14 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or p == 1 or x.dim() < 2:
         return F.dropout(x, p)
     seed = draw_seeds(1)
-    if face_of(x) == "native":
+    if backend_of(x) == "native":
         dropped: Tensor = torch.ops.fieldwise.dropout(x, seed, p)
         return dropped
     return dropout_plain(x, seed, p)
 
 
 def dropout_plain(x: Tensor, seed: Tensor, p: float) -> Tensor:
-    """`dropout` with a given seed in plain PyTorch, the truth for all faces.
+    """`dropout` with a given seed in plain PyTorch, the reference for all backends.
 
     >>> dropout_plain(torch.ones(1, 6), torch.tensor([1]), 0.5)
     tensor([[2., 0., 0., 0., 0., 2.]])

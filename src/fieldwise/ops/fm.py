@@ -1,4 +1,4 @@
-"""The factorization machine's logit straight from ids and tables: the plain face, the native one, and the choice.
+"""The factorization machine's logit straight from ids and tables: the plain backend, the native one, and the choice.
 
 Letters: B batch, F fields, R rows of the table, D embedding size.
 """
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.faces import face_of, float32_under_autocast
+from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import define, implement_with_gradient, save_with_second_output
 from fieldwise.ops.pairs import fm_second_order
@@ -22,10 +22,10 @@ __all__ = ["fm_logit", "fm_logit_plain"]
 def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     """`sum_f w_f + sum_{i<j} <x_i, x_j>` of the rows that ids name (Rendle, ICDM 2010, Equation 1, without the bias).
 
-    The native face stores no field's vector: it reads them from the table, in both directions. Its gradient is dense
+    The native backend stores no field's vector: it reads them from the table, in both directions. Its gradient is dense
     and cannot be differentiated once more; a row of the table gets its parts in the batch's order, whatever the number
-    of threads. Where a sum of squares overflows, infinity less infinity is NaN on the plain face, and may be infinite
-    on the native one.
+    of threads. Where a sum of squares overflows, infinity less infinity is NaN on the plain backend, and may be
+    infinite on the native one.
 
     Args:
         table_RD: the vectors of all fields' categories.
@@ -42,7 +42,7 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     >>> fm_logit(table, first, torch.tensor([[0, 1], [1, 2]]))
     tensor([2.5000, 6.0000])
     """
-    native = face_of(table_RD, first_R1) == "native" and ids_BF.dtype in (torch.int32, torch.int64)
+    native = backend_of(table_RD, first_R1) == "native" and ids_BF.dtype in (torch.int32, torch.int64)
     if native and table_RD.shape[0] <= _LARGEST:
         logit_B: Tensor = torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
         return logit_B
@@ -51,7 +51,7 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
 
 
 def fm_logit_plain(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
-    """`fm_logit` in plain PyTorch, the truth for all faces.
+    """`fm_logit` in plain PyTorch, the reference for all backends.
 
     >>> fm_logit_plain(torch.ones(2, 3), torch.zeros(2, 1), torch.tensor([[0, 1]]))
     tensor([3.])

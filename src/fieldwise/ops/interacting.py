@@ -1,4 +1,4 @@
-"""AutoInt's interacting layer as one op: the plain face, the native one, and the choice.
+"""AutoInt's interacting layer as one op: the plain backend, the native one, and the choice.
 
 Letters: B batch, F fields, D size of a field's vector, H heads, A attention size of all heads together, N rows of the
 projections' weight: 4A with a projected residual, else 3A.
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.faces import face_of, float32_under_autocast
+from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.keep import draw_seeds, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
@@ -49,9 +49,9 @@ def interacting(
     """AutoInt's interacting layer (Song et al., CIKM 2019, Equations 5 to 8), with what its implementations add.
 
     Queries, keys, values and the residual are linear in x; every head's `softmax(Q K^T) V` over the fields is joined to
-    those of the others, the residual is added, and LayerNorm and ReLU end it. The native face stores neither the
+    those of the others, the residual is added, and LayerNorm and ReLU end it. The native backend stores neither the
     projections nor the attention weights: its backward pass computes them again. It has no second derivative. Under
-    autocast on the CPU every face computes in float32.
+    autocast on the CPU every backend computes in float32.
 
     Args:
         x_BFD: the fields' vectors.
@@ -67,7 +67,7 @@ def interacting(
         output_relu: ReLU on the sum.
         epsilon: what LayerNorm adds to the variance.
         dropout: share of the attention weights dropped before they meet the values.
-        training: whether dropout is on. Its seed comes from PyTorch's global generator; every face drops the same.
+        training: whether dropout is on. Its seed comes from PyTorch's global generator; every backend drops the same.
 
     Shape:
         x_BFD: [B, F, D]; weight_ND: [N, D]; bias_N: [N]; gain_A, shift_A: [A]; returns [B, F, A].
@@ -89,7 +89,7 @@ def interacting(
     seed = draw_seeds(1) if dropout else torch.zeros(1, dtype=torch.int64)
     present = [t for t in (x_BFD, weight_ND, bias_N, gain_A, shift_A) if t is not None]
     operands = (x_BFD, weight_ND, bias_N, gain_A, shift_A, seed)
-    if face_of(*present) == "native" and x_BFD.shape[1]:
+    if backend_of(*present) == "native" and x_BFD.shape[1]:
         run: Callable[..., Tensor] = torch.ops.fieldwise.interacting
     else:
         run = _plain
@@ -112,7 +112,7 @@ def interacting_plain(
     epsilon: float,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """`interacting` in plain PyTorch, the truth for all faces; it also gives the weights.
+    """`interacting` in plain PyTorch, the reference for all backends; it also gives the weights.
 
     The arguments are those of `interacting`, all given, with the dropout's seed, int64 [1], in the place of `training`.
 
@@ -185,7 +185,7 @@ def _check_sizes(
     residual: Residual,
     norm: Norm,
 ) -> None:
-    """The native kernels trust these; the plain face would fail less clearly."""
+    """The native kernels trust these; the plain backend would fail less clearly."""
     rows, dim = weight.shape
     size = rows // _parts(residual)
     if x.dim() != 3 or x.shape[2] != dim:

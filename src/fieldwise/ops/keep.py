@@ -1,4 +1,4 @@
-"""Dropout whose mask is a function of a seed, so that every face of an op drops the same elements and stores no mask.
+"""Dropout whose mask is a function of a seed: every backend of an op drops the same elements and stores no mask.
 
 Letters: R rows, N elements of a row.
 """

@@ -1,4 +1,4 @@
-"""MaxSim, the late interaction of two sets of head vectors: the plain face, the native one, and the choice.
+"""MaxSim, the late interaction of two sets of head vectors: the plain backend, the native one, and the choice.
 
 Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 item heads.
 """
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fieldwise.ops.faces import face_of, float32_under_autocast
+from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import define, implement_with_gradient, save_with_second_output
 
@@ -21,11 +21,11 @@ WORD = 32  # item heads whose wins one number holds
 def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     """`sum over user heads of max over item heads of <user head, item head>` (IntTower, CIKM 2022, FE-Block).
 
-    The native and Triton faces store no product: they keep, as bits, which item heads reached the maximum of each user
-    head. Every face treats what is special as PyTorch's `amax` does: equal maxima share the gradient equally, and a
-    user head with a NaN among its products gives NaN, and a gradient of NaN to itself and to all item heads of its row.
-    Their gradient cannot be differentiated once more; item heads that lose get none of it even where they are
-    infinite (plain: NaN, as 0 times infinity).
+    The native and Triton backends store no product: they keep, as bits, which item heads reached the maximum of each
+    user head. Every backend treats what is special as PyTorch's `amax` does: equal maxima share the gradient
+    equally, and a user head with a NaN among its products gives NaN, and a gradient of NaN to itself and to all
+    item heads of its row. Their gradient cannot be differentiated once more; item heads that lose get none of it
+    even where they are infinite (plain: NaN, as 0 times infinity).
 
     Args:
         user_BHP: the users' head vectors.
@@ -38,8 +38,8 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     >>> max_sim(user, item)
     tensor([5.])
     """
-    face = face_of(user_BHP, item_BKP, triton=True)
-    if face != "plain" and all((*user_BHP.shape[1:], item_BKP.shape[1])):
+    backend = backend_of(user_BHP, item_BKP, triton=True)
+    if backend != "plain" and all((*user_BHP.shape[1:], item_BKP.shape[1])):
         score_B: Tensor = torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
         return score_B
     user_BHP, item_BKP = float32_under_autocast(user_BHP, item_BKP)
@@ -48,7 +48,7 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
 
 
 def max_sim_plain(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
-    """`max_sim` in plain PyTorch, the truth for all faces.
+    """`max_sim` in plain PyTorch, the reference for all backends.
 
     Shape:
         as there.

@@ -1,4 +1,4 @@
-"""AFM's attention over all products of two fields, pooled: the plain face, the native one, and the choice.
+"""AFM's attention over all products of two fields, pooled: the plain backend, the native one, and the choice.
 
 Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention size.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.faces import face_of, float32_under_autocast
+from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import define, implement_with_gradient
@@ -35,11 +35,11 @@ def pair_attention_pool(
     """AFM's attention-based pooling of pairs (Xiao et al., IJCAI 2017, Equations 3 to 5).
 
     `q_ij = x_i * x_j`, `e_ij = h . relu(W q_ij + b)`, `a = softmax of e over the pairs`, pooled `sum_ij a_ij q_ij`.
-    The native face keeps the softmax as a running maximum and sum and stores nothing of the size of all pairs' products
-    or hidden vectors; its backward pass computes them again. Its gradient cannot be differentiated once more.
+    The native backend keeps the softmax as a running maximum and sum and stores nothing of the size of all pairs'
+    products or hidden vectors; its backward pass computes them again. Its gradient cannot be differentiated once more.
 
-    Infinite numbers, and those whose products overflow, may give NaN on one face where they give another number on the
-    other: a bias of -inf (the gradient of h), in float64 scores beyond 1e154, in float32 scores beyond 1e19.
+    Infinite numbers, and those whose products overflow, may give NaN on one backend where they give another number on
+    the other: a bias of -inf (the gradient of h), in float64 scores beyond 1e154, in float32 scores beyond 1e19.
 
     Args:
         x_BFD: the fields' vectors.
@@ -50,7 +50,7 @@ def pair_attention_pool(
         h_A: what turns a hidden vector into a score.
         pair_dropout: share of the products' entries dropped before anything else reads them.
         attention_dropout: share of the weights dropped before pooling.
-        training: whether dropout is on. Its seeds come from PyTorch's global generator; every face drops the same.
+        training: whether dropout is on. Its seeds come from PyTorch's global generator; every backend drops the same.
 
     Shape:
         x_BFD: [B, F, D]; left_P, right_P: [P], int64; W_AD: [A, D]; b_A, h_A: [A]; returns [B, D], zeros where P is 0.
@@ -65,7 +65,7 @@ def pair_attention_pool(
     """
     drops = (pair_dropout, attention_dropout) if training else (0.0, 0.0)
     seeds = draw_seeds(2) if any(drops) else torch.zeros(2, dtype=torch.int64)
-    if face_of(x_BFD, W_AD, b_A, h_A, triton=True) != "plain" and left_P.shape[0]:
+    if backend_of(x_BFD, W_AD, b_A, h_A, triton=True) != "plain" and left_P.shape[0]:
         pooled: Tensor = torch.ops.fieldwise.pair_attention_pool(x_BFD, left_P, right_P, W_AD, b_A, h_A, seeds, *drops)[
             0
         ]
@@ -86,7 +86,7 @@ def pair_attention_pool_plain(
     pair_dropout: float = 0.0,
     attention_dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """`pair_attention_pool` in plain PyTorch, the truth for all faces; it also gives the weights.
+    """`pair_attention_pool` in plain PyTorch, the reference for all backends; it also gives the weights.
 
     Args:
         x_BFD: as there, and so the next five.

@@ -1,4 +1,4 @@
-"""Rows of a table by id, and the gradient of that: the plain face, the native one, and the choice.
+"""Rows of a table by id, and the gradient of that: the plain backend, the native one, and the choice.
 
 Letters: R rows of the table, D its width, N ids, U distinct ids among them.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.library import get_ctx, register_autograd, register_fake
 from torch.nn import functional as F
 
-from fieldwise.ops.faces import face_of
+from fieldwise.ops.backends import backend_of
 from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import OPERATORS, define, implement
 
@@ -86,7 +86,7 @@ distinct=tensor([2, 5], dtype=torch.int32))
 
 
 def group_rows_plain(ids_N: Tensor, rows: int) -> RowGroups:
-    """`group_rows` in plain PyTorch, the truth for all faces."""
+    """`group_rows` in plain PyTorch, the reference for all backends."""
     if ids_N.numel() and not 0 <= int(ids_N.min()) <= int(ids_N.max()) < rows:
         raise IndexError(_bad_id(ids_N, rows))
     in_order_N, order_N = torch.sort(ids_N, stable=True)
@@ -117,7 +117,7 @@ def _sparse_gather(table: Tensor, ids: Tensor) -> Tensor:
 
 
 def _gathered(table: Tensor, ids: Tensor) -> Tensor:
-    if face_of(table, autocasts=False) == "native" and _native_ids(ids, table.shape[0]) and table.is_contiguous():
+    if backend_of(table, autocasts=False) == "native" and _native_ids(ids, table.shape[0]) and table.is_contiguous():
         gathered: Tensor = torch.ops.fieldwise.gather_rows(table, ids)
         return gathered
     return F.embedding(ids, table)
@@ -127,7 +127,7 @@ def _native_ids(ids: Tensor, rows: int) -> bool:
     """Whether the native sort takes these ids: it numbers rows and ids in 32 bits."""
     small = NATIVE.ready and rows <= LARGEST and ids.numel() <= LARGEST
     like_table = torch.empty((), device=ids.device)
-    return small and ids.dtype in (torch.int32, torch.int64) and face_of(like_table) == "native"
+    return small and ids.dtype in (torch.int32, torch.int64) and backend_of(like_table) == "native"
 
 
 define("gather_rows(Tensor table, Tensor ids) -> Tensor")

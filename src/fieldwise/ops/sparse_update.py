@@ -1,4 +1,4 @@
-"""One optimizer step on the touched rows of a table: the plain face, the native one, and the choice.
+"""One optimizer step on the touched rows of a table: the plain backend, the native one, and the choice.
 
 Letters: R rows of the table, D its width, N ids with a gradient each, U distinct ids among them.
 """
@@ -15,7 +15,7 @@ from torch.autograd.graph import increment_version
 from torch.library import register_fake
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.faces import face_of
+from fieldwise.ops.backends import backend_of
 from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import OPERATORS, define, implement
 from fieldwise.ops.rows import RowGroups, grouped
@@ -91,7 +91,7 @@ def update_rows_(
 def update_rows_plain_(
     table_RD: Tensor, states: Sequence[Tensor], groups: RowGroups, grads_ND: Tensor, rule: RowRule
 ) -> None:
-    """`update_rows_` in plain PyTorch, the truth for all faces."""
+    """`update_rows_` in plain PyTorch, the reference for all backends."""
     rows_U = groups.distinct.long()
     w_UD = table_RD[rows_U]
     g_UD = _summed(groups, grads_ND)
@@ -135,7 +135,7 @@ def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: f
 def _native(table: Tensor, grads: Tensor, *states: Tensor) -> bool:
     """Whether the kernels can work in place on the table and its states."""
     in_place = all(t.is_contiguous() for t in (table, *states))
-    return in_place and face_of(table, grads, *states, autocasts=False) == "native"
+    return in_place and backend_of(table, grads, *states, autocasts=False) == "native"
 
 
 def _summed(groups: RowGroups, grads_ND: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.library import register_fake
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.ops.faces import face_of
+from fieldwise.ops.backends import backend_of
 from fieldwise.ops.native import NATIVE, pointer
 from fieldwise.ops.operators import OPERATORS, define, implement
 
@@ -24,7 +24,7 @@ TYPES: dict[Storage, torch.dtype] = {"float32": torch.float32, "bfloat16": torch
 ITEM_LEVELS = 127  # of int8 item heads, on both sides of 0
 USER_LEVELS = 63  # of user heads against int8: a sum of two products with a byte fits 16 bits
 LARGEST_HEAD = 2048  # of int8: sums of products stay below 2^24, exact as floats
-BLOCK = 256  # items at once in the plain face: their products stay in cache
+BLOCK = 256  # items at once in the plain backend: their products stay in cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,19 +154,19 @@ class StoredItems:
             found_rows = f"{int(rows.min())} to {int(rows.max())}"
             raise DataError(f"rows must be numbers of the {len(self)} stored items, found {found_rows}")
         user_UHP = user_HP.to(torch.float32).reshape(-1, *user_HP.shape[-2:])
-        score_UN = _by_face(user_UHP, self.heads, self.scale, rows)
+        score_UN = _by_backend(user_UHP, self.heads, self.scale, rows)
         return score_UN if user_HP.dim() == 3 else score_UN.squeeze(0)
 
 
-def _by_face(user_UHP: Tensor, item_NKP: Tensor, scale_NK: Tensor | None, rows: Tensor | None) -> Tensor:
-    face = face_of(user_UHP, triton=True)
+def _by_backend(user_UHP: Tensor, item_NKP: Tensor, scale_NK: Tensor | None, rows: Tensor | None) -> Tensor:
+    backend = backend_of(user_UHP, triton=True)
     user, user_scale = (user_UHP, None) if scale_NK is None else _quantised(user_UHP, USER_LEVELS)
     score_UN: Tensor
-    if face == "triton" and scale_NK is None:
+    if backend == "triton" and scale_NK is None:
         from fieldwise.ops.triton.maxsim import stored  # heavy, and only where there is a GPU
 
         return stored(user, item_NKP, rows_C=rows)
-    if face == "native" and user.shape[1]:
+    if backend == "native" and user.shape[1]:
         score_UN = torch.ops.fieldwise.max_sim_stored(user, user_scale, item_NKP, scale_NK, rows)
         return score_UN
     with torch.autocast(user.device.type, enabled=False):

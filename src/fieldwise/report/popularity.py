@@ -55,7 +55,7 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
         return _left_out("the rows have no column of users, or none of items (`--user`, `--item`)")
     if run.bundle is None:
         return _left_out("a kept run of a comparison has no network: train a bundle")
-    if run.recipe.mean_labels is not None:
+    if run.recipe.target_encoding is not None:
         return _left_out("mean labels belong to rows, so that an item has no values of its own")
     try:
         found = against_popularity(run.bundle, run.prepared, user, item, seed=seed)

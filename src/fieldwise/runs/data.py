@@ -44,7 +44,7 @@ def prepare_recipe(
     """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
 
     Args:
-        recipe: data, schema, split, seed, negatives, history and mean labels decide; model and training do not.
+        recipe: data, schema, split, seed, negatives, history and target encoding decide; model and training do not.
         data_dir: the folder of public data sets.
         frame: the raw table, where it is read already.
         cache: where the same data by the same settings were prepared before, they are opened, else kept. A given
@@ -86,7 +86,7 @@ def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
         seed=recipe.rows_seed,
         negatives=recipe.negatives,
         history=recipe.history,
-        mean_labels=recipe.mean_labels,
+        target_encoding=recipe.target_encoding,
     )
     # A mapping outlives the name of its file; where a system holds on to mapped files, its own cleaning finds them.
     with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
@@ -131,7 +131,7 @@ def data_settings(recipe: Recipe) -> dict[str, Any]:
         "split": recipe.split,
         "negatives": recipe.negatives,
         "history": recipe.history,
-        "mean_labels": recipe.mean_labels,
+        "target_encoding": recipe.target_encoding,
     }
     plain = {name: None if settings is None else to_plain(settings) for name, settings in parts.items()}
     return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.rows_seed}

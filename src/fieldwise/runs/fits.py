@@ -80,7 +80,7 @@ def recorded_runs(
         except ConfigError as e:
             raise ConfigError(f"{recipe.name}: {e}") from None
     wanted = list(_wanted(recipes, seeds, data_dir))
-    for caution in {recipe.mean_labels.caution() for recipe in recipes if recipe.mean_labels is not None}:
+    for caution in {recipe.target_encoding.caution() for recipe in recipes if recipe.target_encoding is not None}:
         if caution:
             note(caution)
     found: dict[tuple[str, int], Record] = {}

@@ -18,7 +18,7 @@ def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
     """A digest of which rows these are, whatever fields a recipe reads: by keys and labels, or by all raw columns."""
     schema = recipe.schema
     made = {recipe.history.column} if recipe.history is not None else set()
-    made |= set(recipe.mean_labels.made) if recipe.mean_labels is not None else set()
+    made |= set(recipe.target_encoding.made) if recipe.target_encoding is not None else set()
     named = [*schema.keys, *(label.column for label in schema.labels)] if schema.keys else frame.columns
     return digest_rows(frame.select([c for c in dict.fromkeys(named) if c in frame.columns and c not in made]))
 

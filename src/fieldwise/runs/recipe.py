@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fieldwise.config import given_plain, nearest, parse, to_plain
-from fieldwise.data.prepare.settings import HistorySettings, MeanLabels, NegativeSampling
+from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
 from fieldwise.data.prepare.split_settings import RandomSplit, SplitSettings
 from fieldwise.errors import ConfigError
 from fieldwise.runs.search_space import Bounds, parse_space
@@ -40,7 +40,7 @@ SECTIONS = (
     "split",
     "negatives",
     "history",
-    "mean_labels",
+    "target_encoding",
     "model",
     "training",
     "warm_start",
@@ -116,7 +116,7 @@ class Recipe:
     split: SplitSettings = field(default_factory=RandomSplit)
     negatives: NegativeSampling | None = None
     history: HistorySettings | None = None
-    mean_labels: MeanLabels | None = None
+    target_encoding: TargetEncoding | None = None
     training: TrainingSettings = field(default_factory=TrainingSettings)
     defaults: Defaults = "data"
     warm_start: str | None = None
@@ -172,7 +172,7 @@ class Recipe:
             split=top.split,
             negatives=top.negatives,
             history=top.history,
-            mean_labels=top.mean_labels,
+            target_encoding=top.target_encoding,
             model=model_from_dict(top.model, f"recipe {name}.model"),
             training=top.training,
             defaults=top.defaults,
@@ -190,7 +190,7 @@ class _Top:
     split: SplitSettings = field(default_factory=RandomSplit)
     negatives: NegativeSampling | None = None
     history: HistorySettings | None = None
-    mean_labels: MeanLabels | None = None
+    target_encoding: TargetEncoding | None = None
     training: TrainingSettings = field(default_factory=TrainingSettings)
     defaults: Defaults = "data"
     warm_start: str | None = None

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from difflib import SequenceMatcher
 from typing import Any, get_args
 
-from fieldwise.data.prepare.settings import HistorySettings, MeanLabels, NegativeSampling
+from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
 from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.training.settings import TrainingSettings
 
@@ -28,7 +28,7 @@ def setting_names(recipe: Mapping[str, Any], data: type, *, model: bool = True) 
         "split": get_args(SplitSettings),
         "negatives": (NegativeSampling,),
         "history": (HistorySettings,),
-        "mean_labels": (MeanLabels,),
+        "target_encoding": (TargetEncoding,),
         "training": (TrainingSettings,),
     }
     names = {table: {f.name for one in of for f in dataclasses.fields(one)} for table, of in classes.items()}

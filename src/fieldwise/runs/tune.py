@@ -168,7 +168,7 @@ def tune(
     study.sampler = optuna.samplers.TPESampler(seed=hash((seed, begun)) % 2**32)  # others than those before
     done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} asked for"
     note(f"{recipe.name}: {done}; searching {', '.join(space)}")
-    if recipe.mean_labels is not None and (caution := recipe.mean_labels.caution()):
+    if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
         note(caution)
     _check_parameters(recipe, space, prepared)
     search = _Search(recipe, space, prepared, metric, note, progress)

@@ -1,4 +1,4 @@
-"""Which face runs on a GPU, and that kernels compile for one; neither needs a GPU."""
+"""Which backend runs on a GPU, and that kernels compile for one; neither needs a GPU."""
 
 import os
 import subprocess
@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import fieldwise.ops.triton as faces_on_gpu
+import fieldwise.ops.triton as triton_backends
 from fieldwise.ops import use_ops
-from fieldwise.ops.faces import face_of
+from fieldwise.ops.backends import backend_of
 
 # Every kernel, as its host function launches it, for one size of each kind of tile.
 COMPILE = """
@@ -52,17 +52,17 @@ build(maxsim_kernels.stored_kernel, stored, byte=True, ROWS=True, BYTES=True)
 
 
 def test_float32_on_a_gpu_is_tritons_where_it_is_installed():
-    best = "triton" if faces_on_gpu.READY else "plain"
+    best = "triton" if triton_backends.READY else "plain"
     single, double = (SimpleNamespace(is_cuda=True, dtype=t) for t in (torch.float32, torch.float64))
-    assert face_of(single, single, triton=True) == best
-    assert face_of(single) == "plain"
-    assert face_of(double, triton=True) == "plain"
-    assert face_of(single, double, triton=True) == "plain"
+    assert backend_of(single, single, triton=True) == best
+    assert backend_of(single) == "plain"
+    assert backend_of(double, triton=True) == "plain"
+    assert backend_of(single, double, triton=True) == "plain"
     with use_ops("plain"):
-        assert face_of(single, triton=True) == "plain"
+        assert backend_of(single, triton=True) == "plain"
 
 
-@pytest.mark.parametrize("name", sorted(faces_on_gpu.OPERATORS))
+@pytest.mark.parametrize("name", sorted(triton_backends.OPERATORS))
 def test_every_operator_has_an_implementation_on_gpus(installed, name):
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"fieldwise::{name}", "CUDA")
 

@@ -1,4 +1,4 @@
-"""AFM's pooling by Triton against the plain face in float64."""
+"""AFM's pooling by Triton against the plain backend in float64."""
 
 import importlib
 

@@ -15,12 +15,12 @@ from fieldwise.data.encode.coded import coded
 from fieldwise.data.encode.encoder import Encoder, check_table
 from fieldwise.data.prepare.history import add_histories, check_history
 from fieldwise.data.prepare.labels import LabelledRows, read_labels
-from fieldwise.data.prepare.mean_labels import add_mean_labels, check_mean_labels
 from fieldwise.data.prepare.negatives import mark_negative, sample_negatives
 from fieldwise.data.prepare.repeats import count_repeats
-from fieldwise.data.prepare.settings import HistorySettings, MeanLabels, NegativeSampling
+from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
 from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.prepare.target_encoding import add_target_encoding, check_target_encoding
 from fieldwise.data.read.lines import renumbering_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError, SchemaError
@@ -91,9 +91,9 @@ def prepare(
     seed: int,
     negatives: NegativeSampling | None = None,
     history: HistorySettings | None = None,
-    mean_labels: MeanLabels | None = None,
+    target_encoding: TargetEncoding | None = None,
 ) -> Prepared:
-    """Label, split, make histories and mean labels, sample negatives and encode a table.
+    """Label, split, make histories and target encodings, sample negatives and encode a table.
 
     Args:
         frame: the raw table.
@@ -102,24 +102,26 @@ def prepare(
         seed: of the split, the negatives and the folds; the same seed, table and settings give the same result.
         negatives: for logs that hold positives alone.
         history: for a column of what each row's user used before it.
-        mean_labels: for columns of categories' mean labels.
+        target_encoding: for columns of categories' mean labels.
 
     Errors:
         SchemaError: the schema's time, group or keys name columns that the table has not, or no field reads a column
             that is made.
         DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
-        ConfigError: the history has no order; mean labels and sampled negatives, which do not go together.
+        ConfigError: the history has no order; target encoding and sampled negatives, which do not go together.
     """
     check_columns(frame.columns, schema)
     made: list[str] = []
     if history is not None:
         check_history(frame, schema, history)
         made.append(history.column)
-    if mean_labels is not None:
+    if target_encoding is not None:
         if negatives is not None:
-            raise ConfigError("mean_labels needs the label of every row, found [negatives] beside it: leave one out")
-        check_mean_labels(frame, schema, mean_labels)
-        made += mean_labels.made
+            raise ConfigError(
+                "target_encoding needs the label of every row, found [negatives] beside it: leave one out"
+            )
+        check_target_encoding(frame, schema, target_encoding)
+        made += target_encoding.made
     check_table(frame, schema, made_later=made)
     rows = read_labels(frame, schema.labels)
     with renumbering_rows(rows.kept):
@@ -133,7 +135,9 @@ def prepare(
             time_format=schema.time_format,
         )
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
-    encoded = encode_parts(parts, schema, seed=seed, negatives=negatives, history=history, mean_labels=mean_labels)
+    encoded = encode_parts(
+        parts, schema, seed=seed, negatives=negatives, history=history, target_encoding=target_encoding
+    )
     return Prepared(
         encoder=encoded.encoder,
         counts={"dropped_by_label": rows.dropped, **encoded.counts},
@@ -163,17 +167,17 @@ def encode_parts(
     seed: int,
     negatives: NegativeSampling | None = None,
     history: HistorySettings | None = None,
-    mean_labels: MeanLabels | None = None,
+    target_encoding: TargetEncoding | None = None,
 ) -> EncodedParts:
     """Make histories, sample negatives, fit the encoder on the training rows and encode every part.
 
     Args:
         labelled: `train`, `valid` and, if there is one, `test`.
         schema: what the tables' columns mean.
-        seed: of the negatives and of the mean labels' folds.
+        seed: of the negatives and of the folds of target encoding.
         negatives: for logs that hold positives alone.
         history: for a column of what each row's user used before it; a drawn negative has its positive's.
-        mean_labels: for columns of categories' mean labels.
+        target_encoding: for columns of categories' mean labels.
 
     Errors:
         DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
@@ -181,8 +185,10 @@ def encode_parts(
     frames = {name: rows.frame for name, rows in labelled.items()}
     targets = {name: rows.y for name, rows in labelled.items()}
     repeats = count_repeats(frames, schema)  # of the rows as they came: drawn negatives are none
-    if mean_labels is not None:
-        frames = add_mean_labels(frames, {name: rows.main for name, rows in labelled.items()}, mean_labels, seed=seed)
+    if target_encoding is not None:
+        frames = add_target_encoding(
+            frames, {name: rows.main for name, rows in labelled.items()}, target_encoding, seed=seed
+        )
     if history is not None:
         order = check_history(frames["train"], schema, history)
         # Before negatives are drawn: what a user never used is no event of that user's, whichever rows count.

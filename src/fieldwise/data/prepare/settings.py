@@ -1,11 +1,11 @@
-"""Settings of preparation as frozen dataclasses: histories, mean labels, negatives. Polars is not loaded for them."""
+"""Settings of preparation: histories, target encoding, negatives. Polars is not loaded for them."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["HistorySettings", "MeanLabels", "NegativeSampling"]
+__all__ = ["HistorySettings", "NegativeSampling", "TargetEncoding"]
 
 Part = Literal["train", "valid", "test"]
 
@@ -48,7 +48,7 @@ class HistorySettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanLabels:
+class TargetEncoding:
     """Which columns' categories get a column `COLUMN_mean_label` of their rows' mean main label.
 
     A validation or test row reads the mean over the training rows; a training row the mean over those of the other
@@ -72,11 +72,11 @@ class MeanLabels:
 
     def __post_init__(self) -> None:
         if not self.columns or len(set(self.columns)) != len(self.columns):
-            raise ConfigError(f"mean_labels.columns must name different columns, found {list(self.columns)}")
+            raise ConfigError(f"target_encoding.columns must name different columns, found {list(self.columns)}")
         if self.folds < 2:
-            raise ConfigError(f"mean_labels.folds must be at least 2, found {self.folds}")
+            raise ConfigError(f"target_encoding.folds must be at least 2, found {self.folds}")
         if self.prior_rows < 0:
-            raise ConfigError(f"mean_labels.prior_rows must not be negative, found {self.prior_rows:g}")
+            raise ConfigError(f"target_encoding.prior_rows must not be negative, found {self.prior_rows:g}")
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class MeanLabels:
         if self.source == "train":
             return None
         return (
-            "warning: mean_labels.source = 'own-part' takes means over the labels of the rows that are scored: the "
+            "warning: target_encoding.source = 'own-part' takes means over the labels of the rows that are scored: the "
             "figures are too good, and compare with published ones of the same leak alone"
         )
 

@@ -1,4 +1,4 @@
-"""The ops' Triton faces, which GPUs run: AFM's pair attention pooling and MaxSim, in float32.
+"""The ops' Triton backends, which GPUs run: AFM's pair attention pooling and MaxSim, in float32.
 
 Triton comes with PyTorch's CUDA wheels (or by `pip install 'fieldwise[triton]'`) and is imported when the first tensor
 on a GPU meets an op. The modules of this folder besides this one need it.

@@ -1,4 +1,4 @@
-"""Which face of an op runs: plain PyTorch (the truth), the native CPU kernels, or Triton on a GPU."""
+"""Which backend of an op runs: plain PyTorch (the reference), the native CPU kernels, or Triton on a GPU."""
 
 import os
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from fieldwise.errors import ConfigError
 from fieldwise.ops.native import NATIVE
 from fieldwise.ops.triton import READY as TRITON_READY
 
-__all__ = ["Face", "Mode", "face_of", "faces_here", "float32_under_autocast", "use_ops"]
+__all__ = ["Backend", "Mode", "backend_of", "backends_here", "float32_under_autocast", "use_ops"]
 
 Mode = Literal["auto", "plain", "native"]
-Face = Literal["plain", "native", "triton"]
+Backend = Literal["plain", "native", "triton"]
 MODES: tuple[Mode, ...] = ("auto", "plain", "native")
 NATIVE_TYPES = (torch.float32, torch.float64)
 AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # what autocast makes float32
 
-# Every op that has more than its plain face, and whether Triton is one of them.
+# Every op that has more than its plain backend, and whether Triton is one of them.
 OPS = {
     "AFM pair attention": True,
     "field self-attention": False,
@@ -39,8 +39,8 @@ def use_ops(mode: Mode) -> Iterator[None]:
     """Within the block, ops run as told; the setting is the process's, not a thread's.
 
     Args:
-        mode: `auto`: the fastest face that takes the tensors, and the plain one while a model is exported, since what
-            is exported must run where fieldwise is not installed, inside the transforms of `torch.func`, and for
+        mode: `auto`: the fastest backend that takes the tensors, and the plain one while a model is exported, since
+            what is exported must run where fieldwise is not installed, inside the transforms of `torch.func`, and for
             tensors with a tangent of forward-mode differentiation, for which the others have no rules. `plain`:
             PyTorch alone. `native`: the native kernels, in exports too; where they cannot take a tensor (its type, its
             device, a tangent), the op raises.
@@ -49,7 +49,7 @@ def use_ops(mode: Mode) -> Iterator[None]:
         ConfigError: an unknown mode; `native` without the native library.
 
     >>> with use_ops("plain"):
-    ...     face_of(torch.ones(1))
+    ...     backend_of(torch.ones(1))
     'plain'
     """
     global _mode
@@ -70,12 +70,12 @@ def checked(mode: str) -> Mode:
     raise ConfigError(f"ops must be one of {', '.join(MODES)}, found {mode!r}: set FIELDWISE_OPS or use_ops")
 
 
-def face_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -> Face:
-    """The face that takes these tensors.
+def backend_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -> Backend:
+    """The backend that takes these tensors.
 
     Args:
         tensors: all floating-point inputs of the op.
-        triton: whether the op has a Triton face.
+        triton: whether the op has a Triton backend.
         autocasts: whether autocast makes the tensors float32 before the op's operator sees them.
 
     Errors:
@@ -115,8 +115,8 @@ def _carry_tangents(tensors: tuple[Tensor, ...]) -> bool:
     return any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
 
 
-def faces_here() -> dict[str, str]:
-    """For each op with a fast face, which runs on this machine and why, as `fieldwise doctor` prints it."""
+def backends_here() -> dict[str, str]:
+    """For each op with a fast backend, which runs on this machine and why, as `fieldwise doctor` prints it."""
     cpu = f"native, {NATIVE.why}" if NATIVE.ready else f"plain PyTorch, {NATIVE.why}"
     if _mode == "plain":
         cpu = "plain PyTorch, as FIELDWISE_OPS asks"

@@ -7,14 +7,14 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.settings import MeanLabels
+from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Schema
 
-__all__ = ["add_mean_labels", "check_mean_labels"]
+__all__ = ["add_target_encoding", "check_target_encoding"]
 
 
-def check_mean_labels(frame: pl.DataFrame, schema: Schema, settings: MeanLabels) -> None:
+def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetEncoding) -> None:
     """Check that means can be taken of a table, and that a field reads each.
 
     Errors:
@@ -24,14 +24,14 @@ def check_mean_labels(frame: pl.DataFrame, schema: Schema, settings: MeanLabels)
     for name, made in zip(settings.columns, settings.made, strict=True):
         if name not in frame.columns:
             raise DataError(
-                f"mean_labels needs column {name!r}, which the table has not: {nearest(name, frame.columns)}"
+                f"target_encoding needs column {name!r}, which the table has not: {nearest(name, frame.columns)}"
             )
         if name in {label.column for label in schema.labels}:
-            raise SchemaError(f"mean_labels must not group by the label's column {name!r}: name another column")
+            raise SchemaError(f"target_encoding must not group by the label's column {name!r}: name another column")
         if made in frame.columns:
             raise DataError(
-                f"mean_labels makes column {made!r}, but the table has one already: read the table's own without "
-                "[mean_labels], or rename it"
+                f"target_encoding makes column {made!r}, but the table has one already: read the table's own without "
+                "[target_encoding], or rename it"
             )
         if made not in schema.columns:
             raise SchemaError(
@@ -40,8 +40,8 @@ def check_mean_labels(frame: pl.DataFrame, schema: Schema, settings: MeanLabels)
             )
 
 
-def add_mean_labels(
-    frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: MeanLabels, *, seed: int
+def add_target_encoding(
+    frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: TargetEncoding, *, seed: int
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with the columns of means, float64, null where no row counts.
 
@@ -52,10 +52,10 @@ def add_mean_labels(
         seed: of the folds.
 
     >>> train, test = pl.DataFrame({"film": ["a", "a", "b"]}), pl.DataFrame({"film": ["a", "c"]})
-    >>> made = add_mean_labels(
+    >>> made = add_target_encoding(
     ...     {"train": train, "test": test},
     ...     {"train": np.array([1.0, 0.0, 1.0]), "test": np.array([1.0, 1.0])},
-    ...     MeanLabels(columns=("film",)),
+    ...     TargetEncoding(columns=("film",)),
     ...     seed=0,
     ... )
     >>> made["test"]["film_mean_label"].to_list()
@@ -86,7 +86,7 @@ def _means(
     asked: np.ndarray,
     size: int,
     folds: np.ndarray | None,
-    settings: MeanLabels,
+    settings: TargetEncoding,
 ) -> np.ndarray:
     """The mean of y of each asked row's category; with folds, which are those of both, of the other folds' rows."""
     count, total = np.bincount(code, minlength=size)[asked], np.bincount(code, y, size)[asked]

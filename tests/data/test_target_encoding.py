@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.data.prepare.mean_labels import add_mean_labels
 from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.settings import MeanLabels
+from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.data.prepare.split_settings import RandomSplit
+from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 
@@ -31,15 +31,15 @@ def parts(train=200, test=60):
 
 def test_scored_rows_read_the_training_rows_means():
     frames, y = parts()
-    found = add_mean_labels(frames, y, MeanLabels(columns=("film",)), seed=0)["test"]["film_mean_label"]
+    found = add_target_encoding(frames, y, TargetEncoding(columns=("film",)), seed=0)["test"]["film_mean_label"]
     expected = dict(frames["train"].group_by("film").agg(pl.col("liked").mean()).iter_rows())
     assert found.to_list() == pytest.approx([expected[film] for film in frames["test"]["film"]])
 
 
 def test_training_rows_read_the_other_folds():
     frames, y = parts()
-    settings = MeanLabels(columns=("film",), folds=3)
-    found = add_mean_labels(frames, y, settings, seed=4)["train"]["film_mean_label"].to_numpy()
+    settings = TargetEncoding(columns=("film",), folds=3)
+    found = add_target_encoding(frames, y, settings, seed=4)["train"]["film_mean_label"].to_numpy()
     fold = np.random.default_rng(4).permutation(200) % 3  # the documented draw
     film = frames["train"]["film"].to_numpy()
     for row in range(200):
@@ -49,20 +49,20 @@ def test_training_rows_read_the_other_folds():
 
 def test_no_scored_label_and_no_rows_own_changes_what_it_reads():
     frames, y = parts()
-    settings = MeanLabels(columns=("film",))
-    before = add_mean_labels(frames, y, settings, seed=0)
+    settings = TargetEncoding(columns=("film",))
+    before = add_target_encoding(frames, y, settings, seed=0)
     flipped = {**y, "test": 1 - y["test"]}
-    assert add_mean_labels(frames, flipped, settings, seed=0)["test"].equals(before["test"])
+    assert add_target_encoding(frames, flipped, settings, seed=0)["test"].equals(before["test"])
     for row in range(0, 200, 20):
         own = y["train"].copy()
         own[row] = 1 - own[row]
-        after = add_mean_labels(frames, {**y, "train": own}, settings, seed=0)["train"]
+        after = add_target_encoding(frames, {**y, "train": own}, settings, seed=0)["train"]
         assert after["film_mean_label"][row] == before["train"]["film_mean_label"][row]
 
 
 def test_the_published_leak_is_just_that():
     frames, y = parts()
-    found = add_mean_labels(frames, y, MeanLabels(columns=("film",), source="own-part"), seed=0)
+    found = add_target_encoding(frames, y, TargetEncoding(columns=("film",), source="own-part"), seed=0)
     for name, part in frames.items():
         expected = dict(part.group_by("film").agg(pl.col("liked").mean()).iter_rows())
         assert found[name]["film_mean_label"].to_list() == pytest.approx([expected[film] for film in part["film"]])
@@ -71,15 +71,15 @@ def test_the_published_leak_is_just_that():
 def test_categories_without_rows_are_missing_and_a_prior_fills_them():
     train, test = pl.DataFrame({"film": ["a", "a", None]}), pl.DataFrame({"film": ["b", None, "a"]})
     y = {"train": np.array([1.0, 1.0, 0.0]), "test": np.zeros(3)}
-    none = add_mean_labels({"train": train, "test": test}, y, MeanLabels(columns=("film",)), seed=0)
+    none = add_target_encoding({"train": train, "test": test}, y, TargetEncoding(columns=("film",)), seed=0)
     assert none["test"]["film_mean_label"].to_list() == [None, None, 1.0]
-    prior = MeanLabels(columns=("film",), prior_rows=1.0)
-    some = add_mean_labels({"train": train, "test": test}, y, prior, seed=0)["test"]["film_mean_label"].to_list()
+    prior = TargetEncoding(columns=("film",), prior_rows=1.0)
+    some = add_target_encoding({"train": train, "test": test}, y, prior, seed=0)["test"]["film_mean_label"].to_list()
     assert some == pytest.approx([2 / 3, None, (2 + 2 / 3) / 3])
 
 
 def test_prepare_makes_them_and_encodes_them():
-    prepared = prepare(log(), schema(), split=RandomSplit(), seed=1, mean_labels=MeanLabels(columns=("film",)))
+    prepared = prepare(log(), schema(), split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=("film",)))
     train = prepared.train.frame
     means = dict(train.group_by("film").agg(pl.col("liked").mean()).iter_rows())
     for film, mean in zip(prepared.test.frame["film"], prepared.test.frame["film_mean_label"], strict=True):
@@ -98,10 +98,10 @@ def test_prepare_makes_them_and_encodes_them():
 )
 def test_what_cannot_be_is_refused(settings, frame, fields, error, sentence):
     with pytest.raises(error, match=sentence):
-        prepare(frame, schema(fields), split=RandomSplit(), seed=1, mean_labels=MeanLabels(columns=settings))
+        prepare(frame, schema(fields), split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=settings))
 
 
 @pytest.mark.parametrize("wrong", [{"columns": ()}, {"columns": ("a", "a")}, {"folds": 1}, {"prior_rows": -1.0}])
 def test_settings_out_of_range(wrong):
-    with pytest.raises(ConfigError, match="mean_labels"):
-        MeanLabels(**{"columns": ("film",), **wrong})
+    with pytest.raises(ConfigError, match="target_encoding"):
+        TargetEncoding(**{"columns": ("film",), **wrong})
