@@ -56,6 +56,7 @@ ROOMS = {
         (
             "fieldwise.serving",
             "fieldwise.serving.service",
+            "fieldwise.serving.asked",
             "fieldwise.serving.http",
             "fieldwise.serving.gate",
             "fieldwise.scoring.request",

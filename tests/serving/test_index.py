@@ -13,7 +13,7 @@ from serving.writers import writers
 from fieldwise import DSSM, Bundle, Label, Numeric
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.serving import build_index, open_index
-from fieldwise.serving import index as module
+from fieldwise.serving import index_heads as module
 from fieldwise.serving.index_files import INDEX
 from fieldwise.storage.artifact import Artifact
 
@@ -240,14 +240,14 @@ def test_which_encoded_rows_are_the_same(tower, items, change):
     elif change == "price":
         later = items.with_columns(price=pl.when(pl.col("item") == "i3").then(None).otherwise(pl.col("price")))
     order = rng.permutation(30) if change == "item order" else np.arange(30)
-    old, new = module._encoded(tower, items), module._encoded(tower, later[order])
+    old, new = module.encoded_items(tower, items), module.encoded_items(tower, later[order])
     places = order.copy()
     places[7] = -1
     expected = np.ones(30, bool)
     expected[7] = False
     if change in ("genres", "price"):
         expected[3] = False
-    np.testing.assert_array_equal(module._same_rows(old, places, new), expected)
+    np.testing.assert_array_equal(module.same_rows(old, places, new), expected)
 
 
 @pytest.fixture

@@ -22,9 +22,10 @@ from serving.conftest import catalogue
 from fieldwise import Bundle
 from fieldwise.errors import BundleError
 from fieldwise.serving import Cascade, build_index, open_index
+from fieldwise.serving.asked import Asked
 from fieldwise.serving.http import create_app
 from fieldwise.serving.replacement import Live, Watcher
-from fieldwise.serving.service import Asked, Service
+from fieldwise.serving.service import Service
 
 CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
 

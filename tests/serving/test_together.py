@@ -13,8 +13,9 @@ from serving.conftest import SCHEMA, catalogue, log
 from fieldwise import AFM, Label
 from fieldwise.models import MODELS
 from fieldwise.serving import Cascade, Query, build_index
+from fieldwise.serving.asked import Asked
 from fieldwise.serving.rows import RequestError
-from fieldwise.serving.service import Asked, Service
+from fieldwise.serving.service import Service
 
 CONTEXTS = st.fixed_dictionaries(
     {

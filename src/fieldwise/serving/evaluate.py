@@ -4,8 +4,9 @@ Letters: Q contexts, N items.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -86,51 +87,75 @@ def evaluate_cascade(
     contexts = as_table(contexts)
     if not contexts.height:
         raise DataError("a cascade is measured in some contexts, found no row")
-    items = len(cascade.index)
-    best = min(k, items)
-    around = [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
-    wanted = sorted({min(items, size) for size in (sizes or around) if size >= best})
-    discounts = 1 / np.log2(np.arange(2, best + 2))
+    seen = _Measured(cascade, k, prerank, sizes)
     own = _targets(cascade, contexts)
-    recall, gain, first, hits, hits_all, laps, whole = [], [], [], [], [], [], []
-    scored, among = [], []
-    reached: dict[int, list[float]] = {size: [] for size in wanted}
     for number, context in enumerate(contexts.iter_rows(named=True)):
-        found = cascade.recommend(Query(context=context, k=k, prerank=prerank))
+        seen.add(context, own[number])
+    return seen.report()
+
+
+class _Measured:
+    """What the contexts so far have shown."""
+
+    def __init__(self, cascade: Cascade, k: int, prerank: int, sizes: Sequence[int] | None) -> None:
+        self.cascade, self.k, self.prerank = cascade, k, prerank
+        self.items = len(cascade.index)
+        self.best = min(k, self.items)
+        around = [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
+        wanted = sorted({min(self.items, size) for size in (sizes or around) if size >= self.best})
+        self.discounts = 1 / np.log2(np.arange(2, self.best + 2))
+        self.recall: list[float] = []
+        self.gain: list[float] = []
+        self.first: list[bool] = []
+        self.hits: list[bool] = []
+        self.hits_all: list[bool] = []
+        self.laps: list[dict[str, float]] = []
+        self.scored: list[int] = []
+        self.among: list[float] = []
+        self.reached: dict[int, list[float]] = {size: [] for size in wanted}
+
+    def add(self, context: Mapping[str, Any], own: int | None) -> None:
+        """Recommend in a context both ways; `own` is where the row's own item stands, if it was liked."""
+        cascade = self.cascade
+        found = cascade.recommend(Query(context=context, k=self.k, prerank=self.prerank))
         began = time.perf_counter()
         scores = cascade.rank_all(context)
-        whole.append(time.perf_counter() - began)
-        top = np.argsort(-scores, kind="stable")[:best]
+        whole = time.perf_counter() - began
+        top = np.argsort(-scores, kind="stable")[: self.best]
         right = np.isin(found.rows, top)
-        recall.append(right.mean())
-        gain.append((right * discounts).sum() / discounts.sum())
-        first.append(top[0] in found.rows)
-        laps.append({**found.seconds, "all": sum(found.seconds.values())})
-        place = np.argsort(best_rows(torch.from_numpy(cascade.prerank_all(context)), items).numpy())
-        scored.append(found.counts["scored"])
-        among.append((place[found.preranked] < prerank).sum() / min(prerank, items))
-        for size in wanted:
-            reached[size].append(float((place[top] < size).mean()))
-        if (row := own[number]) is not None:
-            hits.append(row in found.rows)
-            hits_all.append(row in top)
-    stages = {stage: [lap[stage] for lap in laps] for stage in laps[0]} | {"everything": whole}
-    return CascadeReport(
-        contexts=contexts.height,
-        items=items,
-        k=k,
-        prerank=prerank,
-        recall=float(np.mean(recall)),
-        ndcg=float(np.mean(gain)),
-        best_found=float(np.mean(first)),
-        targets=len(hits),
-        hit_rate=float(np.mean(hits)) if hits else None,
-        hit_rate_all=float(np.mean(hits_all)) if hits else None,
-        candidates=float(np.mean(scored)),
-        candidate_recall=float(np.mean(among)),
-        recall_by_prerank={size: float(np.mean(shares)) for size, shares in reached.items()},
-        milliseconds={stage: _percentiles(seconds) for stage, seconds in stages.items()},
-    )
+        self.recall.append(right.mean())
+        self.gain.append((right * self.discounts).sum() / self.discounts.sum())
+        self.first.append(top[0] in found.rows)
+        self.laps.append({**found.seconds, "all": sum(found.seconds.values()), "everything": whole})
+        order = best_rows(torch.from_numpy(cascade.prerank_all(context)), self.items).numpy()
+        place = np.argsort(order)
+        self.scored.append(found.counts["scored"])
+        self.among.append((place[found.preranked] < self.prerank).sum() / min(self.prerank, self.items))
+        for size, shares in self.reached.items():
+            shares.append(float((place[top] < size).mean()))
+        if own is not None:
+            self.hits.append(own in found.rows)
+            self.hits_all.append(own in top)
+
+    def report(self) -> CascadeReport:
+        """The means over the contexts."""
+        stages = {stage: [lap[stage] for lap in self.laps] for stage in self.laps[0]}
+        return CascadeReport(
+            contexts=len(self.laps),
+            items=self.items,
+            k=self.k,
+            prerank=self.prerank,
+            recall=float(np.mean(self.recall)),
+            ndcg=float(np.mean(self.gain)),
+            best_found=float(np.mean(self.first)),
+            targets=len(self.hits),
+            hit_rate=float(np.mean(self.hits)) if self.hits else None,
+            hit_rate_all=float(np.mean(self.hits_all)) if self.hits else None,
+            candidates=float(np.mean(self.scored)),
+            candidate_recall=float(np.mean(self.among)),
+            recall_by_prerank={size: float(np.mean(shares)) for size, shares in self.reached.items()},
+            milliseconds={stage: _percentiles(seconds) for stage, seconds in stages.items()},
+        )
 
 
 def _targets(cascade: Cascade, contexts: pl.DataFrame) -> list[int | None]:

@@ -8,7 +8,7 @@ items.HASH.arrow        the catalogue's rows, in the same order, with all their 
 
 import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -21,20 +21,19 @@ from polars.exceptions import PolarsError
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.errors import BundleError, ConfigError
 from fieldwise.models.inttower import IntTowerNetwork
-from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema import Categorical, Schema
-from fieldwise.scoring.batches import SCORING_BATCH
 from fieldwise.serving.index_files import INDEX, MANIFEST, write_heads
+from fieldwise.serving.index_heads import encoded_items, head_blocks, item_network, same_rows
 from fieldwise.serving.items import ItemTable, checked_ids
 from fieldwise.storage.arrays import arrow_bytes, map_array
 from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.writer import Writer, writing
 from fieldwise.version import __version__
 
-__all__ = ["Changes", "ItemIndex", "build_index", "check_columns_apart", "item_column", "old_index", "open_index"]
+__all__ = ["Changes", "ItemIndex", "build_index", "item_column", "old_index", "open_index"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,49 +121,64 @@ def build_index(
         DataError: no items, an id absent or twice, a missing column, heads that are not finite, a full disk.
         BundleError: the folder holds something else, or an index of a newer version.
     """
-    network, items = _network(bundle), as_table(items)
+    network, items = item_network(bundle), as_table(items)
     column = item_column(bundle.schema, id_column)
-    texts = checked_ids(items, column)
-    table = _encoded(bundle, items)
+    wanted = _Wanted(
+        bundle=bundle,
+        network=network,
+        items=items,
+        column=column,
+        texts=checked_ids(items, column),
+        table=encoded_items(bundle, items),
+        storage=storage,
+    )
     INDEX.check_folder(folder)
     with writing(INDEX, folder) as writer:
-        changes = _write(writer, bundle, network, items, column, texts, table, storage, note)
+        changes = _write(writer, wanted, note)
     return open_index(folder, verify=False), changes
 
 
-def _write(
-    writer: Writer,
-    bundle: Bundle,
-    network: IntTowerNetwork,
-    items: pl.DataFrame,
-    column: str,
-    texts: list[str],
-    table: EncodedTable,
-    storage: Storage,
-    note: Callable[[str], None],
-) -> Changes:
-    folder = writer.folder
-    old = old_index(folder, note)
-    reusable = old is not None and old.model == bundle.digest and old.stored.storage == storage
-    source = np.full(len(texts), -1)  # the row in the old index that an item's heads are copied from
-    changes = Changes(new=len(texts), changed=0, removed=0, kept=0)
-    if old is not None and old.id_column == column:
-        places = np.array([old.places.get(text, -1) for text in texts])
-        same = np.zeros(len(texts), bool)
-        if reusable:
-            same = _same_rows(_encoded(bundle, old.items), places, table)
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """The index to be written: its bundle, the catalogue, and the items as the item tower reads them."""
+
+    bundle: Bundle
+    network: IntTowerNetwork
+    items: pl.DataFrame
+    column: str
+    texts: list[str]
+    table: EncodedTable
+    storage: Storage
+
+    def against(self, old: ItemIndex | None) -> tuple[np.ndarray, Changes]:
+        """For every item the row of the old index that its heads are copied from (-1: none), and what changed."""
+        count = len(self.texts)
+        source = np.full(count, -1)
+        if old is None or old.id_column != self.column:
+            return source, Changes(new=count, changed=0, removed=0, kept=0)
+        places = np.array([old.places.get(text, -1) for text in self.texts])
+        same = np.zeros(count, bool)
+        if old.model == self.bundle.digest and old.stored.storage == self.storage:
+            same = same_rows(encoded_items(self.bundle, old.items), places, self.table)
             source = np.where(same, places, -1)
         known = int((places >= 0).sum())
         kept = int(same.sum())
-        changes = Changes(new=len(texts) - known, changed=known - kept, removed=len(old) - known, kept=kept)
-    write_heads(writer, _blocks(network, table, storage, old, source, texts), len(texts))
-    writer.add("items", arrow_bytes(items))
+        return source, Changes(new=count - known, changed=known - kept, removed=len(old) - known, kept=kept)
+
+
+def _write(writer: Writer, wanted: _Wanted, note: Callable[[str], None]) -> Changes:
+    old, texts = old_index(writer.folder, note), wanted.texts
+    source, changes = wanted.against(old)
+    copied = None if old is None else old.stored
+    blocks = head_blocks(wanted.network, wanted.table, wanted.storage, copied, source, texts)
+    write_heads(writer, blocks, len(texts))
+    writer.add("items", arrow_bytes(wanted.items))
     writer.finish(
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         fieldwise=__version__,
-        model=bundle.digest,
-        id_column=column,
-        storage=storage,
+        model=wanted.bundle.digest,
+        id_column=wanted.column,
+        storage=wanted.storage,
         items=len(texts),
     )
     return changes
@@ -215,103 +229,3 @@ def _opened(saved: Artifact, verify: bool) -> ItemIndex:
     if not len(index) == items.height == about["items"] or stored.storage != about["storage"]:
         raise INDEX.damaged(saved.folder, "its files do not belong together")
     return index
-
-
-def _network(bundle: Bundle) -> IntTowerNetwork:
-    if not isinstance(bundle.network, IntTowerNetwork):
-        name = type(bundle.settings).__name__
-        raise ConfigError(f"an index holds the item heads of an IntTower of one label, found {name}: train inttower")
-    check_columns_apart(bundle.schema)
-    return bundle.network
-
-
-def check_columns_apart(schema: Schema) -> None:
-    """Refuse a column that fields of both sides read: a request has it either for the context or for the items.
-
-    Errors:
-        ConfigError: it names the column and its fields.
-    """
-    items = {f.column: f.name for f in schema.with_role("item")}
-    for field in schema.fields:
-        if field.role != "item" and field.column in items:
-            raise ConfigError(
-                f"a column is the items' or the context's, found {field.column!r} read by {items[field.column]!r} "
-                f"(role item) and {field.name!r} (role {field.role}): give one of them a column of its own"
-            )
-
-
-def _encoded(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
-    """The items as rows of the whole layout, users and contexts absent: the item tower does not read them."""
-    own = {f.column for f in bundle.schema.with_role("item")}
-    missing = [column for column in own if column not in items.columns]
-    if missing:
-        raise DataError(
-            f"the items must hold every column of the item fields: {missing[0]!r} is missing among "
-            f"{', '.join(items.columns)}"
-        )
-    absent = {column: pl.lit(None, pl.String) for column in bundle.schema.columns if column not in own}
-    return bundle.encoder.transform(items.select(sorted(own)).with_columns(**absent))
-
-
-def _same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.ndarray:
-    """Which rows of `new` are encoded as the rows of `old` at `places` (-1: none)."""
-    rows = np.flatnonzero(places >= 0)
-    at = places[rows]
-    same = (old.ids[at] == new.ids[rows]).all(1) & (old.values[at] == new.values[rows]).all(1)
-    bags = len(new.layout.positions(kind="bag"))
-    if bags:
-        before, now = (np.diff(table.bag_offsets).reshape(-1, bags) for table in (old, new))
-        same &= (before[at] == now[rows]).all(1)
-        left, right = at[same], rows[same]
-        differs = (
-            old.bag_ids[_spans(old.bag_offsets[::bags], left)] != new.bag_ids[_spans(new.bag_offsets[::bags], right)]
-        )
-        row_of = np.repeat(np.arange(len(right)), now[right].sum(1))
-        same[same] = np.bincount(row_of[differs], minlength=len(right)) == 0
-    found = np.zeros(len(new), bool)
-    found[rows] = same
-    return found
-
-
-def _spans(starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The positions from starts[row] to starts[row + 1], row after row."""
-    first, lengths = starts[rows], starts[rows + 1] - starts[rows]
-    before = np.cumsum(lengths) - lengths
-    positions: np.ndarray = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
-    return positions
-
-
-def _blocks(
-    network: IntTowerNetwork,
-    table: EncodedTable,
-    storage: Storage,
-    old: ItemIndex | None,
-    source: np.ndarray,
-    texts: Sequence[str],
-) -> Iterator[StoredItems]:
-    """The heads of all items, block by block: copied where `source` names a row, else computed."""
-    with torch.no_grad(), flushed_denormals():
-        for start in range(0, len(table), SCORING_BATCH):
-            block = source[start : start + SCORING_BATCH]
-            fresh = torch.from_numpy(np.flatnonzero(block < 0))
-            made = None
-            if len(fresh):
-                heads = network.item(table.batch(fresh + start)[0])
-                broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
-                if len(broken):
-                    item = texts[start + int(fresh[int(broken[0])])]
-                    raise DataError(f"item heads must be finite, found others for item {item!r}: mend its row")
-                made = StoredItems.of(heads, storage)
-                if len(fresh) == len(block):
-                    yield made
-                    continue
-            assert old is not None
-            copied = torch.from_numpy(np.flatnonzero(block >= 0))
-            rows = torch.from_numpy(block[block >= 0])
-            tensors = {}
-            for name, theirs in old.stored.tensors().items():
-                tensors[name] = theirs.new_empty(len(block), *theirs.shape[1:])
-                tensors[name][copied] = theirs[rows]
-                if made is not None:
-                    tensors[name][fresh] = made.tensors()[name]
-            yield StoredItems.from_tensors(tensors)

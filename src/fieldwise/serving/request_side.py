@@ -22,7 +22,7 @@ from fieldwise.scoring.batches import SCORING_BATCH
 from fieldwise.scoring.candidates import score_candidates, stacked
 from fieldwise.scoring.request import context_row, split_columns
 from fieldwise.scoring.shared_rows import Catalogue, SharedRows
-from fieldwise.serving.index import check_columns_apart
+from fieldwise.serving.index_heads import check_columns_apart
 from fieldwise.serving.items import ItemTable
 
 __all__ = ["RequestSide"]

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from fieldwise.schema import Field
+from fieldwise.serving.asked import Asked
 from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
 from fieldwise.serving.forms import Cell, Id
 from fieldwise.serving.gate import Metrics, ServerSettings
@@ -13,7 +14,7 @@ from fieldwise.serving.page.known_users import KnownUsers
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.request_checks import id_text
 from fieldwise.serving.rows import RequestError
-from fieldwise.serving.service import Asked, Service
+from fieldwise.serving.service import Service
 from fieldwise.serving.stores.complete import Missing, Stores
 from fieldwise.serving.stores.metrics import StoreMetrics
 

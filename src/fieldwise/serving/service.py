@@ -1,58 +1,31 @@
 """What a server answers, without HTTP: predictions, recommendations, explanations, similar items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.explain.explanation import explain
-from fieldwise.explain.measured_pairs import measured_pairs
-from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Field
+from fieldwise.serving.answers import explanations, item_answers, only_answer, predictions, tried
+from fieldwise.serving.asked import Asked, check_filter, used_items
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.page.browse import Browser
 from fieldwise.serving.page.shown import shown_table
 from fieldwise.serving.queries import Found, Prepared, Query
-from fieldwise.serving.rows import NO_ITEMS, RequestError, frame_of, text_of, values_of
+from fieldwise.serving.rows import NO_ITEMS, RequestError, frame_of, values_of
+from fieldwise.serving.similar import SimilarItems
 from fieldwise.serving.stores.table import IndexItems
 from fieldwise.serving.user_log import UserLog
 from fieldwise.serving.whole import WholeRanking
 
-A = TypeVar("A")
-T = TypeVar("T")
-
-__all__ = ["Asked", "Service"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A request for recommendations.
-
-    Args:
-        context: raw values of user and context fields, by column.
-        user: who asks; where left out, the context's value of the log's user column.
-        k: how many items; where left out, 10 or all that there are.
-        prerank, candidates, exclude, where: as in `Query`.
-        exclude_seen: whether items that the user has used by the log must not come; the service's own where left out.
-    """
-
-    context: Mapping[str, Any]
-    user: str | None = None
-    k: int | None = None
-    prerank: int = 200
-    candidates: Sequence[str] | None = None
-    exclude: Sequence[str] = ()
-    where: Mapping[str, Sequence[str]]
-    exclude_seen: bool | None = None
+__all__ = ["Service"]
 
 
 class Service:
@@ -145,27 +118,15 @@ class Service:
         Errors:
             RequestError: a row lacks a column or holds what it must not.
         """
-        return _one(self.predict_all([rows]))
+        return only_answer(self.predict_all([rows]))
 
     def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[dict[str, float]] | DataError]:
         """`predict` of several requests at once; the error of one stands in its place."""
-        frames = [_tried(self._frame, rows) for rows in requests]
+        fields = self.bundle.schema.fields
+        frames = [tried(lambda one: frame_of(one, fields), rows) for rows in requests]
         whole = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
-        scored = iter(self._predictions(pl.concat(whole)) if whole else ())
+        scored = iter(predictions(self.bundle, pl.concat(whole)) if whole else ())
         return [frame if isinstance(frame, DataError) else list(islice(scored, frame.height)) for frame in frames]
-
-    def _frame(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-        return frame_of(rows, self.bundle.schema.fields)
-
-    def _predictions(self, frame: pl.DataFrame) -> list[dict[str, float]]:
-        score = self.bundle.score(frame)
-        prediction = self.bundle.prediction(score)
-        names = [label.name for label in self.bundle.schema.labels]
-        if len(names) == 1:
-            return [{"score": float(s), "prediction": float(p)} for s, p in zip(score, prediction, strict=True)]
-        parts = {f"{name}.score": score[:, column] for column, name in enumerate(names)}
-        parts |= {f"{name}.prediction": prediction[:, column] for column, name in enumerate(names)}
-        return [{name: float(values[row]) for name, values in parts.items()} for row in range(len(score))]
 
     def recommend(self, asked: Asked) -> dict[str, Any]:
         """The best items with their columns and scores, how many were left after each stage, and what each took.
@@ -173,11 +134,11 @@ class Service:
         Errors:
             RequestError: no index; an unknown candidate or item column; a context that lacks a column.
         """
-        return _one(self.recommend_all([asked]))
+        return only_answer(self.recommend_all([asked]))
 
     def recommend_all(self, requests: Sequence[Asked]) -> list[dict[str, Any] | DataError]:
         """`recommend` of several requests at once; the error of one stands in its place."""
-        prepared = [_tried(self._prepared, asked) for asked in requests]
+        prepared = [tried(self._prepared, asked) for asked in requests]
         whole = [one[0] for one in prepared if not isinstance(one, DataError)]
         found = iter(self._cascade().recommend_prepared(whole) if whole else ())
         return [one if isinstance(one, DataError) else self._recommended(next(found), one[1]) for one in prepared]
@@ -189,7 +150,7 @@ class Service:
         k = min(10, size) if asked.k is None else asked.k
         if k > size:
             raise RequestError(f"k must be at most the {size:,} items of the {cascade.index.what}, found {k}", "k")
-        candidates, used = asked.candidates, self._used(asked)
+        candidates, used = asked.candidates, used_items(asked, self.log, self.exclude_seen)
         query = Query(
             context=values_of(asked.context, self.context_fields, "context"),
             k=k,
@@ -199,29 +160,8 @@ class Service:
             where=asked.where,
         )
         for column in asked.where:
-            if column not in cascade.index.items.columns:
-                known = ", ".join(cascade.index.items.columns)
-                raise RequestError(f"items are filtered by {known}, found {column[:60]!r}", f"where.{column}")
-            try:
-                cascade.filters.texts(column)
-            except DataError as e:
-                raise RequestError(str(e), f"where.{column}") from None
+            check_filter(cascade, column)
         return cascade.prepare(query), sum(one in cascade.index.places for one in used)
-
-    def _used(self, asked: Asked) -> list[str]:
-        """The items that must not come since the user has used them."""
-        wanted = self.exclude_seen if asked.exclude_seen is None else asked.exclude_seen
-        if not wanted:
-            return []
-        if self.log is None:
-            raise RequestError("this server has no log of what users have used: start it with --log", "exclude_seen")
-        user = asked.context.get(self.log.column) if asked.user is None else asked.user
-        if user is None and asked.exclude_seen:
-            raise RequestError("to leave out what a user has used, name the user", "user")
-        try:
-            return [] if user is None else self.log.used(text_of(user))
-        except (TypeError, ValueError) as e:
-            raise RequestError(f"a user must be {e}", f"context.{self.log.column}") from None
 
     def _recommended(self, found: Found, seen: int) -> dict[str, Any]:
         return {
@@ -257,12 +197,7 @@ class Service:
             others = frame_of([whole], [f for f in fields if f.role != "item"], "context")
             own = index.items[places.numpy()].select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
             frame = own.join(others, how="cross")
-        found = explain(self.bundle, frame)
-        explained = [found.row(number) for number in range(frame.height)]
-        for number, one in enumerate(explained):
-            if pairs and "pairs" not in one:
-                one["measured_pairs"] = measured_pairs(found, number)
-        return explained
+        return explanations(self.bundle, frame, pairs=pairs)
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
         """The items whose heads are nearest to an item's, by the mean over its heads of the best cosine.
@@ -280,12 +215,8 @@ class Service:
             )
         if item not in index.places:
             raise RequestError(index.unknown(item), "id", 404)
-        own = index.places[item]
-        heads = _floats(self._directions[own : own + 1])[0]
-        scores = self._directions.scores(heads).numpy() / len(heads)
-        scores[own] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: min(k, len(index) - 1)]
-        return self._items(best, {"similarity": scores[best].astype(np.float64)})
+        best, similarity = self._similar.nearest(index.places[item], k)
+        return self._items(best, {"similarity": similarity})
 
     def browser(self, title: str | None = None) -> Browser:
         """This service to look around in, kept by title; the browser does not hold the service.
@@ -327,12 +258,10 @@ class Service:
         return [self.bundle] if prerank is None else [prerank, self.bundle]
 
     @cached_property
-    def _directions(self) -> StoredItems:
-        """Heads of length 1, in the index's storage."""
+    def _similar(self) -> SimilarItems:
         index = self._cascade().index
         assert isinstance(index, ItemIndex), "checked before"
-        stored = index.stored
-        return StoredItems.of(torch.nn.functional.normalize(_floats(stored), dim=2), stored.storage)
+        return SimilarItems(index)
 
     def _known(self, ids: Sequence[str], name: str) -> Sequence[str]:
         index = self._cascade().index
@@ -358,16 +287,7 @@ class Service:
 
     def _items(self, places: np.ndarray, scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Items with their columns as JSON has them, and some scores."""
-        ids, columns = self._cascade().index.ids, {name: values.tolist() for name, values in scores.items()}
-        shown = self._shown  # read row by row: gathering rows wakes as many threads as there are cores
-        return [
-            {
-                "id": ids[place],
-                **{name: values[n] for name, values in columns.items()},
-                "fields": dict(zip(shown.columns, shown.row(place), strict=True)),
-            }
-            for n, place in enumerate(places.tolist())
-        ]
+        return item_answers(self._cascade().index.ids, self._shown, places, scores)
 
     @cached_property
     def _shown(self) -> pl.DataFrame:
@@ -377,22 +297,3 @@ class Service:
 
 def _outside_items(bundle: Bundle) -> list[Field]:
     return [f for f in bundle.schema.fields if f.role != "item"]
-
-
-def _floats(stored: StoredItems) -> torch.Tensor:
-    heads = stored.heads.to(torch.float32)
-    return heads if stored.scale is None else heads * stored.scale.unsqueeze(2)
-
-
-def _tried(call: Callable[[A], T], given: A) -> T | DataError:
-    try:
-        return call(given)
-    except DataError as e:
-        return e
-
-
-def _one(answers: list[T | DataError]) -> T:
-    (answer,) = answers
-    if isinstance(answer, DataError):
-        raise answer
-    return answer

@@ -4,12 +4,12 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from fieldwise.serving.asked import Asked
 from fieldwise.serving.forms import RecommendRequest, RecommendResponse
 from fieldwise.serving.gate import ServerSettings
 from fieldwise.serving.request_checks import check_length, check_number, id_text, id_texts
 from fieldwise.serving.routes.answers import json_answer
 from fieldwise.serving.served import Served
-from fieldwise.serving.service import Asked
 
 __all__ = ["router"]
 

@@ -1,0 +1,89 @@
+"""Answers of bundles as plain values, and those of several requests that are computed at once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import polars as pl
+
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.errors import DataError
+from fieldwise.explain.explanation import explain
+from fieldwise.explain.measured_pairs import measured_pairs
+
+__all__ = ["explanations", "item_answers", "only_answer", "predictions", "tried"]
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+def predictions(bundle: Bundle, frame: pl.DataFrame) -> list[dict[str, float]]:
+    """Score and prediction of each row, by label where there are several."""
+    score = bundle.score(frame)
+    prediction = bundle.prediction(score)
+    names = [label.name for label in bundle.schema.labels]
+    if len(names) == 1:
+        return [{"score": float(s), "prediction": float(p)} for s, p in zip(score, prediction, strict=True)]
+    parts = {f"{name}.score": score[:, column] for column, name in enumerate(names)}
+    parts |= {f"{name}.prediction": prediction[:, column] for column, name in enumerate(names)}
+    return [{name: float(values[row]) for name, values in parts.items()} for row in range(len(score))]
+
+
+def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[dict[str, Any]]:
+    """Why rows have their scores; with `pairs`, pairs of fields are measured where the model has no terms of them."""
+    found = explain(bundle, frame)
+    explained = [found.row(number) for number in range(frame.height)]
+    for number, one in enumerate(explained):
+        if pairs and "pairs" not in one:
+            one["measured_pairs"] = measured_pairs(found, number)
+    return explained
+
+
+def item_answers(
+    ids: Sequence[str], shown: pl.DataFrame, places: np.ndarray, scores: Mapping[str, np.ndarray]
+) -> list[dict[str, Any]]:
+    """Items with their columns as JSON has them, and some scores.
+
+    Args:
+        ids: of the whole catalogue.
+        shown: its columns as answers show them; read row by row, since gathering rows wakes as many threads as there
+            are cores.
+        places: of the items in the catalogue.
+        scores: of these items, by name.
+
+    >>> item_answers(["a", "b"], pl.DataFrame({"title": ["One", "Two"]}), np.array([1]), {"prediction": np.array([.5])})
+    [{'id': 'b', 'prediction': 0.5, 'fields': {'title': 'Two'}}]
+    """
+    columns = {name: values.tolist() for name, values in scores.items()}
+    return [
+        {
+            "id": ids[place],
+            **{name: values[n] for name, values in columns.items()},
+            "fields": dict(zip(shown.columns, shown.row(place), strict=True)),
+        }
+        for n, place in enumerate(places.tolist())
+    ]
+
+
+def tried(call: Callable[[A], T], given: A) -> T | DataError:
+    """What a call returns, or the error of the data that it was given.
+
+    >>> tried(len, [1, 2])
+    2
+    """
+    try:
+        return call(given)
+    except DataError as e:
+        return e
+
+
+def only_answer(answers: list[T | DataError]) -> T:
+    """The answer of a single request.
+
+    Errors:
+        DataError: an error stands in its place.
+    """
+    (answer,) = answers
+    if isinstance(answer, DataError):
+        raise answer
+    return answer

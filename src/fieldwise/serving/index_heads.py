@@ -1,0 +1,123 @@
+"""The item heads of an index: computed by IntTower for new and changed items, copied for the others."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+import torch
+
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.table import EncodedTable
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.models.inttower import IntTowerNetwork
+from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.ops.stored_items import Storage, StoredItems
+from fieldwise.schema import Schema
+from fieldwise.scoring.batches import SCORING_BATCH
+
+__all__ = ["check_columns_apart", "encoded_items", "head_blocks", "item_network", "same_rows"]
+
+
+def item_network(bundle: Bundle) -> IntTowerNetwork:
+    """The network whose item tower makes the heads.
+
+    Errors:
+        ConfigError: it is no IntTower of one label, or a column is read by fields of both sides.
+    """
+    if not isinstance(bundle.network, IntTowerNetwork):
+        name = type(bundle.settings).__name__
+        raise ConfigError(f"an index holds the item heads of an IntTower of one label, found {name}: train inttower")
+    check_columns_apart(bundle.schema)
+    return bundle.network
+
+
+def check_columns_apart(schema: Schema) -> None:
+    """Refuse a column that fields of both sides read: a request has it either for the context or for the items.
+
+    Errors:
+        ConfigError: it names the column and its fields.
+    """
+    items = {f.column: f.name for f in schema.with_role("item")}
+    for field in schema.fields:
+        if field.role != "item" and field.column in items:
+            raise ConfigError(
+                f"a column is the items' or the context's, found {field.column!r} read by {items[field.column]!r} "
+                f"(role item) and {field.name!r} (role {field.role}): give one of them a column of its own"
+            )
+
+
+def encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
+    """The items as rows of the whole layout, users and contexts absent: the item tower does not read them."""
+    own = {f.column for f in bundle.schema.with_role("item")}
+    missing = [column for column in own if column not in items.columns]
+    if missing:
+        raise DataError(
+            f"the items must hold every column of the item fields: {missing[0]!r} is missing among "
+            f"{', '.join(items.columns)}"
+        )
+    absent = {column: pl.lit(None, pl.String) for column in bundle.schema.columns if column not in own}
+    return bundle.encoder.transform(items.select(sorted(own)).with_columns(**absent))
+
+
+def same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.ndarray:
+    """Which rows of `new` are encoded as the rows of `old` at `places` (-1: none)."""
+    rows = np.flatnonzero(places >= 0)
+    at = places[rows]
+    same = (old.ids[at] == new.ids[rows]).all(1) & (old.values[at] == new.values[rows]).all(1)
+    bags = len(new.layout.positions(kind="bag"))
+    if bags:
+        before, now = (np.diff(table.bag_offsets).reshape(-1, bags) for table in (old, new))
+        same &= (before[at] == now[rows]).all(1)
+        left, right = at[same], rows[same]
+        differs = (
+            old.bag_ids[_spans(old.bag_offsets[::bags], left)] != new.bag_ids[_spans(new.bag_offsets[::bags], right)]
+        )
+        row_of = np.repeat(np.arange(len(right)), now[right].sum(1))
+        same[same] = np.bincount(row_of[differs], minlength=len(right)) == 0
+    found = np.zeros(len(new), bool)
+    found[rows] = same
+    return found
+
+
+def _spans(starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The positions from starts[row] to starts[row + 1], row after row."""
+    first, lengths = starts[rows], starts[rows + 1] - starts[rows]
+    before = np.cumsum(lengths) - lengths
+    positions: np.ndarray = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
+    return positions
+
+
+def head_blocks(
+    network: IntTowerNetwork,
+    table: EncodedTable,
+    storage: Storage,
+    old: StoredItems | None,
+    source: np.ndarray,
+    texts: Sequence[str],
+) -> Iterator[StoredItems]:
+    """The heads of all items, block by block: copied where `source` names a row, else computed."""
+    with torch.no_grad(), flushed_denormals():
+        for start in range(0, len(table), SCORING_BATCH):
+            block = source[start : start + SCORING_BATCH]
+            fresh = torch.from_numpy(np.flatnonzero(block < 0))
+            made = None
+            if len(fresh):
+                heads = network.item(table.batch(fresh + start)[0])
+                broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
+                if len(broken):
+                    item = texts[start + int(fresh[int(broken[0])])]
+                    raise DataError(f"item heads must be finite, found others for item {item!r}: mend its row")
+                made = StoredItems.of(heads, storage)
+                if len(fresh) == len(block):
+                    yield made
+                    continue
+            assert old is not None
+            copied = torch.from_numpy(np.flatnonzero(block >= 0))
+            rows = torch.from_numpy(block[block >= 0])
+            tensors = {}
+            for name, theirs in old.tensors().items():
+                tensors[name] = theirs.new_empty(len(block), *theirs.shape[1:])
+                tensors[name][copied] = theirs[rows]
+                if made is not None:
+                    tensors[name][fresh] = made.tensors()[name]
+            yield StoredItems.from_tensors(tensors)

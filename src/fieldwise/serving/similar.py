@@ -1,0 +1,39 @@
+"""Similar items: those whose heads are nearest."""
+
+import numpy as np
+import torch
+
+from fieldwise.ops.stored_items import StoredItems
+from fieldwise.serving.index import ItemIndex
+
+__all__ = ["SimilarItems"]
+
+
+class SimilarItems:
+    """Finds the items nearest to an item of an index.
+
+    Args:
+        index: heads of the catalogue; they are kept a second time, with length 1.
+    """
+
+    def __init__(self, index: ItemIndex) -> None:
+        stored = index.stored
+        self._size = len(index)
+        self._directions = StoredItems.of(torch.nn.functional.normalize(_floats(stored), dim=2), stored.storage)
+
+    def nearest(self, place: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k nearest to the item at a place, the item itself left out.
+
+        Returns:
+            Their places, the nearest first, and the mean over the item's heads of the best cosine.
+        """
+        heads = _floats(self._directions[place : place + 1])[0]
+        scores = self._directions.scores(heads).numpy() / len(heads)
+        scores[place] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: min(k, self._size - 1)]
+        return best, scores[best].astype(np.float64)
+
+
+def _floats(stored: StoredItems) -> torch.Tensor:
+    heads = stored.heads.to(torch.float32)
+    return heads if stored.scale is None else heads * stored.scale.unsqueeze(2)

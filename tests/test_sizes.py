@@ -1,0 +1,131 @@
+"""How long files and functions of the package may be, and how many parameters a function takes.
+
+What was over a limit when the limit was set is named here with its size then: it may not grow, and once it is within
+the limit it leaves the list. Nothing is added to the lists.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src" / "fieldwise"
+FILE_LINES, FUNCTION_LINES, PARAMETERS = 300, 60, 6
+KERNELS = "ops/triton/"  # their functions take pointers, sizes and strides one by one
+
+LONG_FILES = {
+    "bundle/bundle.py": 355,
+    "data/encode/encoder.py": 327,
+    "data/encode/fitted.py": 324,
+    "data/prepare/prepared.py": 312,
+    "estimator/recommender.py": 459,
+    "evaluation/calibration.py": 402,
+    "explain/explanation.py": 365,
+    "models/autoint.py": 305,
+    "report/charts.py": 312,
+    "runs/ranking.py": 320,
+    "runs/recipe.py": 392,
+    "runs/tune.py": 302,
+}
+LONG_FUNCTIONS = {
+    "automatic/problem.py: pose": 66,
+    "data/infer/schema.py: infer_schema": 73,
+    "data/prepare/negatives.py: sample_negatives": 61,
+    "data/read/simulated/log.py: simulate": 63,
+    "estimator/recommender.py: Recommender.fit": 67,
+    "evaluation/metrics.py: binary_metrics": 66,
+    "evaluation/ranking.py: group_auc": 61,
+    "ops/interacting.py: interacting": 65,
+    "report/calibrations.py: calibration_section": 66,
+    "report/charts.py: line_chart": 72,
+    "runs/fits.py: recorded_runs": 81,
+    "runs/tune.py: tune": 83,
+}
+MANY_PARAMETERS = {
+    "automatic/problem.py: pose": 8,
+    "automatic/run.py: auto": 10,
+    "bundle/recommend.py: recommend": 7,
+    "bundle/score_file.py: score_file": 9,
+    "data/prepare/prepared.py: prepare": 7,
+    "data/prepare/splits.py: split_table": 7,
+    "data/read/simulated/log.py: _logit": 8,
+    "estimator/recommender.py: Recommender.__init__": 9,
+    "layers/activation_unit.py: ActivationUnit.__init__": 7,
+    "layers/interacting.py: InteractingLayer.__init__": 12,
+    "layers/pair_attention.py: PairAttention.__init__": 7,
+    "models/autoint.py: AutoIntNetwork.__init__": 7,
+    "models/dat.py: DATNetwork.__init__": 9,
+    "models/finalnet.py: FinalNetNetwork.__init__": 7,
+    "models/inttower.py: IntTowerNetwork.__init__": 9,
+    "models/twotower.py: Tower.__init__": 9,
+    "ops/field_attention.py: field_attention": 8,
+    "ops/interacting.py: interacting": 14,
+    "ops/interacting.py: interacting_plain": 14,
+    "ops/interacting.py: finish_interacting": 7,
+    "ops/interacting.py: _check_sizes": 8,
+    "ops/operators.py: implement_with_gradient": 7,
+    "ops/pair_attention.py: pair_attention_pool": 9,
+    "ops/pair_attention.py: pair_attention_pool_plain": 9,
+    "ops/sparse_update.py: _update": 8,
+    "report/charts.py: line_chart": 9,
+    "runs/fits.py: recorded_runs": 9,
+    "runs/tune.py: tune": 9,
+    "training/fit.py: fit": 8,
+    "training/fit.py: _Run.__init__": 8,
+}
+NAMED = LONG_FILES, LONG_FUNCTIONS, MANY_PARAMETERS
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]]:
+    """Every function within a module, methods and inner functions too, by its qualified name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if not isinstance(child, ast.ClassDef):
+                yield prefix + child.name, child
+            yield from functions(child, f"{prefix}{child.name}.")
+        else:
+            yield from functions(child, prefix)
+
+
+def lines(function: Function) -> int:
+    """From `def` to the last line."""
+    assert function.end_lineno is not None
+    return function.end_lineno - function.lineno + 1
+
+
+def parameters(function: Function) -> int:
+    """How many a caller gives by name or place: `self`, `cls`, `*more` and `**named` do not count."""
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def sizes() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Lines of files, lines of functions, parameters of functions."""
+    files, long, many = {}, {}, {}
+    for path in sorted(SRC.rglob("*.py")):
+        name, text = path.relative_to(SRC).as_posix(), path.read_text()
+        files[name] = len(text.splitlines())
+        for function, node in functions(ast.parse(text)):
+            long[f"{name}: {function}"] = lines(node)
+            many[f"{name}: {function}"] = 0 if name.startswith(KERNELS) else parameters(node)
+    return files, long, many
+
+
+@pytest.mark.parametrize(
+    ("found", "limit", "exceptions"),
+    list(zip(sizes(), (FILE_LINES, FUNCTION_LINES, PARAMETERS), NAMED, strict=True)),
+    ids=["lines of files", "lines of functions", "parameters"],
+)
+def test_sizes_are_within_the_limit_or_named(found, limit, exceptions):
+    assert {name: size for name, size in found.items() if size > exceptions.get(name, limit)} == {}
+    done = [name for name in exceptions if found.get(name, 0) <= limit]
+    assert done == [], "these are within the limit now, or gone: take them off the list"
+
+
+def test_functions_are_found_and_measured():
+    code = "class C:\n    def f(self, a, /, b, *c, d=1, **e):\n        async def g(h): ...\n        return g\n"
+    found = {name: (lines(node), parameters(node)) for name, node in functions(ast.parse(code))}
+    assert found == {"C.f": (3, 3), "C.f.g": (1, 1)}
