@@ -67,7 +67,7 @@ def run_example(folder):
 def test_onnx_runs_elsewhere(tmp_path, onnx, settings):
     bundle = make(settings)
     assert export_bundle(bundle, tmp_path / "e") < 1e-5
-    names = {"model.onnx", "samples.npz", "encoder.json", "schema.toml", "example.py"}
+    names = {"model.onnx", "samples.npz", "encoder.json", "schema.toml", "example.py", "export.json"}
     assert {p.name for p in (tmp_path / "e").iterdir()} == names
     out = run_example(tmp_path / "e")
     assert out.startswith("20 rows, largest difference ")
@@ -107,7 +107,9 @@ def test_an_export_replaces_an_export_and_nothing_else(tmp_path, onnx):
     with pytest.raises(BundleError, match="needs a folder of its own"):
         export_bundle(bundle, folder)
     assert [p.name for p in folder.iterdir()] == ["mine.txt"]
-    (folder / "mine.txt").rename(folder / "model.onnx")
+    (folder / "mine.txt").unlink()
+    export_bundle(bundle, folder)
+    (folder / "example.py").unlink()
     export_bundle(bundle, folder)
     assert (folder / "example.py").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["e"]

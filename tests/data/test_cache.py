@@ -13,7 +13,7 @@ from fieldwise.data.read.simulated.log import simulate
 from fieldwise.runs.data import _data_files, prepare_recipe
 from fieldwise.runs.identity import rows_digest, same_rows
 from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.storage.cache import ABOUT, PARTIAL, Cache, default_cache
+from fieldwise.storage.cache import ABOUT, Cache, default_cache
 from fieldwise.storage.checksums import word_sums
 from fieldwise.storage.digest import digest_rows, first_rows_digest
 
@@ -143,7 +143,9 @@ def test_what_breaks_off_leaves_nothing(cache: Cache, said: list[str]) -> None:
 
     cache.put("k", "a thing", breaks)
     assert list(cache.folder.iterdir()) == []
-    assert said == ["not kept in the cache: a thing (no more)"]
+    assert "not kept in the cache: a thing (cannot write " in said[0]
+    assert "no more" in said[0]
+    assert len(said) == 1
     with pytest.raises(KeyboardInterrupt):
         cache.put("k", "a thing", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     assert list(cache.folder.iterdir()) == []
@@ -178,22 +180,13 @@ def test_two_processes_may_keep_the_same(cache: Cache) -> None:
     assert [p.name for p in cache.folder.iterdir()] == ["k"]
 
 
-def test_a_part_that_another_process_finishes_is_no_hindrance(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.put("k", "a thing", write(5))
-    gone = cache.folder / f"{PARTIAL}renamed"
-    real = Path.glob
-    monkeypatch.setattr(Path, "glob", lambda self, p: [gone] if p == f"{PARTIAL}*" else real(self, p))
-    cache.put("l", "another", write(5))
-    assert sorted(entry.title for entry in cache.entries()) == ["a thing", "another"]
-
-
 def test_an_entry_whose_removal_breaks_off_is_no_entry(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.put("k", "a thing", write(5))
     monkeypatch.setattr("fieldwise.storage.cache.shutil.rmtree", lambda *_, **__: None)  # killed there
     cache.clear()
     monkeypatch.undo()
     (left,) = cache.folder.iterdir()
-    assert left.name.startswith(PARTIAL)
+    assert left.name.startswith(".k.")
     assert cache.get("k", lambda folder: folder) is None
     cache.put("k", "made anew", write(5))
     assert [entry.title for entry in cache.entries()] == ["made anew"]
@@ -201,7 +194,7 @@ def test_an_entry_whose_removal_breaks_off_is_no_entry(cache: Cache, monkeypatch
 
 def test_clear_removes_entries_and_parts_and_nothing_else(cache: Cache) -> None:
     cache.put("k", "a thing", write(5))
-    (cache.folder / f"{PARTIAL}old").mkdir()
+    (cache.folder / ".l.0123.part").mkdir()
     (cache.folder / "mine").mkdir()
     assert [entry.title for entry in cache.clear()] == ["a thing"]
     assert [p.name for p in cache.folder.iterdir()] == ["mine"]

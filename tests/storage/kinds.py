@@ -7,17 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import torch
 from serving.conftest import make
 from storage.things import load_thing, save_thing
+from torch import nn
 
 from fieldwise import AFM
+from fieldwise.bundle import export
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.layout import Layout
+from fieldwise.layout import Batch, Layout
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.records import Store, read_record
 from fieldwise.serving import build_index, open_index
+from fieldwise.storage.cache import Cache
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,14 @@ class Case:
     Args:
         save: writes an artifact that holds a number; artifacts of different numbers differ in every file they can.
         load: its number.
+        absent: what the error says where there is none.
+        replaces: a second one takes the first one's place.
     """
 
     save: Callable[[Path, int], object]
     load: Callable[[Path], int | None]
     absent: str = "is no "
+    replaces: bool = True
 
 
 def save_table(folder: Path, number: int) -> None:
@@ -96,10 +103,60 @@ def load_run(folder: Path) -> int | None:
     return int(number)
 
 
+def fake_exporter(network: nn.Module, table: EncodedTable, path: Path) -> Callable[[Batch], np.ndarray]:
+    """Takes the place of ONNX, which takes seconds."""
+    path.write_bytes(b"a network")
+
+    def run(batch: Batch) -> np.ndarray:
+        with torch.no_grad():
+            return network(batch).numpy()
+
+    return run
+
+
+def save_export(folder: Path, number: int) -> None:
+    export.export_bundle(BUNDLES[number], folder)
+
+
+def load_export(folder: Path) -> int:
+    def read(saved):
+        for part in saved.parts:
+            saved.path(part)
+        return next(number for number, bundle in BUNDLES.items() if bundle.digest == saved.about["model"])
+
+    return export.EXPORT.load(folder, read)
+
+
+def save_entry(folder: Path, number: int) -> None:
+    said: list[str] = []
+
+    def write(new: Path) -> None:
+        save_table(new / "deep", number)
+        (new / "number").write_text(str(number))
+
+    Cache(folder=folder.parent, note=said.append).put(folder.name, "an entry", write)
+    if said:
+        raise DataError(said[0])
+
+
+def load_entry(folder: Path) -> int | None:
+    def read(entry: Path) -> int:
+        number = int((entry / "number").read_text())
+        assert load_table(entry / "deep") == number
+        return number
+
+    said: list[str] = []
+    number = Cache(folder=folder.parent, note=said.append).get(folder.name, read)
+    assert not any("damaged" in line for line in said)
+    return number
+
+
 CASES = {
     "bundle": Case(save_bundle, load_bundle),
     "index": Case(save_index, load_index),
     "run": Case(save_run, load_run),
+    "export": Case(save_export, load_export),
+    "entry": Case(save_entry, load_entry, replaces=False),
     "thing": Case(save_thing, load_thing),
     "table": Case(save_table, load_table),
 }

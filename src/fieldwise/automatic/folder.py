@@ -12,8 +12,6 @@ report.html        the page about the best (written last)
 import contextlib
 import dataclasses
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.runs.recipe import DataSettings
 from fieldwise.runs.records import Store
 from fieldwise.storage.files import check_folder, keep_elsewhere, write_atomically
+from fieldwise.storage.folders import whole_folder
 
 __all__ = ["TABLE", "claimed", "write_folder"]
 
@@ -66,12 +65,8 @@ def write_folder(result: AutoResult, problem: Problem, out: Path) -> None:
         DataError: it cannot be written; says where it was kept instead.
     """
     try:
-        partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
-        try:
-            _write(result, problem, partial / "new")
-            _replace(partial / "new", out, partial / "old")
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        with whole_folder(out) as new:
+            _write(result, problem, new)
     except (FieldwiseError, OSError) as e:
         kept = keep_elsewhere(lambda folder: _write(result, problem, folder))
         if kept is None:
@@ -87,19 +82,6 @@ def _write(result: AutoResult, problem: Problem, folder: Path) -> None:
     result.best.save(folder / "bundle")
     write_atomically(folder / "leaderboard.md", result.to_markdown().encode())
     write_atomically(folder / BOARD, (json.dumps(result.to_plain(), indent=1, default=str) + "\n").encode())
-
-
-def _replace(new: Path, out: Path, aside: Path) -> None:
-    """Rename; what stood there comes back where that fails."""
-    if not out.exists():
-        new.rename(out)
-        return
-    out.rename(aside)
-    try:
-        new.rename(out)
-    except BaseException:
-        aside.rename(out)
-        raise
 
 
 def _schema(result: AutoResult, problem: Problem) -> str:

@@ -7,12 +7,10 @@ The folder holds all that a program without fieldwise needs to run it, and an ex
     samples.npz               the bundle's sample rows, encoded, and their logits
     encoder.json, schema.toml what the columns mean and which id a value has
     example.py                runs the network on the samples and compares
+    export.json               the bundle's digest, and size and SHA-256 of every file
 """
 
 import logging
-import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,12 +26,22 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
 from fieldwise.layout import Batch
 from fieldwise.ops import use_ops
-from fieldwise.storage.files import sync_folder
+from fieldwise.storage.artifact import Kind
+from fieldwise.storage.folders import whole_folder
+from fieldwise.storage.writer import seal
+from fieldwise.version import __version__
 
 __all__ = ["Target", "export_bundle"]
 
 Target = Literal["onnx", "aoti"]
 FILES = {"onnx": "model.onnx", "aoti": "model.pt2"}
+EXPORT = Kind(
+    name="export",
+    manifest="export.json",
+    format=1,
+    remedy="export the bundle again",
+    origin="give a folder of `fieldwise export`",
+)
 TOLERANCE = 1e-5  # of a logit, relative above 1
 MOST_ROWS, MOST_VALUES = 1_000_000, 100_000_000
 
@@ -91,15 +99,10 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         )
     if bundle.samples.height < 2:
         raise DataError(f"an export is made and checked with sample rows, at least 2, found {bundle.samples.height}")
-    if folder.exists() and not any((folder / name).exists() for name in FILES.values()):
-        raise BundleError(f"an export needs a folder of its own, but {folder} is there and holds none: choose another")
+    EXPORT.check_folder(folder)
     table = bundle.encoder.transform(bundle.samples)
     expected = bundle.score_table(table)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        new = partial / "new"
-        new.mkdir()
+    with whole_folder(folder) as new:
         run = _MAKERS[target](bundle.network, table, new / FILES[target])
         difference = _largest_difference(run, table, expected)
         if not difference <= TOLERANCE:
@@ -112,17 +115,7 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         (new / "schema.toml").write_text(bundle.schema.to_toml(), "utf-8")
         (new / "encoder.json").write_text(bundle.encoder.to_json(), "utf-8")
         (new / "example.py").write_text(EXAMPLE[target], "utf-8")
-        for file in new.iterdir():
-            with open(file, "rb") as written:
-                os.fsync(written.fileno())
-        if folder.exists():
-            os.replace(folder, partial / "old")
-        os.replace(new, folder)
-        sync_folder(folder.parent)
-    except OSError as e:
-        raise DataError(f"cannot write {folder}: {e.strerror or e}; free space or choose another folder") from e
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        seal(EXPORT, new, target=target, model=bundle.digest, fieldwise=__version__)
     return difference
 
 

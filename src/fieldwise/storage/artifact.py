@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ class Kind:
         manifest: the file that makes a folder one of this kind.
         format: the number of the format that is written.
         oldest: the oldest format that is read.
-        parts: every file that one may have, with the suffix of its name.
+        parts: every file that one may have, with the suffix of its name; none where files have names of their own.
         damage: the error that a damaged one raises.
         remedy: what to do about a damaged one.
         origin: what to give in place of a folder that holds none.
@@ -51,7 +51,7 @@ class Kind:
     manifest: str
     format: int
     oldest: int = 1
-    parts: Mapping[str, str]
+    parts: Mapping[str, str] = field(default_factory=dict)
     damage: type[FieldwiseError] = BundleError
     remedy: str
     origin: str
@@ -105,7 +105,8 @@ class Kind:
             raise self.damage(f"{self.a_name} is a folder, but {folder} is a file; choose another name")
         if not folder.exists() or (folder / self.manifest).exists():
             return
-        strangers = sorted(p.name for p in folder.iterdir() if not p.name.startswith(".") and not self.owns(p.name))
+        names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+        strangers = [name for name in names if not (self.parts and self.owns(name))]
         if strangers:
             raise self.damage(
                 f"{self.a_name} needs a folder of its own: {folder} holds other files, such as {strangers[0]!r}; "
@@ -127,6 +128,8 @@ class Kind:
 
     def owns(self, file: str) -> bool:
         """Whether a file of this name is a part of such an artifact, or was once."""
+        if not self.parts:
+            return not Path(file).is_absolute() and ".." not in Path(file).parts
         part, _, rest = file.partition(".")
         return part in self.parts and re.fullmatch(rf"[0-9a-f]{{12}}\.{self.parts[part]}", rest) is not None
 

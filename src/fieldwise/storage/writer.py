@@ -12,7 +12,7 @@ from fieldwise.storage.artifact import Artifact, Kind
 from fieldwise.storage.files import cannot_write, sync_folder, write_atomically
 from fieldwise.storage.locks import one_writer
 
-__all__ = ["Writer", "writing"]
+__all__ = ["Writer", "seal", "writing"]
 
 HIDDEN = re.compile(r"\.[0-9a-f]{12}\.part")
 
@@ -60,6 +60,15 @@ class Writer:
             if HIDDEN.fullmatch(path.name) or (self.kind.owns(path.name) and path.name not in named):
                 with contextlib.suppress(OSError):  # a folder, or of another user: it is in nobody's way
                     path.unlink(missing_ok=True)
+
+
+def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
+    """Write the manifest of a folder that is filled, of a kind whose files have names of their own."""
+    paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {name: {"name": name, **kind.entry(path)} for name, path in paths.items()}
+    artifact = Artifact.of(kind, folder, facts, files)
+    write_atomically(folder / kind.manifest, artifact.text())
+    return artifact
 
 
 @contextlib.contextmanager

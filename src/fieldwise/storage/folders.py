@@ -1,0 +1,115 @@
+"""A folder of files with names of their own, written beside its place and put there whole, in one step.
+
+For folders that other programs read, or that are never changed once they stand. `storage.artifact` is for the others.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fieldwise.storage.files import cannot_write, sync_folder
+from fieldwise.storage.locks import one_writer, try_lock
+
+__all__ = ["remove_leftovers", "whole_folder"]
+
+END = ".part"
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
+    """A new folder to fill, which takes the place of `folder` when the block ends without an error.
+
+    Linux and macOS exchange the two in one step, on most file systems. Elsewhere the old one is moved aside first: for
+    a moment there is none, and where the process is killed then, the next writer puts the old one back.
+
+    Args:
+        folder: its place; the folder above is made where it is absent.
+        replace: else a folder that is there at the end stays, and the new one is removed.
+
+    Errors:
+        DataError: the disk is full, or the place cannot be written to; what is there is then as it was.
+    """
+    folder = folder.absolute()
+    place = folder.parent
+    try:
+        with contextlib.ExitStack() as held:
+            with one_writer(place):  # so that nobody takes the new folder for one that a killed writer left
+                remove_leftovers(place, folder.name)
+                partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=END, dir=place))
+                held.callback(shutil.rmtree, partial, ignore_errors=True)
+                held.enter_context(try_lock(partial))
+            new = partial / "new"
+            new.mkdir()
+            yield new
+            _flush(new)
+            _put(new, folder, partial / "old", replace)
+            sync_folder(place)
+    except OSError as e:
+        raise cannot_write(folder, e) from e
+
+
+def remove_leftovers(place: Path, name: str | None = None) -> None:
+    """Remove what killed writers of `whole_folder` left in a folder, of one name or of all."""
+    for path in place.iterdir():
+        if not (path.name.startswith("." if name is None else f".{name}.") and path.name.endswith(END)):
+            continue
+        own = path.name[1:].removesuffix(END).rpartition(".")[0]
+        if not path.is_dir():
+            continue
+        with contextlib.suppress(OSError), try_lock(path) as dead:
+            if not dead:
+                continue
+            if (path / "old").exists() and not (place / own).exists():
+                (path / "old").rename(place / own)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _flush(folder: Path) -> None:
+    """Flush all files of a folder, and the folders themselves."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            sync_folder(path)
+    sync_folder(folder)
+
+
+def _put(new: Path, folder: Path, aside: Path, replace: bool) -> None:
+    while not (replace and _exchange(new, folder)):
+        try:
+            if not folder.exists():
+                new.rename(folder)
+                return
+        except OSError as e:
+            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            continue  # another writer was first
+        if replace:
+            folder.rename(aside)
+            try:
+                new.rename(folder)
+            except BaseException:
+                aside.rename(folder)
+                raise
+        return
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step; False where one is absent, or the system or the file system cannot."""
+    try:
+        system = ctypes.CDLL(None, use_errno=True)
+    except (OSError, TypeError):  # Windows
+        return False
+    a, b = os.fsencode(one), os.fsencode(other)
+    if hasattr(system, "renameat2"):
+        at, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        return bool(system.renameat2(at, a, at, b, exchange) == 0)
+    if hasattr(system, "renamex_np"):
+        return bool(system.renamex_np(a, b, 2) == 0)  # RENAME_SWAP
+    return False
