@@ -47,10 +47,10 @@ def test_an_extra_that_is_not_here_is_no_fault_but_half_of_one_is(quick, tmp_pat
 def test_an_extra_that_is_installed_but_cannot_be_imported_wants_attention(tmp_path, monkeypatch):
     real = importlib.import_module
 
-    def broken(name):
+    def broken(name, package=None):
         if name == "optuna":
             raise ImportError("libabsent.so: cannot open shared object file")
-        return real(name)
+        return real(name, package)
 
     monkeypatch.setattr(importlib, "import_module", broken)
     facts = examine(tmp_path)

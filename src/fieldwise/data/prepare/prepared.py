@@ -125,15 +125,8 @@ def prepare(
     check_table(frame, schema, made_later=made)
     rows = read_labels(frame, schema.labels)
     with renumbering_rows(rows.kept):
-        indices = split_table(
-            rows.frame,
-            split,
-            seed=seed,
-            y=rows.main,
-            time=schema.time,
-            group=schema.group,
-            time_format=schema.time_format,
-        )
+        columns = {"time": schema.time, "group": schema.group, "time_format": schema.time_format}
+        indices = split_table(rows.frame, split, seed=seed, y=rows.main, **columns)
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
     encoded = encode_parts(
         parts, schema, seed=seed, negatives=negatives, history=history, target_encoding=target_encoding
