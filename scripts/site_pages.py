@@ -64,6 +64,7 @@ ROOMS = {
             "fieldwise.bundle.score_file",
         ),
     ),
+    "testing": ("Testing a model of your own", ("fieldwise.testing",)),
     "operations": ("Operations and layers", ("fieldwise.ops", "fieldwise.layers")),
 }
 FILES = {"development/contributing.md": "CONTRIBUTING.md", "development/changelog.md": "CHANGELOG.md"}

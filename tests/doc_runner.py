@@ -52,6 +52,8 @@ ROOT = Path(__file__).parents[1]
 def resolve(words: list[str]) -> tuple[str, Any, list[str]]:
     """The name of the command that `fieldwise` takes the words for, the command, and the words behind it."""
     command, names = typer.main.get_command(app), []
+    while words[:1] == ["--import"]:
+        words = words[2:]
     while hasattr(command, "commands") and words:
         name, command, words = command.resolve_command(command.make_context("fieldwise", list(words)), words)
         names.append(name)
@@ -158,8 +160,12 @@ class PageRunner:
             return
         script = Path(block.file or "script.py")
         script.write_text(text, "utf-8")
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            runpy.run_path(str(script))
+        sys.path.insert(0, str(Path.cwd()))  # as `python SCRIPT` has it; a page's scripts import one another
+        try:
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                runpy.run_path(str(script), run_name=script.stem)
+        finally:
+            sys.path.remove(str(Path.cwd()))
         self.output = out.getvalue()
 
     def _sh(self, block: Block) -> None:

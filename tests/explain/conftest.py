@@ -1,39 +1,15 @@
 """Networks with random weights over rows of every kind of field."""
 
-import numpy as np
 import polars as pl
 import pytest
 import torch
 
-from fieldwise import Bag, Bundle, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise import Bundle
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models.build import build_network
+from fieldwise.testing import small_log, small_schema
 
-SCHEMA = Schema(
-    fields=(
-        Categorical("user", role="user"),
-        Sequence("history", role="user", max_length=3, shares="item"),
-        Categorical("item", role="item"),
-        Bag("genres", role="item"),
-        Numeric("price", role="item"),
-        Numeric("hour", encoding="quantile", bins=3),
-    ),
-    label=Label("click"),
-)
-
-
-def log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
-    rng = np.random.default_rng(seed)
-    return pl.DataFrame(
-        {
-            "user": [f"u{k}" for k in rng.integers(0, 6, rows)],
-            "history": ["|".join(f"i{k}" for k in rng.integers(0, 5, n)) for n in rng.integers(0, 5, rows)],
-            "item": [f"i{k}" for k in rng.integers(0, 9, rows)],
-            "genres": [[f"g{k}" for k in rng.integers(0, 4, n)] for n in rng.integers(0, 4, rows)],
-            "price": rng.normal(size=rows),
-            "hour": rng.integers(0, 24, rows),
-        }
-    )
+SCHEMA, log = small_schema(), small_log
 
 
 @pytest.fixture

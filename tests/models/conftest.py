@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 from parity import lab as laboratory
 
+from fieldwise.testing import rows_of
+
 
 @pytest.fixture(scope="session")
 def lab():
@@ -12,7 +14,7 @@ def lab():
     return SimpleNamespace(
         layouts=laboratory.LAYOUTS,
         batch=laboratory.random_batch,
-        take=laboratory.take,
+        take=rows_of,
         reorder=laboratory.reorder,
         fields=laboratory.field_vectors,
         first_order=laboratory.first_order,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from parity.lab import LAYOUTS, take
+from parity.lab import LAYOUTS
 from parity.reference import FIRST, REFERENCES, hardest, layouts_of
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,6 +15,7 @@ from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.scoring import candidates as module
 from fieldwise.scoring.candidates import joined, score_candidates, shares_context
+from fieldwise.testing import rows_of as take
 
 ALWAYS = {"lr", "fm", "afm", "deepfm", "autoint", "autoint+"}
 TOWERS = {"dssm", "dat", "inttower"}

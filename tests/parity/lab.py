@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from fieldwise import testing
 from fieldwise.layout import Batch, FieldLayout, Layout
 
 
@@ -32,7 +33,7 @@ def make_layout(*fields):
 
 
 LAYOUTS = {
-    "categorical": make_layout(("id", "user", 5), ("id", "item", 4), ("id", "context", 3), ("id", "item", 6)),
+    "categorical": testing.small_layout("categorical"),
     "numeric": make_layout(("value", "user", 1), ("value", "item", 2), ("value", "context", 1)),
     "bags": make_layout(("bag", "user", 5, "mean"), ("bag", "item", 4, "sum"), ("bag", "context", 4, "max")),
     "history": make_layout(("id", "user", 4), ("id", "item", 6), ("history", "user", 1), ("id", "context", 3)),
@@ -45,54 +46,13 @@ LAYOUTS = {
         ("history", "user", 4),
         ("id", "context", 3),
     ),
-    "mixed": make_layout(
-        ("bag", "item", 5, "max"),
-        ("id", "user", 4),
-        ("value", "item", 1),
-        ("bag", "user", 6, "mean"),
-        ("id", "context", 3),
-        ("value", "user", 2),
-        ("bag", "context", 3, "sum"),
-    ),
+    "mixed": testing.small_layout("mixed"),
 }
 
 
 def random_batch(layout, rows, seed=0):
     """B rows of random ids, numbers and bags of 0 to 3 values, in float64."""
-    rng = np.random.default_rng(seed)
-    singles = [f for f in layout.fields if f.kind != "bag"]
-    bags = [f for f in layout.fields if f.kind == "bag"]
-    ids = [rng.integers(f.offset, f.offset + f.rows, rows) for f in singles]
-    values = [rng.normal(size=rows) for f in singles if f.kind == "value"]
-    bag_ids, segments, weights = [], [], []
-    for b in range(rows):
-        for g, f in enumerate(bags):
-            n = int(rng.integers(0, 4))
-            bag_ids += list(rng.integers(f.offset, f.offset + f.rows, n))
-            segments += [b * len(bags) + g] * n
-            weights += [1 / max(n, 1) if f.pooling == "mean" else 1.0] * n
-    return Batch(
-        ids=torch.tensor(np.array(ids).reshape(len(singles), rows).T.copy(), dtype=torch.int64),
-        values=torch.tensor(np.array(values).reshape(len(values), rows).T.copy(), dtype=torch.float64),
-        bag_ids=torch.tensor(bag_ids, dtype=torch.int64),
-        bag_segments=torch.tensor(segments, dtype=torch.int64),
-        bag_weights=torch.tensor(weights, dtype=torch.float64),
-    )
-
-
-def take(layout, batch, rows):
-    """The batch of the chosen rows alone."""
-    bags = len(layout.positions(kind="bag"))
-    kept = [
-        (b * bags + g, n)
-        for b, row in enumerate(rows)
-        for g in range(bags)
-        for n in torch.nonzero(batch.bag_segments == row * bags + g).flatten().tolist()
-    ]
-    index = torch.tensor([n for _, n in kept], dtype=torch.int64)
-    segments = torch.tensor([s for s, _ in kept], dtype=torch.int64)
-    chosen = torch.tensor(rows, dtype=torch.int64)
-    return Batch(batch.ids[chosen], batch.values[chosen], batch.bag_ids[index], segments, batch.bag_weights[index])
+    return testing.random_batch(layout, rows, seed, ids=torch.int64, numbers=torch.float64)
 
 
 def reorder(layout, batch, order):

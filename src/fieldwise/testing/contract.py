@@ -1,0 +1,160 @@
+"""What every model must do so that training, saving and serving can rely on it.
+
+Each check takes settings and a layout and raises AssertionError with one sentence that says what was found.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fieldwise.layout import Batch, Layout
+from fieldwise.models.build import build_network
+from fieldwise.models.own import as_settings
+from fieldwise.models.settings import ModelSettings
+from fieldwise.testing.data import random_batch, rows_of, small_layout
+
+__all__ = ["CHECKS", "check_model"]
+
+CLOSE = 1e-4
+STEPS, LEARNED = 250, 0.6
+
+
+def check_model(model: Any, layout: Layout | None = None) -> None:
+    """Run all of `CHECKS` on a model.
+
+    Args:
+        model: settings, or a class of a network or of settings, as `Recommender` takes it.
+        layout: the fields to build it on; `small_layout()`, which has every kind of field, where left out.
+
+    Errors:
+        AssertionError: a point of the contract that is not kept. ConfigError: it is no model.
+
+    >>> from fieldwise import FM
+    >>> check_model(FM(embedding_dim=4))
+    """
+    settings = as_settings(model)
+    for check in CHECKS.values():
+        check(settings, small_layout() if layout is None else layout)
+
+
+def _one_logit_a_row(settings: ModelSettings, layout: Layout) -> None:
+    network = build_network(settings, layout, 0).eval()
+    for rows in (0, 1, 7):
+        logit = network(random_batch(layout, rows))
+        assert isinstance(logit, Tensor), f"forward(batch) must give a tensor, found {type(logit).__name__}"
+        assert logit.shape == (rows,), f"a batch of {rows} rows must give logits [{rows}], found {list(logit.shape)}"
+        assert logit.dtype == torch.float32, f"logits must be float32, found {logit.dtype}"
+        assert bool(torch.isfinite(logit).all()), f"logits of a batch of {rows} rows must be finite"
+
+
+def _a_row_is_scored_by_itself(settings: ModelSettings, layout: Layout) -> None:
+    network, batch = _randomized(settings, layout), random_batch(layout, 6)
+    with torch.no_grad():
+        whole = network(batch)
+        single = torch.cat([network(rows_of(layout, batch, [b])) for b in range(6)])
+    off = float((whole - single).detach().abs().max())
+    assert off <= CLOSE * max(1.0, float(whole.detach().abs().max())), (
+        f"in evaluation a row's logit must not depend on the others of its batch, found a difference of {off:g}"
+    )
+
+
+def _every_weight_has_a_gradient(settings: ModelSettings, layout: Layout) -> None:
+    network, batch = _randomized(settings, layout).train(), random_batch(layout, 24)
+    loss = _loss(network, batch)
+    assert bool(torch.isfinite(loss)), f"the loss must be finite, found {float(loss.detach()):g}"
+    loss.backward()  # type: ignore[no-untyped-call]
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None, f"the parameter {name} has no gradient: use it, or leave it out"
+        gradient = parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
+        assert bool(torch.isfinite(gradient).all()), f"the gradient of {name} must be finite"
+
+
+def _a_seed_decides_the_weights(settings: ModelSettings, layout: Layout) -> None:
+    one, two = (build_network(settings, layout, 3).state_dict() for _ in range(2))
+    for name in one:
+        assert torch.equal(one[name], two[name]), f"one seed must give the same weights, but {name} differs"
+
+
+def _seeded_training_repeats(settings: ModelSettings, layout: Layout) -> None:
+    states = []
+    for _ in range(2):
+        network = build_network(settings, layout, 3).train()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(4)
+            _trained(network, random_batch(layout, 16), steps=3)
+        states.append(network.state_dict())
+    for name in states[0]:
+        assert torch.equal(states[0][name], states[1][name]), f"seeded training must repeat itself: {name} differs"
+
+
+def _weights_are_all_there_is(settings: ModelSettings, layout: Layout) -> None:
+    network, batch = _randomized(settings, layout), random_batch(layout, 7)
+    other = build_network(settings, layout, 1).eval()
+    other.load_state_dict(network.state_dict())
+    assert torch.equal(other(batch), network(batch)), (
+        "a network built anew must score as the one whose state_dict it loads: keep what training changes in "
+        "parameters and buffers"
+    )
+
+
+def _evaluation_changes_nothing(settings: ModelSettings, layout: Layout) -> None:
+    network, batch = _randomized(settings, layout), random_batch(layout, 16)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    assert torch.equal(network(batch), network(batch)), "in evaluation a batch must have the same logits every time"
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, before[name]), f"evaluation must change no tensor, but it changed {name}"
+
+
+def _it_learns(settings: ModelSettings, layout: Layout) -> None:
+    network = build_network(settings, layout, 0).eval()  # without dropout: what it can represent
+    loss = _trained(network, random_batch(layout, 32), steps=STEPS, until=LEARNED)
+    assert loss < LEARNED, f"32 rows must be learned to a logloss below {LEARNED}, found {loss:.3f} after {STEPS} steps"
+
+
+CHECKS: Mapping[str, Callable[[ModelSettings, Layout], None]] = {
+    "one logit a row": _one_logit_a_row,
+    "a row is scored by itself": _a_row_is_scored_by_itself,
+    "every weight has a gradient": _every_weight_has_a_gradient,
+    "a seed decides the weights": _a_seed_decides_the_weights,
+    "seeded training repeats": _seeded_training_repeats,
+    "weights are all there is": _weights_are_all_there_is,
+    "evaluation changes nothing": _evaluation_changes_nothing,
+    "it learns": _it_learns,
+}
+"""The points of the contract by name, for `pytest.mark.parametrize`."""
+
+
+def _randomized(settings: ModelSettings, layout: Layout) -> nn.Module:
+    """A network in evaluation mode whose parameters are far from their start, where mistakes hide."""
+    network = build_network(settings, layout, 0).eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(1)
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return network
+
+
+def _loss(network: nn.Module, batch: Batch) -> Tensor:
+    """As the training loop has it: with a network's own loss, where it has one."""
+    label = (torch.arange(batch.size) % 2).float()
+    own: Any = getattr(network, "forward_with_auxiliary", None)
+    logit, auxiliary = (network(batch), 0.0) if own is None else own(batch, label)
+    return F.binary_cross_entropy_with_logits(logit, label) + auxiliary
+
+
+def _trained(network: nn.Module, batch: Batch, *, steps: int, until: float = 0.0) -> float:
+    """The last step's loss on the logits alone, after so many steps of Adam or as soon as it is below `until`."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.03)
+    label, found = (torch.arange(batch.size) % 2).float(), float("inf")
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(network(batch), label)
+        found = float(loss.detach())
+        if found < until:
+            break
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return found
