@@ -157,7 +157,7 @@ OPTIONS = {
         "--data",
         "--k",
         "--prerank",
-        "--probe",
+        "--nprobe",
         "--rows",
         "--seed",
         "--separator",
@@ -170,7 +170,7 @@ OPTIONS = {
     ("serve",): {
         "--prerank",
         "--index",
-        "--probe",
+        "--nprobe",
         "--users",
         "--user-id",
         "--items",

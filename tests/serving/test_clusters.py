@@ -29,12 +29,12 @@ def test_every_head_is_in_its_nearest_cluster(storage):
 def test_candidates_have_a_head_near_to_a_users():
     clusters = HeadClusters.of(StoredItems.of(heads(200, 3, 5)), clusters=12)
     user = heads(4, 5, seed=3)
-    for probe in (1, 3, 12, 50):
+    for nprobe in (1, 3, 12, 50):
         wanted = set()
         for head in user:
-            for cluster in torch.argsort(-(clusters.centres @ head))[:probe].tolist():
+            for cluster in torch.argsort(-(clusters.centres @ head))[:nprobe].tolist():
                 wanted |= set(clusters.items[clusters.starts[cluster] : clusters.starts[cluster + 1]].tolist())
-        assert clusters.candidates(user, probe).tolist() == sorted(wanted)
+        assert clusters.candidates(user, nprobe).tolist() == sorted(wanted)
     assert len(clusters.candidates(user, 12)) == 200
 
 
@@ -70,22 +70,22 @@ def test_a_cascade_that_probes_all_clusters_is_exact_and_a_narrow_one_says_what_
         Query(context=context, k=5, prerank=20, where={"item": [f"i{n}" for n in range(9)]}),
         Query(context=context, k=5, prerank=20, candidates=[f"i{n}" for n in range(250)]),
     ):
-        wide = Cascade(tower, index, ranker, probe=10_000).recommend(query)
+        wide = Cascade(tower, index, ranker, nprobe=10_000).recommend(query)
         assert wide.rows.tolist() == exact.recommend(query).rows.tolist()
         assert wide.counts == exact.recommend(query).counts
-        narrow = Cascade(tower, index, ranker, probe=1).recommend(query)
+        narrow = Cascade(tower, index, ranker, nprobe=1).recommend(query)
         assert narrow.counts["scored"] <= wide.counts["scored"]
         assert narrow.counts["preranked"] == wide.counts["preranked"]
         assert not {"i3", "i7"} & set(narrow.items["item"]) & set(query.exclude)
     contexts = log(20, seed=4).drop("item")
     whole = evaluate_cascade(exact, contexts, k=5, prerank=20)
     assert (whole.candidates, whole.candidate_recall) == (300, 1)
-    some = evaluate_cascade(Cascade(tower, index, ranker, probe=2), contexts, k=5, prerank=20)
+    some = evaluate_cascade(Cascade(tower, index, ranker, nprobe=2), contexts, k=5, prerank=20)
     assert some.candidates < 300
     by_hand = []
     for row in contexts.iter_rows(named=True):
-        found = Cascade(tower, index, ranker, probe=2).recommend(Query(context=row, k=5, prerank=20)).preranked
+        found = Cascade(tower, index, ranker, nprobe=2).recommend(Query(context=row, k=5, prerank=20)).preranked
         by_hand.append(np.isin(np.argsort(-exact.prerank_all(row), kind="stable")[:20], found).mean())
     assert some.candidate_recall == pytest.approx(np.mean(by_hand))
     with pytest.raises(ConfigError, match="at least 1 cluster for each user head, found 0"):
-        Cascade(tower, index, ranker, probe=0)
+        Cascade(tower, index, ranker, nprobe=0)

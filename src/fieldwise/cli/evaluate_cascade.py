@@ -27,7 +27,7 @@ class EvaluateCascadeOptions:
     data: Annotated[Path, typer.Option(help="Rows whose users and contexts are asked for.")]
     k: Annotated[int, typer.Option(min=1, help="Items returned.")] = 20
     size: Annotated[int, typer.Option("--prerank", min=1, help="Items that the ranking bundle sees.")] = 200
-    probe: Annotated[
+    nprobe: Annotated[
         int | None,
         typer.Option(min=1, help="Score only items near to the user: clusters of item heads for each user head."),
     ] = None
@@ -47,7 +47,7 @@ def run(options: EvaluateCascadeOptions) -> None:
 
     set_threads(options.threads)
     cascade = Cascade(
-        Bundle.load(options.prerank), open_index(options.index), Bundle.load(options.ranker), probe=options.probe
+        Bundle.load(options.prerank), open_index(options.index), Bundle.load(options.ranker), nprobe=options.nprobe
     )
     frame = options.reading.table(options.data)
     contexts = drawn_rows(frame, options.rows, options.seed, "rows drawn as contexts")
@@ -55,14 +55,14 @@ def run(options: EvaluateCascadeOptions) -> None:
     if options.json:
         print_json(asdict(report))
         return
-    _print(report, options.probe)
+    _print(report, options.nprobe)
     if find_spec("uvicorn") is not None:
         given = ["--prerank", options.prerank, "--index", options.index]
-        given += [] if options.probe is None else ["--probe", str(options.probe)]
+        given += [] if options.nprobe is None else ["--nprobe", str(options.nprobe)]
         suggest("a page that recommends by both", "serve", options.ranker, *given)
 
 
-def _print(report: "CascadeReport", probe: int | None) -> None:
+def _print(report: "CascadeReport", nprobe: int | None) -> None:
     from rich.table import Table
 
     out = console()
@@ -74,7 +74,7 @@ def _print(report: "CascadeReport", probe: int | None) -> None:
     table.add_row(f"recall@{report.k}", f"{report.recall:.4f}")
     table.add_row(f"NDCG@{report.k}", f"{report.ndcg:.4f}")
     table.add_row("best item found", f"{report.best_found:.4f}")
-    if probe is not None:
+    if nprobe is not None:
         table.add_row("items scored by the IntTower, in the mean", f"{report.candidates:,.0f}")
         table.add_row(f"its best {report.prerank:,} of all items among them", f"{report.candidate_recall:.4f}")
     if report.hit_rate is not None:

@@ -45,7 +45,7 @@ class ServeOptions:
     ] = None
     prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None
     index: Annotated[Path | None, typer.Option(help="Folder of the index, to recommend from.")] = None
-    probe: Annotated[
+    nprobe: Annotated[
         int | None,
         typer.Option(min=1, help="Score only items near to the user: clusters of item heads for each user head."),
     ] = None

@@ -82,7 +82,7 @@ class Loader:
         recommends: Cascade | WholeRanking | None = None
         if tower is not None:
             index = open_index(options.index) if options.index is not None else _passing_index(tower, tables)
-            recommends = Cascade(tower, index, ranker, probe=options.probe)
+            recommends = Cascade(tower, index, ranker, nprobe=options.nprobe)
         elif ranker is not None and tables.catalogue is not None:
             recommends = _whole(ranker, tables, options)
         return Service(ranker, recommends, log=tables.log, exclude_seen=options.exclude_seen is not False)

@@ -67,23 +67,23 @@ class Cascade(Recommends):
         prerank: the IntTower that made the index.
         index: the items' heads.
         ranker: any bundle of one label, or of several, whose main one counts; its item fields are read from the index.
-        probe: clusters of item heads that IntTower looks into for each user head, where more than half of the items
+        nprobe: clusters of item heads that IntTower looks into for each user head, where more than half of the items
             pass the filters and these clusters hold k' of them (see `fieldwise.serving.clusters`); None scores all that
             pass.
 
     Errors:
         BundleError: the index belongs to another bundle.
-        ConfigError: a probe below 1.
+        ConfigError: an nprobe below 1.
         DataError: the items lack a column of the ranking bundle's item fields.
     """
 
     index: ItemIndex
 
     def __init__(
-        self, prerank: Bundle, index: ItemIndex, ranker: Bundle | None = None, *, probe: int | None = None
+        self, prerank: Bundle, index: ItemIndex, ranker: Bundle | None = None, *, nprobe: int | None = None
     ) -> None:
-        if probe is not None and probe < 1:
-            raise ConfigError(f"probe must be at least 1 cluster for each user head, found {probe}")
+        if nprobe is not None and nprobe < 1:
+            raise ConfigError(f"nprobe must be at least 1 cluster for each user head, found {nprobe}")
         index.check_model(prerank)
         taken = [name for name in (PRERANK_SCORE, PREDICTION) if name in index.items.columns]
         if taken:
@@ -94,8 +94,8 @@ class Cascade(Recommends):
         self.prerank, self.network, self.index, self.ranker = prerank, prerank.network, index, ranker
         for bundle in (prerank, *([] if ranker is None else [ranker])):
             bundle.network.eval()
-        self.probe = probe
-        self.clusters = None if probe is None else HeadClusters.of(index.stored)
+        self.nprobe = nprobe
+        self.clusters = None if nprobe is None else HeadClusters.of(index.stored)
         self._towers = RequestSide.of(prerank, index, index.items.head(1))  # a row to make whole rows with: not read
         self._ranking = None if ranker is None else RequestSide.of(ranker, index)
 
@@ -174,9 +174,9 @@ class Cascade(Recommends):
 
     def _candidates(self, one: Prepared, user_LHP: Tensor) -> tuple[np.ndarray | None, np.ndarray]:
         """Which items IntTower scores for a query (None: all), and which places among them must not come."""
-        if self.clusters is None or self.probe is None or 2 * one.passing <= len(self.index):
+        if self.clusters is None or self.nprobe is None or 2 * one.passing <= len(self.index):
             return one.rows, one.excluded
-        near = self.clusters.candidates(user_LHP.flatten(0, 1), self.probe)
+        near = self.clusters.candidates(user_LHP.flatten(0, 1), self.nprobe)
         if one.rows is not None:
             near = np.intersect1d(near, one.rows, assume_unique=True)
         unwanted = one.excluded if one.rows is None else one.rows[one.excluded]

@@ -1,7 +1,7 @@
 """A candidate stage for large catalogues: item heads in clusters, of which a request looks into the nearest.
 
 An item is a candidate if one of its heads lies in a cluster near to one of the user's heads. Candidates are then scored
-exactly, so that what is lost is what lies in no such cluster: `fieldwise evaluate-cascade --probe` counts it.
+exactly, so that what is lost is what lies in no such cluster: `fieldwise evaluate-cascade --nprobe` counts it.
 
 Letters: N items, K item heads, P size of a head, U users, H user heads (of all levels), C clusters.
 """
@@ -71,17 +71,17 @@ class HeadClusters:
         starts = np.searchsorted(pairs, np.arange(wanted + 1) * count)
         return cls(centres, (pairs % count).astype(np.int32), starts, count)
 
-    def candidates(self, user_HP: Tensor, probe: int) -> np.ndarray:
-        """The items with a head in one of the `probe` clusters nearest to each of a user's heads, rising, int64.
+    def candidates(self, user_HP: Tensor, nprobe: int) -> np.ndarray:
+        """The items with a head in one of the `nprobe` clusters nearest to each of a user's heads, rising, int64.
 
         Near is what has a large inner product, as MaxSim counts.
 
         Args:
             user_HP: a user's heads, [H, P].
-            probe: clusters for each head.
+            nprobe: clusters for each head.
         """
         nearness_HC = user_HP @ self.centres.t()
-        nearest = torch.topk(nearness_HC, min(probe, len(self.centres)), dim=1).indices.numpy()
+        nearest = torch.topk(nearness_HC, min(nprobe, len(self.centres)), dim=1).indices.numpy()
         among = np.zeros(self.size, bool)
         for cluster in np.unique(nearest).tolist():
             among[self.items[self.starts[cluster] : self.starts[cluster + 1]]] = True
