@@ -1,3 +1,4 @@
+import copy
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
@@ -5,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fieldwise.config import given as given_settings
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.errors import ConfigError, SchemaError
+from fieldwise.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -210,3 +213,11 @@ def test_no_sentence_is_repeated():
     with pytest.raises(ConfigError) as caught:
         parse(Outer, {"name": "a", "shape": 3}, "top")
     assert str(caught.value).count("must be a table of settings") == 1
+
+
+def test_what_was_given_is_kept_in_one_order():
+    """A copied frozen set may have another order, and another hash, by which scikit-learn compares parameters."""
+    forward = TrainingSettings(learning_rate=0.1, epochs=2, patience=1)
+    backward = TrainingSettings(patience=1, epochs=2, learning_rate=0.1)
+    assert repr(vars(copy.deepcopy(forward))) == repr(vars(forward)) == repr(vars(backward))
+    assert given_settings(forward) == {"learning_rate", "epochs", "patience"}

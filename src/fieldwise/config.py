@@ -27,7 +27,7 @@ class Settings:
     def __new__(cls, **settings: Any) -> "Settings":
         """An object of the class, before its `__init__` fills it."""
         made = super().__new__(cls)
-        object.__setattr__(made, "_given", frozenset(settings))
+        object.__setattr__(made, "_given", tuple(sorted(settings)))  # a copied set may have another order, and hash
         return made
 
 
@@ -38,8 +38,8 @@ def given(settings: Any) -> frozenset[str]:
     >>> sorted(given(FM(embedding_dim=8)))
     ['embedding_dim']
     """
-    names: frozenset[str] | None = getattr(settings, "_given", None)
-    return frozenset(f.name for f in dataclasses.fields(settings) if f.init) if names is None else names
+    names: tuple[str, ...] | None = getattr(settings, "_given", None)
+    return frozenset(f.name for f in dataclasses.fields(settings) if f.init) if names is None else frozenset(names)
 
 
 def changed(settings: T, values: Mapping[str, Any], where: str) -> T:
