@@ -42,7 +42,7 @@ GROUPS = {
     ),
     "Recipes": ("fieldwise.runs.recipe", "fieldwise.runs.data", "fieldwise.runs.pipeline"),
     "Training": ("fieldwise.training.settings",),
-    "Models": ("fieldwise.models",),
+    "Models": ("fieldwise.models", "fieldwise.models.own"),
     "Errors": ("fieldwise.errors",),
 }
 ROOMS = {
@@ -147,7 +147,8 @@ def from_repository(name: str) -> str:
 
 def _home(name: str) -> str:
     module = getattr(fieldwise, name).__module__
-    return "fieldwise.models" if module.startswith("fieldwise.models.") else module
+    offered = module.startswith("fieldwise.models.") and hasattr(fieldwise.models, name)
+    return "fieldwise.models" if offered else module
 
 
 def _path(module: Any, public: str) -> str:

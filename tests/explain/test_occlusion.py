@@ -21,6 +21,7 @@ def mixed_by_hand(rows, background, number, other, taken):
 def test_mixed_rows_score_as_rows_mixed_by_hand(make, rows, monkeypatch, block):
     monkeypatch.setattr("fieldwise.explain.mixing.BLOCK", block)
     bundle = make(AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(5,)))
+    rows = rows.select(f.column for f in bundle.schema.fields)
     mixer = Mixer(bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples))
     rng = np.random.default_rng(0)
     number, other = rng.integers(0, len(rows), 60), rng.integers(0, bundle.samples.height, 60)
