@@ -186,9 +186,12 @@ def test_without_a_compiler_compile_is_one_sentence(tables, monkeypatch):
     import torch._inductor.config as inductor
 
     monkeypatch.setattr(inductor.cpp, "cxx", ("/nowhere/g++",))
-    monkeypatch.setattr(inductor, "force_disable_caches", True)
     torch._dynamo.reset()
-    with pytest.raises(ConfigError, match=r"compile = true needs a working C\+\+ compiler.*set compile = false") as e:
+    # PyTorch's own patch: undone by monkeypatch the setting would stay, and warn in every later compilation.
+    with (
+        torch.compiler.config.patch(force_disable_caches=True),
+        pytest.raises(ConfigError, match=r"compile = true needs a working C\+\+ compiler.*set compile = false") as e,
+    ):
         losses(tables, DeepFM(embedding_dim=3, hidden=(5,)), compile=True)
     assert "\n" not in str(e.value)
     torch._dynamo.reset()
