@@ -13,7 +13,7 @@ from fieldwise.training.result import Evaluation
 __all__ = ["Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted"]
 
 LEAST_EPOCHS = 3.0  # a model that has time for fewer is not begun
-USUAL_EPOCHS = 30.0  # a model may have so many where that leaves the others the least
+USUAL_EPOCHS = 30.0  # epochs that a model may have where the others keep their least
 MOST_SHARE = 0.4  # of what is left, for a model that others follow, unless it has a greater share by cost
 PROBE_STEPS = 6
 BEHIND = 0.01  # a trial is broken off where it is worse by this share of the other's figure
@@ -46,7 +46,7 @@ class Clock:
 
 
 class Until(Silent):
-    """Ends a training after so many seconds."""
+    """Ends a training after a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.perf_counter() + seconds
@@ -127,7 +127,7 @@ class Probe(Silent):
 
 
 def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
-    """Which models fit into so many seconds, the cheapest first: the most costly go until the rest have three epochs.
+    """Which models fit into the seconds, the cheapest first: the most costly go until the rest have three epochs.
 
     >>> admitted({"lr": 1.0, "afm": 4.0, "autoint": 30.0}, 20)
     ['lr', 'afm']

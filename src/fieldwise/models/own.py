@@ -266,7 +266,7 @@ def _made(network: type[nn.Module]) -> type[ModelSettings]:
     def build(self: Any, layout: Layout) -> nn.Module:
         return network(layout, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
 
-    def reduce(self: Any) -> Any:  # the class has no name of its own that pickle could look up
+    def reduce(self: Any) -> Any:  # for copies: the class cannot be found by its name
         return _again, (network, {name: getattr(self, name) for name in self._given})
 
     namespace = {"build": build, "network_class": network, "__reduce__": reduce, "__doc__": f"Settings of {network}."}

@@ -23,7 +23,7 @@ class Categorical:
         role: whom the field describes; two-tower models need user and item fields.
         column: the table's column; the name, where left out.
         min_count: values seen less often in the training rows share the field's unknown row.
-        hash_buckets: where given, values are hashed to so many rows and no vocabulary is kept.
+        hash_buckets: the number of embedding rows that values are hashed to, without a vocabulary.
 
     >>> Categorical("gender", role="user").column
     'gender'
@@ -117,7 +117,7 @@ class Sequence:
     """An ordered history, oldest first; a cell is a list, or text cut at `separator`.
 
     Args:
-        max_length: only the newest so many values are kept.
+        max_length: how many values are kept, the newest ones.
         pooling: for models that take no order.
         shares: name of a Categorical field whose vocabulary and embedding rows this field uses too: a history of items
             names the item's field, as DIN needs it.

@@ -27,7 +27,7 @@ class TrainingSettings(Settings):
         momentum: of `sgd`.
         adagrad_accumulator: the sum of squared gradients that `adagrad` starts with.
         batch_size: rows a step; a last batch of one row joins the one before.
-        epochs: at most so many passes over the training rows.
+        epochs: maximum number of passes over the training rows.
         l2: strength by parameter name or pattern (`attention.W`, `embedding.*`): adds strength / 2 * sum of squares to
             the mean loss of every step. A pattern that fits no parameter is an error.
         l2_rows: for embedding tables the sum runs over `all` rows, or over the distinct rows `touched` by the batch.
@@ -46,9 +46,9 @@ class TrainingSettings(Settings):
         monitor: validation metric of the main label that decides; `auc` for binary and `rmse` for regression, where
             left out. `loss` decides by all labels: their validation losses, summed by their weights.
         evaluations_per_epoch: how often the validation rows are scored within an epoch, evenly spaced.
-        patience: stop after so many evaluations in a row without a better `monitor`.
+        patience: number of evaluations in a row without a better `monitor` after which training stops.
         plateau_factor: the learning rate is multiplied by it after `plateau_patience` evaluations without a better
-            `monitor`, and again after each further so many; 1 keeps the rate.
+            `monitor`, and again whenever as many more bring none; 1 keeps it.
         plateau_patience: see `plateau_factor`.
         min_improvement: a metric is better only where it is better by more than this.
     """

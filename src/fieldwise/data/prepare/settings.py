@@ -27,7 +27,7 @@ class HistorySettings:
         item: column of items. A training row without an item is no event.
         order: column that orders a user's rows; the schema's time, where left out.
         positives_only: of the training rows count those with a positive label (above 0) alone.
-        max_length: only the newest so many items are kept.
+        max_length: how many items are kept, the newest ones.
     """
 
     column: str = "history"
@@ -59,7 +59,7 @@ class TargetEncoding:
     Args:
         columns: of categories.
         folds: into how many random parts the training rows are dealt.
-        prior_rows: so many rows of the overall mean are added to every category's.
+        prior_rows: number of rows of the overall mean that are added to every category.
         source: `train`, or `own-part`: every part's means are taken over its own rows, those of the test over the test
             labels. That leaks the labels that are predicted; published figures rest on it, and it is there to repeat
             them alone.
