@@ -86,11 +86,6 @@ class Lookup:
         """
         return await self._observed(self._joined(ids))
 
-    @property
-    def can_search(self) -> bool:
-        """Whether the store finds rows by the beginning of their ids."""
-        return isinstance(self.store, SearchableStore)
-
     async def search(self, prefix: str, limit: int) -> list[Row]:
         """The store's first rows, by id, whose ids begin with a text; none where it cannot search.
 
