@@ -29,7 +29,6 @@ LONG_FILES = {
     "runs/tune.py": 302,
 }
 LONG_FUNCTIONS = {
-    "automatic/problem.py: pose": 66,
     "data/infer/schema.py: infer_schema": 73,
     "data/prepare/negatives.py: sample_negatives": 61,
     "data/read/simulated/log.py: simulate": 63,
@@ -43,7 +42,6 @@ LONG_FUNCTIONS = {
     "runs/tune.py: tune": 83,
 }
 MANY_PARAMETERS = {
-    "automatic/problem.py: pose": 8,
     "automatic/run.py: auto": 10,
     "bundle/recommend.py: recommend": 7,
     "bundle/score_file.py: score_file": 9,

@@ -1,8 +1,8 @@
 """`python -m benchmarks.defaults.versus`: `fieldwise auto` in its minutes against trials of `fieldwise tune`.
 
-Both see a table's training and validation rows, and are measured on its test rows, which neither has seen. `auto` has
-them as one table and divides them as it does; `tune` has them divided, and searches for each of `--models` alone, of
-which the best by validation logloss counts. What is done is kept: a run that was broken off goes on.
+Both learn from a table's training rows, choose by its validation rows, and are measured on its test rows once, at their
+end. `tune` searches for each of `--models` alone, of which the best by validation logloss counts. What is done is kept:
+a run that was broken off goes on.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ import numpy as np
 import polars as pl
 import torch
 
-import fieldwise
 from benchmarks.defaults.__main__ import STORE, names_of
 from benchmarks.defaults.runs import MODELS, Rows, Settings, applies, rows_of
 from benchmarks.defaults.store import Found, Place
 from benchmarks.defaults.tables import COUNTED, TABLES
 from benchmarks.defaults.targets import difference
+from fieldwise.automatic import AutoSettings, run_auto
+from fieldwise.data.prepare.split_settings import ColumnSplit
 from fieldwise.evaluation import binary_metrics, logloss_from_logits
 from fieldwise.runs.environment import environment
 from fieldwise.runs.recipe import Recipe
@@ -91,10 +92,9 @@ def _kept(rows: Rows, name: str, make: Any, model: str, options: argparse.Namesp
 
 
 def _auto(rows: Rows, _: str, options: argparse.Namespace) -> tuple[np.ndarray, dict[str, Any]]:
-    prepared = rows.prepared
-    seen = pl.concat([prepared.train.frame, prepared.valid.frame], how="vertical_relaxed")
-    result = fieldwise.auto(seen, schema=rows.schema, minutes=options.minutes, quiet=True)
-    logit = result.best.calibrated(result.best.score(prepared.test.frame))
+    settings = AutoSettings(schema=rows.schema, split=ColumnSplit(column=PART), minutes=options.minutes)
+    result = run_auto(_with_parts(rows), settings, _note)
+    logit = result.best.calibrated(result.best.score(rows.prepared.test.frame))
     return logit, {"result": json.loads(json.dumps(result.to_plain(), default=str))}
 
 
@@ -102,9 +102,7 @@ def _tuned(rows: Rows, model: str, options: argparse.Namespace) -> tuple[np.ndar
     folder = options.store / "versus" / rows.name
     path, prepared = folder / "table.parquet", rows.prepared
     folder.mkdir(parents=True, exist_ok=True)
-    parts: Mapping[str, Any] = {"train": prepared.train, "valid": prepared.valid, "test": prepared.test}
-    frames = [part.frame.with_columns(pl.lit(name).alias(PART)) for name, part in parts.items()]
-    pl.concat(frames, how="vertical_relaxed").write_parquet(path)
+    _with_parts(rows).write_parquet(path)
     plain = {
         "data": {"path": str(path.resolve())},
         "schema": rows.schema.to_dict(),
@@ -120,6 +118,14 @@ def _tuned(rows: Rows, model: str, options: argparse.Namespace) -> tuple[np.ndar
     if not np.array_equal(y, prepared.test.y):
         raise SystemExit(f"the tuned runs of {rows.name} were on other test rows: remove {folder} and run again")
     return logit, {"valid": {"logloss": found.value}, "values": dict(found.values), "trials": dict(found.trials)}
+
+
+def _with_parts(rows: Rows) -> pl.DataFrame:
+    """All rows, with a column that names each one's part."""
+    prepared = rows.prepared
+    parts = {"train": prepared.train, "valid": prepared.valid, "test": prepared.test}
+    frames = [part.frame.with_columns(pl.lit(name).alias(PART)) for name, part in parts.items()]
+    return pl.concat(frames, how="vertical_relaxed")
 
 
 def _words(found: Found) -> str:

@@ -15,6 +15,7 @@ from fieldwise import Bundle, Categorical, ConfigError, DataError, Label, Numeri
 from fieldwise.automatic import AutoSettings, models, run_auto
 from fieldwise.automatic.budget import Until
 from fieldwise.automatic.candidates import Candidate, calibrated
+from fieldwise.data.prepare.split_settings import ColumnSplit
 from fieldwise.evaluation.calibration import Platt
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.pipeline import train_recipe
@@ -138,14 +139,26 @@ def test_the_simplest_is_chosen_unless_another_is_better_by_more_than_luck():
         return Candidate(title=title, valid=z, value=loss, fitted=object())
 
     simple = rng.normal(0, 1, 400) + (2 * y - 1)
-    lucky = simple + 0.05 * np.where(np.arange(400) % 100 < 54, 1, -1) * (2 * y - 1)  # right in 54 of 100 rows
-    better = simple + 0.5 * (2 * y - 1)
+
+    def moved(right):
+        return simple + 0.05 * np.where(rng.permutation(400) < 4 * right, 1, -1) * (2 * y - 1)
+
+    def errors(z):
+        """How many standard errors of the paired difference are gained."""
+        gain = np.logaddexp(0, np.where(y > 0, -simple, simple)) - np.logaddexp(0, np.where(y > 0, -z, z))
+        return gain.mean() / (gain.std(ddof=1) / 20)
+
+    others = [moved(right) for right in range(50, 61)]
+    gained = [errors(z) for z in others]
+    assert any(0.5 < e < 0.95 for e in gained)
+    assert any(1.05 < e < 3 for e in gained)
     tried = models.Tried.__new__(models.Tried)
     tried.problem = problem
-    for other, chosen in ((lucky, "LR"), (better, "AFM")):
+    for other, e in zip(others, gained, strict=True):
+        chosen = "AFM" if e > 1 else "LR"
         tried.candidates = [Candidate(title="constant", valid=y * 0.0, value=0.7), candidate("LR", simple)]
         tried.candidates.append(candidate("AFM", other))
-        assert tried.networks[0].title == "AFM"
+        assert tried.networks[0].title == ("AFM" if e > 0 else "LR")
         assert tried.chosen.title == chosen
 
 
@@ -273,6 +286,20 @@ def test_without_a_time_rows_are_drawn_and_that_is_said(log):
         "drawn at random: by 'timestamp' it cannot be: a time split needs at least 3 different times" in line
         for line in said
     )
+
+
+@pytest.mark.usefixtures("few_models")
+def test_a_column_can_name_the_parts(log):
+    said: list[str] = []
+    named = log.with_columns(part=pl.Series(["test", "valid", *["train"] * 8] * (log.height // 10)))
+    result = run(named, said, schema=None, label="liked", split=ColumnSplit(column="part"))
+    assert "part" not in {f.name for f in result.schema.fields}
+    assert "rows are divided into 1,600 train, 200 valid, 200 test rows: as asked for" in said
+    test = named.filter(pl.col("part") == "test")
+    loss = log_loss(test["liked"].to_numpy(), result.best.predict(test))
+    assert result.board.chosen.metrics["logloss"].value == pytest.approx(loss, rel=1e-6)
+    with pytest.raises(DataError, match="'nope'"):
+        run(named, split=ColumnSplit(column="nope"))
 
 
 def test_in_python_nothing_is_written_without_a_folder(log, tmp_path, monkeypatch, capsys, few_models):

@@ -92,6 +92,7 @@ def test_ctrl_c_saves_and_exits_as_interrupted(fieldwise, log, monkeypatch):
         (("absent.csv",), "absent.csv"),
         (("clicks.csv", "--label", "clik"), "clik"),
         (("clicks.csv", "--keep", "nope"), "--keep must name a column that a field reads, found 'nope'"),
+        (("clicks.csv", "--split-column", "nope"), "'nope'"),
         (("clicks.csv", "--out", "clicks.csv"), "is a file: choose another name"),
         (("clicks.csv", "--minutes", "0"), "--minutes"),
     ],

@@ -48,6 +48,7 @@ OPTIONS = {
         "--out",
         "--again",
         "--schema",
+        "--split-column",
         "--keep",
         "--seed",
         "--separator",

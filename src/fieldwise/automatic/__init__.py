@@ -4,6 +4,7 @@ The function is `fieldwise.auto`; this room has another name, since importing a 
 """
 
 from fieldwise.automatic.result import AutoResult
-from fieldwise.automatic.run import AutoSettings, auto, run_auto
+from fieldwise.automatic.run import auto, run_auto
+from fieldwise.automatic.settings import AutoSettings
 
 __all__ = ["AutoResult", "AutoSettings", "auto", "run_auto"]

@@ -31,7 +31,7 @@ FIRST_SHARE = 0.15  # of the time for training is for LR at most
 TREES_SHARE = 0.25  # of the time for training by defaults is for LightGBM at most
 MOST_TRIALS, PATIENCE = 40, 16
 TRIAL_TIMES = 3.0  # as long as the training to beat may a trial take
-LUCK = 0.5  # standard errors by which a trial must gain on validation rows to count as better
+LUCK = 1.0  # standard errors by which one must gain on validation rows to count as better
 ENDED = {"patience": "no gain since", "epochs": "all done", "time": "its time was over", "interrupted": "interrupted"}
 
 
@@ -238,7 +238,7 @@ def _trial(tried: Tried, climb: Climb, values: dict[str, Any], other: Candidate)
 
 
 def _gains(problem: Problem, new: Candidate, old: Candidate) -> bool:
-    """Whether a trial is better on validation rows by more than half the standard error of the paired difference."""
+    """Whether a trial is better on validation rows by more than the standard error of the paired difference."""
     y = np.asarray(problem.prepared.valid.y, dtype=np.float64)
     if problem.metric == "logloss":
         signs = np.where(y > 0.5, -1.0, 1.0)

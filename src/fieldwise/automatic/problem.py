@@ -1,7 +1,7 @@
 """The table as a task: what its columns mean, how its rows are divided, and what was found on the way."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,14 @@ from typing import Any
 import polars as pl
 
 from fieldwise.automatic.audit import Finding, audit, without
+from fieldwise.automatic.settings import AutoSettings
 from fieldwise.config import to_plain
 from fieldwise.data.infer.schema import Inference, infer_schema
 from fieldwise.data.infer.split import suggest_split
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.prepared import Prepared, check_columns
 from fieldwise.data.prepare.repeats import repeat_sentences
-from fieldwise.data.prepare.split_settings import SplitSettings
+from fieldwise.data.prepare.split_settings import ColumnSplit, SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.tables import as_table
 from fieldwise.runs.data import load_frame, prepare_recipe
@@ -77,55 +78,33 @@ def read_source(data: Any) -> tuple[pl.DataFrame, DataSettings]:
     return as_table(data), DataSettings(path=IN_MEMORY)
 
 
-def pose(
-    frame: pl.DataFrame,
-    source: DataSettings,
-    *,
-    label: str | None,
-    positive: Sequence[str],
-    schema: Schema | None,
-    keep: Collection[str],
-    seed: int,
-    note: Callable[[str], None],
-) -> Problem:
+def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Callable[[str], None]) -> Problem:
     """Infer the schema, divide the rows, audit the training rows, leave out what is to be left out, encode.
 
     Args:
         frame: the table.
         source: where recipes find it.
-        label: its column; guessed where left out.
-        positive: values of the label that are positive, for a schema that is inferred.
-        schema: instead of an inferred one.
-        keep: columns that stay fields whatever the audit finds.
-        seed: of split and folds.
-        note: hears, in a sentence each, what was found.
+        settings: label, schema, split, columns to keep and seed.
+        note: receives a sentence on each finding.
 
     Errors:
         SchemaError, DataError: the table does not fit, or nothing is left to learn from.
         ConfigError: a column to keep that no field reads.
     """
-    inferred = None
-    if schema is None:
-        inferred = infer_schema(frame, label=label, positive=positive)
-        schema = inferred.schema
-        note(f"label: column {schema.label.column!r}, {_after_colon(inferred.notes[schema.label.column])}")
-        for column, doubt in inferred.doubts.items():
-            note(f"CHECK column {column!r}: {doubt}")
-    if schema.more_labels:
-        names = ", ".join(repr(other.name) for other in schema.more_labels)
-        note(f"of several labels the main one alone is learned: {schema.label.name!r}, not {names}")
-        schema = dataclasses.replace(schema, more_labels=())
-    check_columns(frame.columns, schema)
-    split, why = suggest_split(frame, schema)
+    seed = settings.seed
+    schema, inferred = _schema(frame, settings, note)
+    split, why = (settings.split, "as asked for") if settings.split is not None else suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
-    parts = split_table(rows.frame, split, seed=seed, y=rows.y, time=schema.time, time_format=schema.time_format)
+    parts = split_table(
+        rows.frame, split, seed=seed, y=rows.y, time=schema.time, group=schema.group, time_format=schema.time_format
+    )
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
     note(f"rows are divided into {sizes} rows: {why}")
-    findings = audit(rows.frame[parts.train], rows.y[parts.train], schema, keep=keep, seed=seed)
+    findings = audit(rows.frame[parts.train], rows.y[parts.train], schema, keep=settings.keep, seed=seed)
     schema = without(schema, findings)
     notes = _say(findings, inferred, schema, frame.columns, note)
-    settings = {"data": to_plain(source), "schema": schema.to_dict(), "split": to_plain(split), "seed": seed}
-    recipe = Recipe.from_dict({**settings, "model": {"name": "lr"}}, "auto")
+    plain = {"data": to_plain(source), "schema": schema.to_dict(), "split": to_plain(split), "seed": seed}
+    recipe = Recipe.from_dict({**plain, "model": {"name": "lr"}}, "auto")
     prepared = prepare_recipe(recipe, Path(), frame)
     if rows.dropped:
         note(f"{rows.dropped:,} of {frame.height:,} rows dropped by the label's rule")
@@ -140,9 +119,29 @@ def pose(
         findings=tuple(findings),
         split=split,
         prepared=prepared,
-        settings=settings,
+        settings=plain,
         inferred=inferred,
     )
+
+
+def _schema(
+    frame: pl.DataFrame, settings: AutoSettings, note: Callable[[str], None]
+) -> tuple[Schema, Inference | None]:
+    """The schema with one label, and how it was inferred where none was given."""
+    schema, inferred = settings.schema, None
+    if schema is None:
+        names_parts = [settings.split.column] if isinstance(settings.split, ColumnSplit) else []
+        inferred = infer_schema(frame.drop(names_parts, strict=False), label=settings.label, positive=settings.positive)
+        schema = inferred.schema
+        note(f"label: column {schema.label.column!r}, {_after_colon(inferred.notes[schema.label.column])}")
+        for column, doubt in inferred.doubts.items():
+            note(f"CHECK column {column!r}: {doubt}")
+    if schema.more_labels:
+        names = ", ".join(repr(other.name) for other in schema.more_labels)
+        note(f"of several labels the main one alone is learned: {schema.label.name!r}, not {names}")
+        schema = dataclasses.replace(schema, more_labels=())
+    check_columns(frame.columns, schema)
+    return schema, inferred
 
 
 def _say(

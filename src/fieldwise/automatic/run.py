@@ -3,8 +3,7 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,53 +16,18 @@ from fieldwise.automatic.folder import TABLE, claimed, write_folder
 from fieldwise.automatic.models import Tried, try_models
 from fieldwise.automatic.problem import IN_MEMORY, Problem, pose, read_source
 from fieldwise.automatic.result import AutoResult
+from fieldwise.automatic.settings import AutoSettings
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
+from fieldwise.errors import FieldwiseError, MissingExtraError
 from fieldwise.evaluation.calibration import before_and_after
 from fieldwise.runs.pipeline import finish_run
-from fieldwise.runs.recipe import check_seed
 from fieldwise.schema import Schema
 
-__all__ = ["AutoSettings", "auto", "run_auto"]
+__all__ = ["auto", "run_auto"]
 
 RESERVE, MOST_RESERVE = 0.15, 45.0  # of the whole time, and seconds at most, for measuring, writing and the report
 REPORT_ROWS = 200
 REPORT_SECONDS = 8.0  # of a report, beside preparing the rows again
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoSettings:
-    """What `auto` goes by.
-
-    Args:
-        label: the label's column; guessed by its name where left out.
-        positive: its positive values, where the table does not tell.
-        minutes: of the whole run, reading and writing included.
-        out: folder for schema, recipe, leaderboard, bundle and report; nothing is written where left out.
-        seed: of the split, of weights and row order, of the search.
-        schema: instead of an inferred one.
-        keep: columns that stay fields though they are constant, id-like or tell the label.
-        again: whether a former result in `out` is replaced.
-        began: when the minutes began, by `time.perf_counter()`; at the call where left out.
-
-    Errors:
-        ConfigError: minutes that are not positive, a seed out of range.
-    """
-
-    label: str | None = None
-    positive: Sequence[str] = ()
-    minutes: float = 10.0
-    out: Path | None = None
-    seed: int = 0
-    schema: Schema | None = None
-    keep: Collection[str] = ()
-    again: bool = False
-    began: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.minutes < float("inf"):
-            raise ConfigError(f"minutes must be above 0 and finite, found {self.minutes}")
-        check_seed(self.seed)
 
 
 def auto(
@@ -99,6 +63,8 @@ def auto(
         positive: the label's values that count as positive, where their words do not tell.
         again: whether a former result in `out` is replaced.
         quiet: whether nothing is said on standard error meanwhile.
+
+    `run_auto` with `AutoSettings` takes a split of one's own, too.
 
     Errors:
         SchemaError, DataError: the table cannot be learned from. ConfigError: a setting; `out` is taken.
@@ -137,16 +103,7 @@ def _run(data: Any, settings: AutoSettings, clock: Clock, note: Callable[[str], 
     if source.path == IN_MEMORY and settings.out is not None:
         source = dataclasses.replace(source, path=str(settings.out.resolve() / TABLE))
     note(f"{frame.height:,} rows, {frame.width} columns")
-    problem = pose(
-        frame,
-        source,
-        label=settings.label,
-        positive=settings.positive,
-        schema=settings.schema,
-        keep=settings.keep,
-        seed=settings.seed,
-        note=note,
-    )
+    problem = pose(frame, source, settings, note)
     prepared_in = clock.spent
     reserve = min(RESERVE * clock.seconds, MOST_RESERVE)
     stem = "auto" if settings.out is None else settings.out.name

@@ -31,6 +31,9 @@ class AutoOptions:
     out: Annotated[Path | None, typer.Option(help="Folder for all results; runs/auto-TABLE where left out.")] = None
     again: Annotated[bool, typer.Option("--again", help="Replace the result of a former run in that folder.")] = False
     schema: Annotated[Path | None, typer.Option(help="A schema of your own, in TOML; inferred where left out.")] = None
+    split_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A column that names each row's part: train, valid or test.")
+    ] = None
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A column that stays a field whatever the audit finds. May be repeated."),
@@ -45,6 +48,7 @@ class AutoOptions:
 def run(options: AutoOptions) -> None:
     """Find a good model for a table within some minutes: audit, train, search, measure, save. Ctrl-C ends it early."""
     from fieldwise.automatic import AutoSettings, run_auto
+    from fieldwise.data.prepare.split_settings import ColumnSplit
     from fieldwise.runs.recipe import DataSettings
     from fieldwise.schema import Schema
 
@@ -58,6 +62,7 @@ def run(options: AutoOptions) -> None:
         keep=options.keep or (),
         again=options.again,
         began=options.context.obj,
+        split=None if options.split_column is None else ColumnSplit(column=options.split_column),
         schema=None if options.schema is None else Schema.from_toml(options.schema),
     )
     reading = options.reading
