@@ -5,15 +5,11 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from serving.conftest import SCHEMA
 
 from fieldwise import FM, AutoInt, Categorical, Label
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.serving import Cascade, Query, build_index, evaluate_cascade
-from fieldwise.serving.cascade import best_rows
 
 CONTEXT = {"user": "u1", "history": "i1|i2", "device": "tv"}
 
@@ -137,13 +133,6 @@ def test_equal_scores_are_taken_in_the_items_order(tmp_path, build, contexts):
     assert cascade.recommend(Query(context=CONTEXT, k=5, prerank=7)).rows.tolist() == [0, 1, 2, 3, 4]
     report = evaluate_cascade(cascade, contexts.drop("item"), k=5, prerank=300)
     assert (report.recall, report.ndcg, report.recall_by_prerank[300]) == (1, 1, 1)
-
-
-@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, -1.0, float("nan")]), max_size=12), st.integers(1, 14))
-def test_the_best_rows_are_those_of_a_stable_sort(scores, k):
-    found = best_rows(torch.tensor(scores, dtype=torch.float32), k).tolist()
-    least = [-np.inf if np.isnan(s) else s for s in scores]
-    assert found == sorted(range(len(scores)), key=lambda row: (-least[row], row))[:k]
 
 
 def test_a_candidate_named_twice_comes_once(cascade):

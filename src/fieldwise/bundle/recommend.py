@@ -13,6 +13,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.ordering import latest_rows, order_values
 from fieldwise.data.read.tables import TableLike, as_given, as_table
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.scoring.ranking import best_places
 
 __all__ = ["Catalogue", "recommend"]
 
@@ -111,18 +112,22 @@ def _ranked(
     kept = items.select([c for c in items.columns if c in taken])
     unseen = _unseen(table, catalogue.item, items, rows_of) if exclude_seen else None
     best: list[pl.DataFrame] = []
+    ranked: list[int] = []
     for first, end in _stretches(len(names), max(1, items.height)):
         wanted = [np.arange(items.height) if unseen is None else unseen[k] for k in range(first, end)]
         sizes = [len(rows) for rows in wanted]
         rows = kept[np.concatenate(wanted)]
         if others:
             rows = rows.hstack(last.select(others)[np.repeat(np.arange(first, end), sizes)])
-        scored = _scored(bundle, rows, shown)
-        places = np.cumsum([0, *sizes])
-        best += [_best(scored[a:b], n) for a, b in pairwise(places)]
-    who = last.select(catalogue.user)[np.repeat(np.arange(len(names)), [frame.height for frame in best])]
-    ranks = pl.Series(RANK, np.concatenate([np.arange(1, frame.height + 1) for frame in best]))
-    return pl.concat([who.with_columns(ranks), pl.concat(best).select(*shown, SCORE)], how="horizontal")
+        score = bundle.score(rows)
+        score = score if score.ndim == 1 else score[:, 0]
+        chosen = [a + best_places(score[a:b], n) for a, b in pairwise(np.cumsum([0, *sizes]))]
+        ranked += map(len, chosen)
+        every = np.concatenate(chosen)
+        best.append(rows.select(shown)[every].with_columns(pl.Series(SCORE, bundle.main_prediction(score[every]))))
+    who = last.select(catalogue.user)[np.repeat(np.arange(len(names)), ranked)]
+    ranks = pl.Series(RANK, np.concatenate([np.arange(1, count + 1) for count in ranked]))
+    return pl.concat([who.with_columns(ranks), pl.concat(best)], how="horizontal")
 
 
 def _check_log(log: pl.DataFrame, named: tuple[str, ...], bundle: Bundle) -> None:
@@ -178,18 +183,3 @@ def _stretches(users: int, items: int) -> Iterator[tuple[int, int]]:
     """Users from and to, so many that their rows with all items are about `ROWS_AT_ONCE`."""
     size = max(1, ROWS_AT_ONCE // items)
     return ((first, min(first + size, users)) for first in range(0, users, size))
-
-
-def _scored(bundle: Bundle, rows: pl.DataFrame, shown: list[str]) -> pl.DataFrame:
-    """What is shown of rows, their prediction as `SCORE`, and what orders them: `_logit` and `_item`."""
-    score = bundle.score(rows)
-    main = score if score.ndim == 1 else score[:, 0]
-    own = rows.select(shown)
-    return own.with_columns(
-        pl.Series(SCORE, bundle.main_prediction(main)), pl.Series("_logit", main), own[shown[0]].alias("_item")
-    )
-
-
-def _best(scored: pl.DataFrame, n: int) -> pl.DataFrame:
-    # A calibration may give several scores one probability.
-    return scored.sort(SCORE, "_logit", "_item", descending=[True, True, False]).head(n)

@@ -19,43 +19,14 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.layout import Batch
 from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.scoring.ranking import best_places
 from fieldwise.serving.clusters import HeadClusters
 from fieldwise.serving.filters import ItemFilters, item_filters
 from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.queries import PREDICTION, PRERANK_SCORE, Clock, Found, Prepared, Recommends
 from fieldwise.serving.request_side import RequestSide
 
-__all__ = ["Cascade", "best_rows"]
-
-
-def best_rows(score_R: Tensor, k: int) -> Tensor:
-    """The places of the k greatest scores, best first; of equal ones the first; NaN counts as least.
-
-    >>> best_rows(torch.tensor([1.0, 3.0, 1.0, 3.0, float("nan")]), 3)
-    tensor([1, 3, 0])
-    """
-    return torch.from_numpy(_best_rows(score_R.unsqueeze(0), k)[0])
-
-
-def _best_rows(score_UR: Tensor, k: int) -> list[np.ndarray]:
-    """`best_rows` of several users at once."""
-    k = min(k, score_UR.shape[1])
-    if not k:
-        return [np.empty(0, np.int64)] * len(score_UR)
-    if torch.isnan(score_UR).any():
-        score_UR = torch.nan_to_num(score_UR, nan=-torch.inf)
-    best = torch.topk(score_UR, k, sorted=False)
-    least_U1 = best.values.amin(1, keepdim=True)
-    ties = ((score_UR >= least_U1).sum(1) > k).tolist()
-    found = []
-    for user, (scores, places) in enumerate(zip(best.values.numpy(), best.indices.numpy(), strict=True)):
-        if ties[user]:  # of those equal to the least, the first ones come
-            score, least = score_UR[user].numpy(), float(least_U1[user])
-            above, equal = np.flatnonzero(score > least), np.flatnonzero(score == least)
-            places = np.concatenate([above, equal[: k - len(above)]])
-            scores = score[places]
-        found.append(places[np.lexsort((places, -scores))])
-    return found
+__all__ = ["Cascade"]
 
 
 class Cascade(Recommends):
@@ -157,19 +128,13 @@ class Cascade(Recommends):
             rows = candidates[numbers[0]][0]
             chosen = None if rows is None else torch.from_numpy(rows)
             scores = self.network.score_stored(heads[numbers], self.index.stored, chosen)
-            shared = not any(len(candidates[number][1]) for number in numbers)
-            most = max(asked[number].query.prerank for number in numbers)
-            first = _best_rows(scores, most) if shared else [None] * len(numbers)
-            for number, score_R, best in zip(numbers, scores, first, strict=True):
+            for number, score_R in zip(numbers, scores.numpy(), strict=True):
                 unwanted, own = candidates[number][1], rows
                 if len(unwanted):
-                    score_R = torch.from_numpy(np.delete(score_R.numpy(), unwanted))
+                    score_R = np.delete(score_R, unwanted)
                     own = np.delete(np.arange(len(self.index)) if rows is None else rows, unwanted)
-                if best is None:
-                    best = best_rows(score_R, most).numpy()
-                best = best[: asked[number].query.prerank]
-                logit = score_R.numpy()[best].astype(np.float64)
-                kept[number] = best if own is None else own[best], logit, len(score_R)
+                best = best_places(score_R, asked[number].query.prerank)
+                kept[number] = best if own is None else own[best], score_R[best].astype(np.float64), len(score_R)
         return [kept[number] for number in range(len(asked))]
 
     def _candidates(self, one: Prepared, user_LHP: Tensor) -> tuple[np.ndarray | None, np.ndarray]:
@@ -206,7 +171,7 @@ class Cascade(Recommends):
                 best = np.arange(min(one.query.k, len(rows)))
                 found.append((rows[best], {PRERANK_SCORE: logit[best]}))
             else:
-                best = np.argsort(-scores[number], kind="stable")[: one.query.k]
+                best = best_places(scores[number], one.query.k, place=rows)
                 prediction = ranking.prediction(scores[number][best])
                 found.append((rows[best], {PRERANK_SCORE: logit[best], PREDICTION: prediction}))
         return found

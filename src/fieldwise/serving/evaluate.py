@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.serving.cascade import Cascade, best_rows
+from fieldwise.scoring.ranking import best_places
+from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.queries import Query
 
 __all__ = ["CascadeReport", "evaluate_cascade"]
@@ -121,13 +121,13 @@ class _Measured:
         began = time.perf_counter()
         scores = cascade.rank_all(context)
         whole = time.perf_counter() - began
-        top = np.argsort(-scores, kind="stable")[: self.best]
+        top = best_places(scores, self.best)
         right = np.isin(found.rows, top)
         self.recall.append(right.mean())
         self.gain.append((right * self.discounts).sum() / self.discounts.sum())
         self.first.append(top[0] in found.rows)
         self.laps.append({**found.seconds, "all": sum(found.seconds.values()), "everything": whole})
-        order = best_rows(torch.from_numpy(cascade.prerank_all(context)), self.items).numpy()
+        order = best_places(cascade.prerank_all(context), self.items)
         place = np.argsort(order)
         self.scored.append(found.counts["scored"])
         self.among.append((place[found.preranked] < self.prerank).sum() / min(self.prerank, self.items))

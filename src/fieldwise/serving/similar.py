@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from fieldwise.ops.stored_items import StoredItems
+from fieldwise.scoring.ranking import best_places
 from fieldwise.serving.index import ItemIndex
 
 __all__ = ["SimilarItems"]
@@ -30,7 +31,7 @@ class SimilarItems:
         heads = _floats(self._directions[place : place + 1])[0]
         scores = self._directions.scores(heads).numpy() / len(heads)
         scores[place] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: min(k, self._size - 1)]
+        best = best_places(scores, min(k, self._size - 1))
         return best, scores[best].astype(np.float64)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.prepare.ordering import best_places
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch
+from fieldwise.scoring.ranking import best_places
 from fieldwise.serving.filters import ItemFilters, item_filters
 from fieldwise.serving.items import ItemTable, checked_ids
 from fieldwise.serving.queries import PREDICTION, Clock, Found, Prepared, Recommends
@@ -76,13 +76,12 @@ class WholeRanking(Recommends):
         rows = np.delete(rows, one.excluded)
         owner = torch.zeros(len(rows), dtype=torch.int64)
         score = self._ranking.score_rows([one.ranking], torch.from_numpy(rows), owner) if len(rows) else np.empty(0)
-        prediction = self._ranking.prediction(score)
-        best = best_places(prediction, score, one.query.k)
+        best = best_places(score, one.query.k)
         clock.lap("rank")
         return Found(
             index=self.index,
             rows=rows[best],
-            scores={PREDICTION: prediction[best]},
+            scores={PREDICTION: self._ranking.prediction(score[best])},
             counts={"candidates": one.candidates, "filtered": one.passing, "ranked": len(best)},
             seconds={**one.seconds, **clock.seconds},
         )

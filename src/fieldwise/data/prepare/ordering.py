@@ -1,4 +1,4 @@
-"""How rows are ordered: by a column of numbers, dates, or text that holds either; by scores; the latest of each id."""
+"""How rows are ordered: by a column of numbers, dates, or text that holds either; the latest of each id."""
 
 import numpy as np
 import polars as pl
@@ -6,7 +6,7 @@ import polars as pl
 from fieldwise.data.read.moments import READ_FORMATS, check_format, read_moments
 from fieldwise.errors import DataError
 
-__all__ = ["best_places", "latest_rows", "order_values"]
+__all__ = ["latest_rows", "order_values"]
 
 
 def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
@@ -70,18 +70,6 @@ def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | No
     if time is not None and time in log.columns:
         log = log[order_values(log, time, "time", form).argsort(kind="stable")]
     return log.drop_nulls(column).unique(column, keep="last").sort(column)
-
-
-def best_places(prediction: np.ndarray, score: np.ndarray, k: int) -> np.ndarray:
-    """The places of the k best of some rows, best first: by prediction, then score, then place.
-
-    Scores decide where a calibration gives several of them one prediction.
-
-    >>> best_places(np.array([0.5, 0.5, 0.9, 0.5]), np.array([0.1, 0.2, 2.0, 0.2]), 3)
-    array([2, 1, 3])
-    """
-    found: np.ndarray = np.lexsort((np.arange(len(score)), -score, -prediction))[:k]
-    return found
 
 
 def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:

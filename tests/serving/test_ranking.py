@@ -1,0 +1,95 @@
+"""One rule of ranking, with one rule for ties, wherever items are ordered."""
+
+import asyncio
+import dataclasses
+
+import httpx
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from serving.conftest import catalogue
+from torch import nn
+
+from fieldwise.bundle.recommend import Catalogue, recommend
+from fieldwise.evaluation.calibration import Isotonic, Platt
+from fieldwise.scoring.ranking import best_places
+from fieldwise.serving import Cascade, Query, WholeRanking, build_index
+from fieldwise.serving.http import create_app
+from fieldwise.serving.service import Service
+
+CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
+TEXTS = pl.lit("u1").alias("user"), pl.lit("i1|i2").alias("history"), pl.lit("tv").alias("device")
+SCORES = st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, float("nan"), float("inf"), -float("inf")])
+
+
+@given(st.lists(SCORES, max_size=12), st.integers(0, 14), st.randoms(use_true_random=False))
+@example([float("nan")] * 3 + [1.0], 2, None)
+def test_the_best_are_those_of_a_whole_sort(scores, k, random):
+    places = list(range(len(scores)))
+    if random is not None:
+        random.shuffle(places)
+    order = sorted(
+        range(len(scores)), key=lambda row: (np.isnan(scores[row]), -np.nan_to_num(scores[row]), places[row])
+    )
+    assert best_places(np.array(scores), k, places).tolist() == order[:k]
+    assert best_places(np.array(scores, np.float32), k).tolist() == best_places(scores, k, range(len(scores))).tolist()
+
+
+class Planted(nn.Module):
+    """Scores of few different values, by the price alone."""
+
+    def forward(self, batch):
+        return (batch.values[:, 0].double() * 1.5).round()
+
+
+@pytest.fixture(params=[None, Platt(slope=0.5, intercept=-1.0), Isotonic(at=(0.0,), probability=(0.4,))])
+def planted(ranker, request):
+    """A ranker of planted ties; an isotonic calibration of one level gives all items one probability besides."""
+    calibration = {} if request.param is None else {"click": request.param}
+    return dataclasses.replace(ranker, network=Planted(), calibration=calibration)
+
+
+def by_rows(bundle, items):
+    """Items by whole rows' scores, highest first, equal ones in the catalogue's order."""
+    score = bundle.score(items.with_columns(*TEXTS))
+    assert len(set(score)) < len(items) / 3, "many ties"
+    ids = items["item"].to_list()
+    return [ids[row] for row in sorted(range(len(ids)), key=lambda row: (-score[row], row))]
+
+
+def served(bundle, whole, k):
+    """What the HTTP server answers."""
+    app = create_app(Service(bundle, whole))
+
+    async def run():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://server") as asking:
+            return await asking.post("/v1/recommend", json={"context": CONTEXT, "k": k})
+
+    answer = asyncio.run(run())
+    assert answer.status_code == 200, answer.text
+    return [item["id"] for item in answer.json()["items"]]
+
+
+@pytest.mark.parametrize("k", [7, 30])
+def test_recommend_bundle_cascade_and_server_order_ties_alike(tmp_path, tower, planted, k):
+    items = catalogue().sort("item")  # as `recommend` takes them from a log
+    expected = by_rows(planted, items)[:k]
+    history = items.with_columns(*TEXTS).sample(fraction=1, shuffle=True, seed=1)
+    names = Catalogue(user="user", item="item")
+    found = recommend(planted, history, names, "u1", n=k, exclude_seen=False)
+    assert found["item"].to_list() == expected
+    assert found["score"].is_sorted(descending=True)
+    whole = WholeRanking(planted, items, "item")
+    assert whole.recommend(Query(context=CONTEXT, k=k)).items["item"].to_list() == expected
+    assert served(planted, whole, k) == expected
+    cascade = Cascade(tower, build_index(tower, items, tmp_path / "ix")[0], planted)
+    ranked = cascade.recommend(Query(context=CONTEXT, k=k, prerank=30))
+    assert ranked.preranked.tolist() != sorted(ranked.preranked), "pre-ranked in another order than the catalogue's"
+    assert ranked.items["item"].to_list() == expected
+    scores = planted.score_candidates(CONTEXT, items.select("item", "genres", "price"))
+    assert items["item"][best_places(scores, k)].to_list() == expected
