@@ -30,7 +30,7 @@ class Failing:
     async def open(self):
         """Nothing."""
 
-    async def get(self, ids):
+    async def get(self, ids, columns=None):
         self.asked += 1
         raise StoreError(self.reason, "secret host")
 
@@ -76,9 +76,9 @@ def test_whole_rows_and_rows_without_ids_ask_no_store():
 
 def test_each_id_is_asked_for_once():
     class Counting(TableStore):
-        async def get(self, ids):
+        async def get(self, ids, columns=None):
             asked.append(list(ids))
-            return await super().get(ids)
+            return await super().get(ids, columns)
 
     asked = []
     rows(

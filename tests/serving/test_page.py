@@ -213,7 +213,7 @@ class Sorted:
     async def close(self):
         pass
 
-    async def get(self, ids):
+    async def get(self, ids, columns=None):
         if self.fails:
             raise StoreError("gone", "no answer")
         return [{"user": one, "history": "i1|i2"} if one.startswith("u") else None for one in ids]
@@ -221,7 +221,7 @@ class Sorted:
     async def search(self, prefix, limit):
         if self.fails:
             raise StoreError("gone", "no answer")
-        return [{"user": one, "history": None} for one in ("u1", "u10", "u2") if one.startswith(prefix)][:limit]
+        return [one for one in ("u1", "u10", "u2") if one.startswith(prefix)][:limit]
 
 
 def test_users_of_a_database_are_found_and_not_counted(ranker):

@@ -593,7 +593,7 @@ class Gone:
     async def close(self):
         pass
 
-    async def get(self, ids):
+    async def get(self, ids, columns=None):
         raise StoreError("gone", "no answer")
 
 

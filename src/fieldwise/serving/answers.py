@@ -7,17 +7,18 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.errors import DataError
 from fieldwise.explain.explanation import explain
 from fieldwise.explain.measured_pairs import measured_pairs
+from fieldwise.serving.faults import FAULTS
 
-__all__ = ["explanations", "item_answers", "only_answer", "predictions", "tried"]
+__all__ = ["Predicted", "explanations", "item_answers", "only_answer", "predictions", "tried"]
 
 A = TypeVar("A")
 T = TypeVar("T")
+Predicted = list[dict[str, float]]
 
 
-def predictions(bundle: Bundle, frame: pl.DataFrame) -> list[dict[str, float]]:
+def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
     """Score and prediction of each row, by label where there are several."""
     score = bundle.score(frame)
     prediction = bundle.prediction(score)
@@ -65,25 +66,25 @@ def item_answers(
     ]
 
 
-def tried(call: Callable[[A], T], given: A) -> T | DataError:
-    """What a call returns, or the error of the data that it was given.
+def tried(call: Callable[[A], T], given: A) -> T | BaseException:
+    """What a call returns, or the error that it raised; the requests beside it are answered all the same.
 
     >>> tried(len, [1, 2])
     2
     """
     try:
         return call(given)
-    except DataError as e:
+    except FAULTS as e:
         return e
 
 
-def only_answer(answers: list[T | DataError]) -> T:
+def only_answer(answers: list[T | BaseException]) -> T:
     """The answer of a single request.
 
     Errors:
-        DataError: an error stands in its place.
+        BaseException: an error stands in its place.
     """
     (answer,) = answers
-    if isinstance(answer, DataError):
+    if isinstance(answer, BaseException):
         raise answer
     return answer

@@ -7,10 +7,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from fieldwise.serving.faults import FAULTS
+
 __all__ = ["BatchLimits", "Batcher", "BusyError"]
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
+Waiting = list[tuple[Asked, "asyncio.Future[Answer]"]]
 
 
 class BusyError(Exception):
@@ -37,7 +40,8 @@ class BatchLimits:
 class Batcher(Generic[Asked, Answer]):
     """Collects requests for a worker: those that came while it was at work are its next batch.
 
-    Belongs to one event loop. A request whose asker has given up (a timeout) is left out of its batch.
+    Belongs to one event loop. A request whose asker has given up (a timeout) is left out of its batch. When a batch
+    fails as a whole, each of its requests is answered alone, so that one fails for itself.
 
     Args:
         worker: runs one batch at a time of this batcher.
@@ -57,7 +61,7 @@ class Batcher(Generic[Asked, Answer]):
     def __init__(
         self,
         worker: Executor,
-        run: Callable[[list[Asked]], Sequence[Answer | Exception]],
+        run: Callable[[list[Asked]], Sequence[Answer | BaseException]],
         limits: BatchLimits | None = None,
         *,
         cost: Callable[[Asked], int] = lambda _: 0,
@@ -84,23 +88,34 @@ class Batcher(Generic[Asked, Answer]):
     async def _serve(self) -> None:
         if self.limits.window and len(self._waiting) < self.limits.most:
             await asyncio.sleep(self.limits.window)
-        while batch := self._next():
-            try:
-                call = asyncio.get_running_loop().run_in_executor(self.worker, self.run, [one for one, _ in batch])
-                answers = await call
-            except Exception as e:
-                answers = [e] * len(batch)
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if future.done():
-                    continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
-        self._serving = None
+        try:
+            while batch := self._next():
+                await self._answer(batch)
+        finally:
+            self._serving = None
 
-    def _next(self) -> list[tuple[Asked, "asyncio.Future[Answer]"]]:
-        batch: list[tuple[Asked, asyncio.Future[Answer]]] = []
+    async def _answer(self, batch: "Waiting[Asked, Answer]") -> None:
+        answers: Sequence[Answer | BaseException]
+        try:
+            call = asyncio.get_running_loop().run_in_executor(self.worker, self.run, [one for one, _ in batch])
+            answers = await call
+        except FAULTS as e:
+            if len(batch) > 1:
+                for one in batch:
+                    if not one[1].done():
+                        await self._answer([one])
+                return
+            answers = [e]
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+    def _next(self) -> "Waiting[Asked, Answer]":
+        batch: Waiting[Asked, Answer] = []
         work = 0
         while self._waiting and len(batch) < self.limits.most:
             request, future = self._waiting[0]

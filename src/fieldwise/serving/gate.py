@@ -2,18 +2,21 @@
 
 import asyncio
 import hmac
+import logging
 import time
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.http_errors import error_answer
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.routes.files import is_page
 
 __all__ = ["Gate", "Metrics", "ServerSettings"]
 
+FAULT = "the server failed at this request, which is its own fault; its log says how"
 OPEN = ("/healthz", "/readyz")  # without a token
 
 
@@ -90,16 +93,21 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500
+        began, status, began_answer = time.perf_counter(), 500, False
 
         async def counted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, began_answer
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, began_answer = message["status"], True
             await send(message)
 
         try:
             await self._pass(scope, receive, counted)
+        except FAULTS:
+            logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
+            if began_answer:
+                raise
+            await error_answer(500, FAULT, "server")(scope, receive, counted)
         finally:
             route = scope.get("route")
             path = getattr(route, "path_format", getattr(route, "path", "other"))

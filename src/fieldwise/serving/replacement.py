@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fieldwise.errors import FieldwiseError
+from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.service import Service
 
 __all__ = ["Live", "Watcher"]
@@ -40,7 +41,7 @@ class Live:
         except FieldwiseError as e:
             self.refused, self.passing = str(e), False
             return False
-        except Exception as e:  # whatever it is, the one before goes on and the next one is looked for
+        except FAULTS as e:  # whatever it is, the one before goes on and the next one is looked for
             self.refused, self.passing = f"{type(e).__name__}: {e}", isinstance(e, OSError | MemoryError)
             logging.getLogger(__name__).exception("a newer service could not be loaded")
             return False

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from fieldwise.schema import Field
+from fieldwise.serving.answers import Predicted
 from fieldwise.serving.asked import Asked
 from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
 from fieldwise.serving.forms import Cell, Id
@@ -84,7 +85,7 @@ class Served:
         """
         now = self.service
         items = now.item_rows if now.cascade else None
-        return self._store_metrics.counted(await self.stores.rows(rows, now.bundle.schema.fields, items))
+        return await self._store_metrics.counted(self.stores.rows(rows, now.bundle.schema.fields, items))
 
     async def context(
         self, user: Id | None, given: dict[str, Cell], fields: list[Field]
@@ -94,12 +95,12 @@ class Served:
         Errors:
             RequestError: an unknown user, or the store fails.
         """
-        return self._store_metrics.counted(await self.stores.context(id_text(user), given, fields))
+        return await self._store_metrics.counted(self.stores.context(id_text(user), given, fields))
 
-    def _predict_all(self, requests: Sequence[list[dict[str, Any]]]) -> Sequence[list[dict[str, float]] | Exception]:
+    def _predict_all(self, requests: Sequence[list[dict[str, Any]]]) -> Sequence[Predicted | BaseException]:
         return self.service.predict_all(requests)
 
-    def _recommend_all(self, requests: Sequence[Asked]) -> Sequence[dict[str, Any] | Exception]:
+    def _recommend_all(self, requests: Sequence[Asked]) -> Sequence[dict[str, Any] | BaseException]:
         return self.service.recommend_all(requests)
 
     def _cost(self, asked: Asked) -> int:

@@ -12,7 +12,7 @@ import polars as pl
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Field
-from fieldwise.serving.answers import explanations, item_answers, only_answer, predictions, tried
+from fieldwise.serving.answers import Predicted, explanations, item_answers, only_answer, predictions, tried
 from fieldwise.serving.asked import Asked, check_filter, used_items
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import ItemIndex
@@ -112,7 +112,7 @@ class Service:
                 known = self.cascade.index.items.columns
                 self.cascade.filters.prepare([c for c in before.cascade.filters.prepared if c in known])
 
-    def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
         """Score and prediction of each row, by label where there are several.
 
         Errors:
@@ -120,13 +120,13 @@ class Service:
         """
         return only_answer(self.predict_all([rows]))
 
-    def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[dict[str, float]] | DataError]:
+    def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
         """`predict` of several requests at once; the error of one stands in its place."""
         fields = self.bundle.schema.fields
         frames = [tried(lambda one: frame_of(one, fields), rows) for rows in requests]
         whole = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
         scored = iter(predictions(self.bundle, pl.concat(whole)) if whole else ())
-        return [frame if isinstance(frame, DataError) else list(islice(scored, frame.height)) for frame in frames]
+        return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
 
     def recommend(self, asked: Asked) -> dict[str, Any]:
         """The best items with their columns and scores, how many were left after each stage, and what each took.
@@ -136,12 +136,12 @@ class Service:
         """
         return only_answer(self.recommend_all([asked]))
 
-    def recommend_all(self, requests: Sequence[Asked]) -> list[dict[str, Any] | DataError]:
+    def recommend_all(self, requests: Sequence[Asked]) -> list[dict[str, Any] | BaseException]:
         """`recommend` of several requests at once; the error of one stands in its place."""
         prepared = [tried(self._prepared, asked) for asked in requests]
-        whole = [one[0] for one in prepared if not isinstance(one, DataError)]
+        whole = [one[0] for one in prepared if not isinstance(one, BaseException)]
         found = iter(self._cascade().recommend_prepared(whole) if whole else ())
-        return [one if isinstance(one, DataError) else self._recommended(next(found), one[1]) for one in prepared]
+        return [one if isinstance(one, BaseException) else self._recommended(next(found), one[1]) for one in prepared]
 
     def _prepared(self, asked: Asked) -> tuple[Prepared, int]:
         """A request as a query, and how many items it leaves out since the user has used them."""

@@ -58,10 +58,9 @@ class KnownUsers:
         if offset:
             raise RequestError("an offset needs users that are counted: leave it out", "offset")
         try:
-            rows = await self._lookup.search(search, limit)
+            return await self._lookup.search(search, limit), None
         except StoreError as e:
             raise RequestError(f"the users' store {WHY[e.reason]}: ask again later", "search", 503) from None
-        return [str(row[self.column]) for row in rows], None
 
     async def of(self, user: str, fields: Iterable[Field]) -> tuple[dict[str, Any], int | None, list[Missing]]:
         """What some fields read of a user by column, the place among all, and what the store could not give.

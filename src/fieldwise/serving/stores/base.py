@@ -1,12 +1,22 @@
 """What a feature store is."""
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
-__all__ = ["FeatureStore", "Reason", "Row", "SearchableStore", "StoreError"]
+__all__ = ["UNREADABLE", "FeatureStore", "Reason", "Row", "SearchableStore", "StoreError"]
 
 Reason = Literal["slow", "gone", "paused", "damaged"]
 Row = Mapping[str, Any]
+
+
+class _Unreadable:
+    """The type of `UNREADABLE`."""
+
+    def __repr__(self) -> str:
+        return "UNREADABLE"
+
+
+UNREADABLE = _Unreadable()  # stands in a row for a value that is there and cannot be read
 
 
 class StoreError(Exception):
@@ -26,7 +36,8 @@ class StoreError(Exception):
 class FeatureStore(Protocol):
     """Rows by the id of a user or an item.
 
-    Rows are plain: text, numbers, booleans, null, and lists of these, as a request's own fields are.
+    Rows are plain: text, numbers, booleans, null, and lists of these, as a request's own fields are. A value that is
+    there and cannot be read is `UNREADABLE`; the other values and rows of the same question are given all the same.
     """
 
     @property
@@ -48,11 +59,15 @@ class FeatureStore(Protocol):
             ConfigError: it cannot be reached, lets nobody in, or does not hold what it should; without credentials.
         """
 
-    def get(self, ids: Sequence[str]) -> Coroutine[Any, Any, list[Row | None]]:
+    def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> Coroutine[Any, Any, list[Row | None]]:
         """The rows of some ids, in their order; None for an unknown one. No ids: whether it answers at all.
 
+        Args:
+            ids: whose rows.
+            columns: which values are wanted; others may be left out. All where left out.
+
         Errors:
-            StoreError: it does not answer, or holds what cannot be read.
+            StoreError: it does not answer.
         """
 
     async def close(self) -> None:
@@ -61,10 +76,10 @@ class FeatureStore(Protocol):
 
 @runtime_checkable
 class SearchableStore(Protocol):
-    """A store that finds rows by the beginning of their ids."""
+    """A store that finds ids by their beginning."""
 
-    def search(self, prefix: str, limit: int) -> Coroutine[Any, Any, list[Row]]:
-        """The first rows, by id, whose ids begin with a text.
+    def search(self, prefix: str, limit: int) -> Coroutine[Any, Any, list[str]]:
+        """The first ids, in their order as texts, that begin with a text.
 
         Errors:
             StoreError: it does not answer.

@@ -8,11 +8,12 @@ from datetime import UTC, datetime, time
 from typing import Any, Literal
 
 from fieldwise.schema import Field, Numeric
+from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.rows import RequestError, text_of, values_of
 from fieldwise.serving.stores.base import FeatureStore, Reason, Row, StoreError
 from fieldwise.serving.stores.lookup import Lookup
 
-__all__ = ["Missing", "OnFailure", "Stores"]
+__all__ = ["Missing", "OnFailure", "StoreRefusedError", "Stores"]
 
 OnFailure = Literal["degrade", "refuse"]
 WHY: Mapping[Reason, str] = {
@@ -40,6 +41,20 @@ class Missing:
     columns: list[str]
     reason: Reason
     message: str
+
+
+class StoreRefusedError(RequestError):
+    """A request that is refused with 503 since a store cannot give what it needs.
+
+    Args:
+        store: `users` or `items`.
+        reason: as of `Missing`.
+        place: where the request names whose values are missing.
+    """
+
+    def __init__(self, store: str, reason: Reason, place: str) -> None:
+        super().__init__(f"the {store}' store {WHY[reason]}: ask again later, or give the fields", place, 503)
+        self.store, self.reason = store, reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +164,7 @@ class Stores:
     ) -> tuple[dict[str, dict[str, Any]], list[Missing]]:
         """By id what the needed fields read of a store; `places` are the ids' in the request."""
         try:
-            rows = await store.get(list(places))
+            rows = await store.get(list(places), {field.column for field in needed})
         except StoreError as e:
             columns = sorted(lacking & set(store.columns))
             missing = self._without(name, list(places), columns, e.reason, next(iter(places.values())))
@@ -171,7 +186,7 @@ class Stores:
         if not columns:
             return []
         if self.on_failure == "refuse":
-            raise RequestError(f"the {name}' store {WHY[reason]}: ask again later, or give the fields", place, 503)
+            raise StoreRefusedError(name, reason, place)
         message = f"the {name}' store {WHY[reason]}: {', '.join(columns)} counted as null"
         return [Missing(store=name, ids=ids, columns=columns, reason=reason, message=message)]
 
@@ -182,11 +197,11 @@ def _readable(stored: Row, needed: Sequence[Field]) -> tuple[dict[str, Any], set
     unreadable = set()
     for field in needed:
         value = stored.get(field.column)
-        if isinstance(field, Numeric) and isinstance(value, str):
-            value = _number(value)
         try:
+            if isinstance(field, Numeric) and isinstance(value, str):
+                value = _number(value)
             values |= values_of({field.column: value}, [field], "stored")
-        except RequestError:
+        except FAULTS:
             values[field.column] = None
             unreadable.add(field.column)
     return values, unreadable

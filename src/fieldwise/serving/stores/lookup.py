@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.stores.base import FeatureStore, Row, SearchableStore, StoreError
 
 __all__ = ["Lookup"]
@@ -25,7 +26,8 @@ class Lookup:
 
     Lookups that come while two questions are under way are asked together in the next. A question takes at most
     `timeout`, so a lookup twice that, whatever the store does. After three failures in a row the store is left alone:
-    lookups fail at once, and one question a second is let through, until one succeeds.
+    lookups fail at once, and one question a second is let through, until one succeeds. A store that answers with what
+    cannot be read is not left alone: only who asked for that is told.
 
     Args:
         name: `users` or `items`.
@@ -78,16 +80,16 @@ class Lookup:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.store.close()
 
-    async def get(self, ids: Sequence[str]) -> list[Row | None]:
-        """The store's rows of some ids.
+    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+        """The store's rows of some ids, with some of its columns at least; with all where left out.
 
         Errors:
             StoreError: the store fails, does not answer in time, or has failed just now.
         """
-        return await self._observed(self._joined(ids))
+        return await self._observed(self._joined(ids, columns))
 
-    async def search(self, prefix: str, limit: int) -> list[Row]:
-        """The store's first rows, by id, whose ids begin with a text; none where it cannot search.
+    async def search(self, prefix: str, limit: int) -> list[str]:
+        """The store's first ids, in their order as texts, that begin with a text; none where it cannot search.
 
         Errors:
             StoreError: as of `get`.
@@ -97,15 +99,15 @@ class Lookup:
             return []
         return await self._observed(self._asked(lambda: store.search(prefix, limit)))
 
-    async def _joined(self, ids: Sequence[str]) -> list[Row | None]:
+    async def _joined(self, ids: Sequence[str], columns: Collection[str] | None) -> list[Row | None]:
         if self.kind == "memory":
-            return await self.store.get(ids)
+            return await self.store.get(ids, columns)
         self._check_pause()
         question = self._next
         if question is None or len(question.ids) >= MOST:
             question = self._next = _Question()
             question.answer = self._started(self._answer(question))
-        question.ids |= dict.fromkeys(ids)
+        question.add(ids, columns)
         assert question.answer is not None, "started above"
         rows = await asyncio.shield(question.answer)  # others wait for it too
         return [rows[one] for one in ids]
@@ -115,7 +117,7 @@ class Lookup:
             if self._next is question:
                 self._next = None
             ids = list(question.ids)
-            return dict(zip(ids, await self._asked(lambda: self.store.get(ids)), strict=True))
+            return dict(zip(ids, await self._asked(lambda: self.store.get(ids, question.columns)), strict=True))
 
     async def _asked(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """One question to the store."""
@@ -133,6 +135,11 @@ class Lookup:
         except StoreError as e:
             self._failed(e)
             raise
+        except FAULTS as e:
+            log.exception("the %s' store (%s) answers with what cannot be read", self.name, self.kind)
+            damaged = StoreError("damaged", f"{type(e).__name__}: {e}")
+            self._failed(damaged)
+            raise damaged from None
         finally:
             task.cancel()  # what it still does to end is not waited for
         self._succeeded()
@@ -184,4 +191,10 @@ class _Question:
 
     def __init__(self) -> None:
         self.ids: dict[str, None] = {}
+        self.columns: set[str] | None = set()
         self.answer: asyncio.Task[dict[str, Row | None]] | None = None
+
+    def add(self, ids: Sequence[str], columns: Collection[str] | None) -> None:
+        """Take another lookup in."""
+        self.ids |= dict.fromkeys(ids)
+        self.columns = None if self.columns is None or columns is None else self.columns.union(columns)

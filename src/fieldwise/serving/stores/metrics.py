@@ -1,10 +1,11 @@
 """What Prometheus hears of stores."""
 
+from collections.abc import Awaitable
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from fieldwise.serving.stores.complete import Missing, Stores
+from fieldwise.serving.stores.complete import Missing, StoreRefusedError, Stores
 
 __all__ = ["StoreMetrics"]
 
@@ -13,7 +14,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class StoreMetrics:
-    """Lookups by store, their failures by reason, and degraded answers.
+    """Lookups by store, their failures by reason, degraded answers, and requests refused for a store.
 
     Args:
         stores: what is watched.
@@ -30,11 +31,22 @@ class StoreMetrics:
         self.degraded = Counter(
             "fieldwise_degraded_total", "Answers without what a store holds.", ("store", "reason"), registry=registry
         )
+        self.refused = Counter(
+            "fieldwise_store_refused_total",
+            "Requests refused for want of what a store holds.",
+            ("store", "reason"),
+            registry=registry,
+        )
         for one in stores.lookups:
             one.observe = self._observe
 
-    def counted(self, answer: tuple[T, list[Missing]]) -> tuple[T, list[Missing]]:
-        """The same, with what it had to do without counted."""
+    async def counted(self, completing: Awaitable[tuple[T, list[Missing]]]) -> tuple[T, list[Missing]]:
+        """What is awaited, with what it had to do without, or was refused for, counted."""
+        try:
+            answer = await completing
+        except StoreRefusedError as e:
+            self.refused.labels(e.store, e.reason).inc()
+            raise
         for store, reason in {(one.store, one.reason) for one in answer[1]}:
             self.degraded.labels(store, reason).inc()
         return answer

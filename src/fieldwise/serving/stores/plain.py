@@ -10,6 +10,8 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_list, as_text
 from fieldwise.errors import DataError
+from fieldwise.serving.faults import FAULTS
+from fieldwise.serving.stores.base import UNREADABLE
 
 __all__ = ["check_ids", "plain_table", "plain_value"]
 
@@ -34,15 +36,22 @@ def plain_table(frame: pl.DataFrame, *, first_row: int = 0) -> pl.DataFrame:
 def plain_value(value: Any) -> Any:
     """One value of a database's driver, as `plain_table` has it; what is not plain stays as it is.
 
-    >>> plain_value([Decimal("1.50"), float("nan")])
-    ['1.5', None]
+    A time or a decimal that no table could hold is `UNREADABLE`.
+
+    >>> plain_value([Decimal("1.50"), float("nan"), Decimal("NaN"), Decimal("Infinity")])
+    ['1.5', None, None, UNREADABLE]
     """
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
+    if isinstance(value, (float, Decimal)) and math.isnan(value):
+        return None
+    if isinstance(value, Decimal) and not value.is_finite():
+        return UNREADABLE
     if isinstance(value, list):
         return [plain_value(one) for one in value]
     if isinstance(value, (datetime, date, time, timedelta, Decimal)):
-        return _plain_column(pl.Series("", [value]), 0)[0]
+        try:
+            return _plain_column(pl.Series("", [value]), 0)[0]
+        except FAULTS:
+            return UNREADABLE
     return str(value) if isinstance(value, UUID) else value
 
 

@@ -1,24 +1,26 @@
-"""Rows in a table of PostgreSQL, or in a view: one query for all ids of a lookup."""
+"""Rows in a table of PostgreSQL, or in a view: one query for all ids of a lookup, of the columns that are wanted."""
 
 import asyncio
+import math
 import os
 import re
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
-from fieldwise.serving.stores.base import Row, StoreError
-from fieldwise.serving.stores.plain import plain_value
+from fieldwise.serving.stores.base import UNREADABLE, Row, StoreError
+from fieldwise.serving.stores.postgres_rows import plain_rows
 from fieldwise.serving.stores.url import StoreURL
 
 try:
     import psycopg
     from psycopg import AsyncConnection, sql
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.rows import DictRow, dict_row
+    from psycopg.rows import TupleRow
     from psycopg_pool import AsyncConnectionPool
 except ImportError as e:
     raise MissingExtraError(f"features from PostgreSQL need {e.name}: pip install 'fieldwise[postgresql]'") from None
@@ -27,6 +29,8 @@ __all__ = ["PostgresStore", "table_name"]
 
 START = 5  # seconds that the first connection may take
 OPTIONS = "-c statement_timeout=1000 -c timezone=UTC -c default_transaction_read_only=on"  # given up here, ended there
+FRESH = 1.0  # seconds that what is known of a table's columns counts
+LOOKS = 5  # times that a table may be replaced by one of other columns during one lookup
 UNIQUE = """
     SELECT c.relkind = 'v' OR EXISTS (
         SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -50,13 +54,14 @@ class PostgresStore:
     def __init__(self, address: StoreURL, column: str, *, connections: int = 4) -> None:
         self.column = column
         self._address, self._connections = address, connections
-        self._pool: AsyncConnectionPool[AsyncConnection[DictRow]] | None = None
+        self._pool: AsyncConnectionPool[AsyncConnection[TupleRow]] | None = None
         self._columns: list[str] = []
         self._ids = ""
+        self._looked = -math.inf
 
     @property
     def columns(self) -> Sequence[str]:
-        """As the table had them when it was last asked."""
+        """As the table had them when it was last looked at, a second ago at most while it is asked."""
         return self._columns
 
     async def open(self) -> None:
@@ -77,17 +82,13 @@ class PostgresStore:
             raise ConfigError(
                 f"{where} must answer: {self._address.told(e)}; check address, user and password"
             ) from None
-        names = {"table": _escaped(table), "id": _escaped(sql.Identifier(self.column)), "type": sql.SQL(self._ids)}
-        self._query = sql.SQL("SELECT * FROM {table} WHERE {id} = ANY(%s::{type}[])").format(**names)
-        self._search = sql.SQL(
-            'SELECT * FROM {table} WHERE starts_with({id}::text, %s) ORDER BY {id}::text COLLATE "C" LIMIT %s'
-        ).format(**names)
+        self._table = table.as_string(None)
+        self._names = {"table": _escaped(table), "id": _escaped(sql.Identifier(self.column))}
         own = conninfo_to_dict(self._address.url).get("options") or ""
         self._pool = AsyncConnectionPool(
             self._address.url,
             kwargs={
                 "autocommit": True,
-                "row_factory": dict_row,
                 "prepare_threshold": None,  # a table that is replaced may have other columns
                 "connect_timeout": 2,
                 "options": f"{OPTIONS} {own}".strip(),
@@ -100,29 +101,31 @@ class PostgresStore:
         )
         await self._pool.open()
 
-    async def get(self, ids: Sequence[str]) -> list[Row | None]:
-        """The rows of some ids.
+    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+        """The rows of some ids, with the wanted columns; a row that stands twice has no value that can be read.
 
         Errors:
-            StoreError: no answer, or an id twice.
+            StoreError: no answer.
         """
         wanted = [value for one in ids if (value := self._value(one)) is not None]
         found: dict[str, Row] = {}
-        for row in map(self._plain, await self._rows(self._query, (wanted,))):
-            if row[self.column] in found:
-                raise StoreError("damaged", f"{row[self.column]!r} stands twice in {self._address.shown}")
-            found[row[self.column]] = row
+        for row in await self._found(wanted, columns):
+            one = row[self.column]
+            found[one] = self._unreadable(one, columns) if one in found else row
         return [found.get(one) for one in ids]
 
-    async def search(self, prefix: str, limit: int) -> list[Row]:
-        """The first rows, by id, whose ids begin with a text.
+    async def search(self, prefix: str, limit: int) -> list[str]:
+        """The first ids, in their order as texts, that begin with a text.
 
         Errors:
             StoreError: no answer.
         """
         if "\0" in prefix:
             return []
-        return [self._plain(row) for row in await self._rows(self._search, (prefix, limit))]
+        try:
+            return [one for (one,) in await self._rows(SEARCH.format(**self._names), (prefix, limit))]
+        except psycopg.Error as e:
+            raise StoreError("gone", self._address.told(e)) from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -142,6 +145,7 @@ class PostgresStore:
                 f"{where} must have the column {self.column!r} of ids: {nearest(self.column, list(columns))}"
             )
         self._columns, self._ids = list(columns), IDS.get(columns[self.column], "")
+        self._looked = time.monotonic()
         if not self._ids:
             raise ConfigError(
                 f"{where} must name its rows by integers, text or UUIDs, found column {self.column!r} of another type: "
@@ -154,10 +158,42 @@ class PostgresStore:
                 "create one"
             )
 
-    def _plain(self, row: DictRow) -> Row:
-        return {name: plain_value(value) for name, value in row.items()} | {self.column: str(row[self.column])}
+    async def _found(self, wanted: Sequence[Any], columns: Collection[str] | None) -> list[Row]:
+        """The rows that are there; what one of them makes the server fail at is that row's alone."""
+        for _ in range(LOOKS):
+            if time.monotonic() - self._looked > FRESH:
+                await self._look_again()
+            asked = [name for name in self._columns if name != self.column and (columns is None or name in columns)]
+            try:
+                rows = await self._rows(self._query(asked), (wanted,))
+                return [dict(zip([self.column, *asked], row, strict=True)) for row in rows]
+            except psycopg.errors.UndefinedColumn:
+                self._looked = -math.inf  # another table stands there now
+            except psycopg.DataError:
+                if len(wanted) <= 1:
+                    return [self._unreadable(str(one), columns) for one in wanted]
+                half = len(wanted) // 2
+                return [*await self._found(wanted[:half], columns), *await self._found(wanted[half:], columns)]
+            except psycopg.Error as e:
+                raise StoreError("gone", self._address.told(e)) from None
+        raise StoreError("damaged", f"{self._address.shown} was replaced {LOOKS} times during a lookup")
 
-    async def _rows(self, query: sql.Composed, values: Sequence[Any]) -> list[DictRow]:
+    async def _look_again(self) -> None:
+        """Learn which columns there are now: another table may have taken the place, or a column come or gone."""
+        try:
+            self._columns = [name for (name,) in await self._rows(COLUMNS, (self._table,))] or self._columns
+        except psycopg.Error as e:
+            raise StoreError("gone", self._address.told(e)) from None
+        self._looked = time.monotonic()
+
+    def _query(self, asked: Sequence[str]) -> sql.Composed:
+        more = [sql.SQL(", ") + _escaped(sql.Identifier(name)) for name in asked]
+        return QUERY.format(**self._names, type=sql.SQL(self._ids), more=sql.Composed(more))
+
+    def _unreadable(self, one: str, columns: Collection[str] | None) -> Row:
+        return {**dict.fromkeys(self._columns if columns is None else columns, UNREADABLE), self.column: one}
+
+    async def _rows(self, query: sql.Composed, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         if self._pool is None:
             raise StoreError("gone", "not open")
         lost: psycopg.Error | None = None
@@ -169,13 +205,13 @@ class PostgresStore:
                 lost = e
                 if not connection.closed:
                     break
-            except (psycopg.Error, OSError) as e:
+            except OSError as e:
                 raise StoreError("gone", self._address.told(e)) from None
         raise StoreError("gone", self._address.told(lost or psycopg.Error())) from None
 
     async def _asked(
-        self, connection: AsyncConnection[DictRow], query: sql.Composed, values: Sequence[Any]
-    ) -> list[DictRow]:
+        self, connection: AsyncConnection[TupleRow], query: sql.Composed, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
         task = asyncio.create_task(self._fetched(connection, query, values))
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, if nobody waits any more
         try:
@@ -188,11 +224,9 @@ class PostgresStore:
             raise
 
     async def _fetched(
-        self, connection: AsyncConnection[DictRow], query: sql.Composed, values: Sequence[Any]
-    ) -> list[DictRow]:
-        cursor = await connection.execute(query, values)
-        self._columns = [column.name for column in cursor.description or ()]
-        return await cursor.fetchall()
+        self, connection: AsyncConnection[TupleRow], query: sql.Composed, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        return await plain_rows(connection, await connection.execute(query, values))
 
     def _value(self, one: str) -> Any:
         """An id as its column has it, None for what the column cannot hold."""
@@ -207,6 +241,14 @@ class PostgresStore:
         return None if "\0" in one else one
 
 
+QUERY = sql.SQL("SELECT {id}::text{more} FROM {table} WHERE {id} = ANY(%s::{type}[])")
+SEARCH = sql.SQL(
+    'SELECT {id}::text FROM {table} WHERE starts_with({id}::text, %s) ORDER BY {id}::text COLLATE "C" LIMIT %s'
+)
+COLUMNS = sql.SQL(
+    "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
+    "ORDER BY attnum"
+).format()
 IDS = {20: "bigint", 21: "bigint", 23: "bigint", 25: "text", 1043: "text", 2950: "uuid"}  # by type's OID
 
 

@@ -64,7 +64,7 @@ def _write(client: Redis, source: Source, address: StoreURL, alive: Callable[[],
     old = client.get(f"{name}:current")
     try:
         before = None if old is None else Manifest.from_json(old).rows
-    except (ValueError, TypeError):
+    except ValueError:
         raise ConfigError(
             f"{address.shown} has a key {name}:current that fieldwise did not write: take another name"
         ) from None

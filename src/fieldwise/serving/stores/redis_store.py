@@ -8,12 +8,13 @@ current one it asks once more. So a table that is replaced is never seen in part
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fieldwise.errors import ConfigError, MissingExtraError
-from fieldwise.serving.stores.base import Row, StoreError
+from fieldwise.serving.faults import FAULTS
+from fieldwise.serving.stores.base import UNREADABLE, Row, StoreError
 from fieldwise.serving.stores.url import StoreURL
 
 try:
@@ -63,14 +64,16 @@ class Manifest:
         >>> Manifest.from_json(whole.to_json().encode()) == whole
         True
         """
-        found = json.loads(text)
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise ValueError(f"no manifest of format {FORMAT}")
         try:
+            found = json.loads(text)
+            if not isinstance(found, dict) or found.get("format") != FORMAT:
+                raise ValueError(f"no manifest of format {FORMAT}")
             generation, column, columns, rows = (found[key] for key in ("generation", "column", "columns", "rows"))
+            return cls(generation=str(generation), column=str(column), columns=tuple(map(str, columns)), rows=int(rows))
         except KeyError as e:
             raise ValueError(f"no {e}") from None
-        return cls(generation=str(generation), column=str(column), columns=tuple(map(str, columns)), rows=int(rows))
+        except (TypeError, OverflowError, RecursionError) as e:
+            raise ValueError(str(e)) from None
 
 
 class RedisStore:
@@ -123,7 +126,7 @@ class RedisStore:
             raise ConfigError(f"{where} holds no table of this name: write it with fieldwise store load")
         try:
             self._manifest = Manifest.from_json(text)
-        except (ValueError, TypeError) as e:
+        except ValueError as e:
             await self.close()
             raise ConfigError(
                 f"{where} was not written by this version of fieldwise store load ({e}): write it again"
@@ -134,11 +137,11 @@ class RedisStore:
                 f"{where} names its rows by the column {self._manifest.column!r}, found {self.column!r}: name that"
             )
 
-    async def get(self, ids: Sequence[str]) -> list[Row | None]:
-        """The rows of some ids.
+    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+        """The rows of some ids, with the wanted columns; each is one text in Redis, so all of it comes.
 
         Errors:
-            StoreError: no answer, or none that can be read.
+            StoreError: no answer, or no manifest that can be read.
         """
         if self._client is None or self._manifest is None:
             raise StoreError("gone", "not open")
@@ -152,10 +155,11 @@ class RedisStore:
                     raise StoreError("damaged", f"{name}:current is gone")
                 self._manifest = Manifest.from_json(text)
                 if self._manifest.generation == generation:
-                    return [None if row is None else self._row(row, one) for row, one in zip(rows, ids, strict=True)]
+                    found = zip(rows, ids, strict=True)
+                    return [None if row is None else self._row(row, one, columns) for row, one in found]
         except (RedisError, OSError) as e:
             raise StoreError("gone", self._address.told(e)) from None
-        except (ValueError, TypeError) as e:
+        except ValueError as e:
             raise StoreError("damaged", str(e)) from None
         raise StoreError("damaged", f"{self._address.table} was replaced {GENERATIONS} times during a lookup")
 
@@ -165,10 +169,14 @@ class RedisStore:
             await self._client.aclose(close_connection_pool=True)
         self._client = None
 
-    def _row(self, text: bytes | str, one: str) -> Row:
-        row = json.loads(text, parse_constant=_constant)
+    def _row(self, text: bytes | str, one: str, columns: Collection[str] | None) -> Row:
+        """A row's values; all of them are unreadable where the text is no row."""
+        try:
+            row = json.loads(text, parse_constant=_constant)
+        except FAULTS:
+            row = None
         if not isinstance(row, dict):
-            raise ValueError(f"the row of {one[:60]!r} is no JSON object")
+            row = dict.fromkeys(self.columns if columns is None else columns, UNREADABLE)
         return {**row, self.column: one}
 
 

@@ -1,7 +1,7 @@
 """A store in memory, and the item index as one."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
 import polars as pl
@@ -56,16 +56,15 @@ class TableStore:
     async def open(self) -> None:
         """Nothing to connect to."""
 
-    async def get(self, ids: Sequence[str]) -> list[Row | None]:
-        """The rows of some ids, None for an unknown one."""
+    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+        """The rows of some ids with all columns, None for an unknown one."""
         places = [self._places.get(one) for one in ids]
         return [None if place is None else self._rows.row(place, named=True) for place in places]
 
-    async def search(self, prefix: str, limit: int) -> list[Row]:
-        """The first rows, by id, whose ids begin with a text."""
+    async def search(self, prefix: str, limit: int) -> list[str]:
+        """The first ids, in their order as texts, that begin with a text."""
         start = bisect_left(self._sorted, prefix)
-        found = [one for one in self._sorted[start : start + limit] if one.startswith(prefix)]
-        return [self._rows.row(self._places[one], named=True) for one in found]
+        return [one for one in self._sorted[start : start + limit] if one.startswith(prefix)]
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -97,8 +96,8 @@ class IndexItems:
     async def open(self) -> None:
         """The index is open."""
 
-    async def get(self, ids: Sequence[str]) -> list[Row | None]:
-        """The rows of some items, None for an unknown one.
+    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+        """The rows of some items with all columns, None for an unknown one.
 
         Errors:
             DataError: a column holds what a request could not.

@@ -1,0 +1,271 @@
+"""A row of a store that cannot be read is that row's alone: no other request fails, and the store is not left alone."""
+
+import asyncio
+import json
+import time
+from decimal import Decimal
+
+import httpx
+import polars as pl
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from serving.servers import postgres_server, redis_server
+
+from fieldwise import FM, Categorical, Label, Numeric, Schema
+from fieldwise.errors import ConfigError
+from fieldwise.serving.http import create_app
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import Lookup, StoreError, Stores, StoreURL, TableStore, open_store
+from fieldwise.serving.stores.base import UNREADABLE
+from fieldwise.serving.stores.load import load_table
+from fieldwise.serving.stores.plain import plain_value
+
+own_redis = pytest.fixture(scope="module")(redis_server)
+own_postgres = pytest.fixture(scope="module")(postgres_server)
+DEEP = "[" * 100_000
+SCHEMA = Schema(
+    fields=(Categorical("user", role="user"), Numeric("paid", role="user"), Categorical("since", role="user")),
+    label=Label("click"),
+)
+
+
+@pytest.fixture(scope="module")
+def service():
+    import torch
+
+    from fieldwise import Bundle
+    from fieldwise.data.encode.encoder import Encoder
+    from fieldwise.models.build import build_network
+
+    rows = pl.DataFrame({"user": ["u1", "u2"], "paid": [1.0, 2.0], "since": ["2026-01-02", "x"], "click": [0, 1]})
+    encoder = Encoder.fit(rows, SCHEMA)
+    settings = FM(embedding_dim=2)
+    with torch.random.fork_rng(devices=[]):
+        network = build_network(settings, encoder.layout, 0, labels=1).eval()
+    return Service(Bundle(SCHEMA, encoder, settings, network, rows.drop("click"), {}))
+
+
+def answers(service, url, asks, policy="refuse"):
+    """The answers to many requests at once, each a list of rows, then the store's state and what was counted."""
+
+    async def run():
+        lookup = Lookup("users", open_store(url, "user", "users"), timeout=2)
+        app = create_app(service, stores=Stores(users=lookup, on_failure=policy))
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+                calls = (client.post("/v1/predict", json={"rows": rows}) for rows in asks)
+                found = await asyncio.gather(*calls)
+                ready = (await client.get("/readyz")).json()["stores"]["users"]["state"]
+                return found, ready, (await client.get("/metrics")).text
+
+    return asyncio.run(run())
+
+
+def people(client, **changed):
+    """A table of ten users in PostgreSQL, one of whom has other values; `unread` is a column that no model reads."""
+    client.execute("DROP VIEW IF EXISTS divided; DROP TABLE IF EXISTS people")
+    client.execute('CREATE TABLE people ("user" text PRIMARY KEY, paid numeric, since timestamp, unread timestamp)')
+    client.execute("INSERT INTO people SELECT 'u' || n, n, '2026-01-02', '2026-01-02' FROM generate_series(0, 9) n")
+    for column, value in changed.items():
+        client.execute(f"UPDATE people SET {column} = '{value}' WHERE \"user\" = 'u3'")
+
+
+ASKS = [[{"user": f"u{n % 10}"}] for n in range(40)]
+
+
+def test_a_value_that_no_model_reads_is_not_asked_for(service, own_postgres):
+    with own_postgres.client() as client:
+        people(client, unread="infinity")
+    found, state, _ = answers(service, own_postgres.url("people"), ASKS)
+    assert {one.status_code for one in found} == {200}
+    assert state == "ok"
+    with own_postgres.client() as client:
+        client.execute("ALTER TABLE people DROP COLUMN unread")
+    assert {one.status_code for one in answers(service, own_postgres.url("people"), ASKS)[0]} == {200}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("since", "infinity"), ("since", "0044-03-15 BC"), ("paid", "Infinity"), ("paid", "1e90")]
+)
+def test_a_value_that_cannot_be_read_is_its_users_alone(service, own_postgres, column, value):
+    with own_postgres.client() as client:
+        people(client, **{column: value})
+    found, state, metrics = answers(service, own_postgres.url("people"), ASKS)
+    for number, one in enumerate(found):
+        assert one.status_code == (503 if number % 10 == 3 else 200), one.text
+    assert found[3].json()["error"]["field"] == "rows[0].user"
+    assert found[3].headers["retry-after"] == "1"
+    assert state == "ok"
+    assert 'fieldwise_store_refused_total{reason="damaged",store="users"} 4.0' in metrics
+    found, state, metrics = answers(service, own_postgres.url("people"), ASKS, "degrade")
+    assert {one.status_code for one in found} == {200}
+    for number, one in enumerate(found):
+        missing = [(m["ids"], m["columns"], m["reason"]) for m in one.json()["degraded"]]
+        assert missing == ([(["u3"], [column], "damaged")] if number % 10 == 3 else [])
+    assert 'fieldwise_degraded_total{reason="damaged",store="users"} 4.0' in metrics
+
+
+def test_a_number_that_is_none_is_null_and_no_panic(service, own_postgres):
+    with own_postgres.client() as client:
+        people(client, paid="NaN")
+    for policy in ("refuse", "degrade"):
+        found, state, _ = answers(service, own_postgres.url("people"), ASKS, policy)
+        assert {one.status_code for one in found} == {200}
+        assert state == "ok"
+    assert plain_value([Decimal("NaN"), Decimal("-Infinity"), Decimal("1e90")]) == [None, UNREADABLE, UNREADABLE]
+
+
+def test_a_row_that_the_server_itself_fails_at_is_its_users_alone(service, own_postgres):
+    """A view that divides by a number of each row."""
+    with own_postgres.client() as client:
+        people(client, paid="0")
+        client.execute('CREATE VIEW divided AS SELECT "user", 1 / paid AS paid, since FROM people')
+    asks = [[{"user": f"u{1 + n % 9}"}] for n in range(36)]
+    found, state, _ = answers(service, own_postgres.url("divided"), asks)
+    assert [one.status_code for one in found] == [503 if n % 9 == 2 else 200 for n in range(36)]
+    assert state == "ok"
+
+
+def test_columns_that_come_later_are_read(own_postgres, monkeypatch):
+    monkeypatch.setattr("fieldwise.serving.stores.postgres_store.FRESH", 0.0)
+
+    async def run():
+        with own_postgres.client() as client:
+            people(client)
+            store = open_store(own_postgres.url("people"), "user", "people")
+            await store.open()
+            assert await store.get(["u1"], ["paid", "more"]) == [{"user": "u1", "paid": "1"}]
+            client.execute("ALTER TABLE people ADD COLUMN more int DEFAULT 5")
+            assert await store.get(["u1"], ["paid", "more"]) == [{"user": "u1", "paid": "1", "more": 5}]
+            assert "more" in store.columns
+            await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def rows_in_redis(own_redis, tmp_path):
+    """Ten users in Redis; `write(user, text)` puts another text in the place of one's row."""
+    frame = pl.DataFrame({"user": [f"u{n}" for n in range(10)], "paid": [1.0] * 10, "since": ["x"] * 10})
+    frame.write_parquet(tmp_path / "users.parquet")
+    load_table(tmp_path / "users.parquet", StoreURL.parse(own_redis.url("users")), "user")
+    client = own_redis.client()
+    generation = json.loads(client.get("users:current"))["generation"]
+    return lambda user, text: client.set(f"users:rows:{generation}:{user}", text)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '"x"', DEEP, f'{{"paid": {DEEP}', '{"paid": [[1]]}', '{"paid": 1e999}', "\0"]
+)
+def test_a_row_that_cannot_be_read_is_its_users_alone(service, own_redis, rows_in_redis, text):
+    rows_in_redis("u3", text)
+    found, state, _ = answers(service, own_redis.url("users"), ASKS)
+    assert [one.status_code for one in found] == [503 if n % 10 == 3 else 200 for n in range(40)]
+    assert state == "ok"
+    found, _, _ = answers(service, own_redis.url("users"), ASKS, "degrade")
+    assert {one.status_code for one in found} == {200}
+    assert found[3].json()["degraded"][0]["reason"] == "damaged"
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        '{"format": 1, "generation": "a", "column": "user", "columns": [], "rows": 1e999}',
+        '{"format": 1, "generation": "a", "column": "user", "columns": 5, "rows": 1}',
+        DEEP,
+        "[]",
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_a_503_and_no_pause(service, own_redis, rows_in_redis, manifest):
+    client = own_redis.client()
+
+    async def run():
+        lookup = Lookup("users", open_store(own_redis.url("users"), "user", "users"), timeout=2)
+        await lookup.open()
+        whole = client.get("users:current")
+        client.set("users:current", manifest)
+        for _ in range(5):
+            with pytest.raises(StoreError) as caught:
+                await lookup.get(["u1"])
+            assert caught.value.reason == "damaged"
+        client.set("users:current", whole)
+        assert (await lookup.get(["u1"]))[0]["paid"] == 1.0, "at once"
+        await lookup.close()
+
+    asyncio.run(run())
+    client.set("users:current", manifest)
+    with pytest.raises(ConfigError, match="was not written by this version"):
+        answers(service, own_redis.url("users"), ASKS)
+    client.delete("users:current")
+
+
+def panic():
+    return pl.Series("", [Decimal("NaN")])
+
+
+def overflow():
+    return json.loads(DEEP)
+
+
+@pytest.mark.parametrize("fault", [panic, overflow, lambda: 1 / 0])
+def test_whatever_a_store_raises_is_no_outage(fault):
+    class Lying(TableStore):
+        kind = "lying"
+
+        async def get(self, ids, columns=None):
+            return fault() if "u3" in ids else await super().get(ids, columns)
+
+    async def run():
+        lookup = Lookup("users", Lying("user", pl.DataFrame({"user": ["u1"]})), timeout=2)
+        for _ in range(5):
+            with pytest.raises(StoreError) as caught:
+                await lookup.get(["u3"])
+            assert caught.value.reason == "damaged"
+        assert await lookup.get(["u1"]) == [{"user": "u1"}]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fault", [panic, overflow, lambda: 1 / 0])
+def test_whatever_is_raised_is_an_answer_in_the_one_form_and_the_requests_beside_it_are_answered(service, fault):
+    """The fault of one request of a batch, on reading it and on scoring it; the worker goes on."""
+    whole = service.predict_all
+
+    def predict_all(requests):
+        time.sleep(0.05)  # until the others wait together
+        if any(rows[0]["user"] == "bad" for rows in requests):
+            fault()
+        return whole(requests)
+
+    service.predict_all = predict_all
+    try:
+        app = create_app(service)
+
+        async def run():
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+                row = {"paid": 1, "since": "x"}
+                users = ["u1", "u2", "bad", "u1", "u2"]
+                calls = (client.post("/v1/predict", json={"rows": [{**row, "user": user}]}) for user in users)
+                return await asyncio.gather(*calls)
+
+        found = asyncio.run(run())
+    finally:
+        del service.predict_all
+    assert [one.status_code for one in found] == [200, 200, 500, 200, 200]
+    assert found[2].json()["error"]["field"] == "server"
+    assert "Traceback" not in found[2].text
+
+
+def test_a_row_whose_reading_panics_is_that_requests_alone(service, monkeypatch):
+    from fieldwise.serving import service as module
+
+    whole = module.frame_of
+    monkeypatch.setattr(module, "frame_of", lambda rows, fields: panic() if "bad" in rows[0] else whole(rows, fields))
+    row = {"user": "u1", "paid": 1, "since": "x"}
+    good, bad = service.predict_all([[row], [{"bad": 1}]])
+    assert good[0].keys() == {"score", "prediction"}
+    assert isinstance(bad, pl.exceptions.PanicException)
