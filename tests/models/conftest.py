@@ -1,4 +1,4 @@
-"""The laboratory of `parity.lab` as a fixture, and each layout in turn."""
+"""The laboratory of `parity.lab` and its hardest layout as fixtures."""
 
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ def lab():
     )
 
 
-@pytest.fixture(params=list(laboratory.LAYOUTS))
-def layout(request):
-    """Each layout in turn."""
-    return laboratory.LAYOUTS[request.param]
+@pytest.fixture
+def layout():
+    """The layout with most kinds of fields; `parity` has every model on every layout."""
+    return laboratory.LAYOUTS["mixed"]

@@ -151,9 +151,8 @@ def test_pairs_need_two_fields(fields, found):
         AFM().build(Layout.of_sizes([3] * fields))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"variant": "keras"}, "variant must be one of 'paper', 'authors', 'fuxictr', found 'keras'"),
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"attention_dim": True}, "attention_dim must be a whole number"),
@@ -166,8 +165,6 @@ def test_pairs_need_two_fields(fields, found):
         ({"start_of_h": "ones"}, "start_of_h must be one of 'xavier', 'standard_normal', found 'ones'"),
         ({"start_of_b": "ones"}, "start_of_b must be one of 'zeros', 'xavier', found 'ones'"),
         ({"embedding_std": 0.0}, "embedding_std must be above 0 and finite, found 0.0"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        AFM(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            AFM(**settings)

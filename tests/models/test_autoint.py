@@ -177,19 +177,22 @@ def test_linear_units_start_from_xavier_with_biases_of_zero(variant):
 # Size, and what is refused
 
 
-@pytest.mark.parametrize("case", list(reference.CASES))
-def test_parameter_count_is_the_formula(case):
-    settings = reference.CASES[case]
-    choice, fields, rows = reference.chosen(settings), 3, 12
-    dim, size, inputs = settings.embedding_dim, settings.attention_dim, settings.embedding_dim
-    expected = rows * dim + fields * size + 1 + rows * settings.wide + fields * dim * choice["field_vectors"]
-    for _ in range(settings.layers):
-        projects = choice["residual"] == "projected" or (choice["residual"] == "where_sizes_differ" and inputs != size)
-        expected += (3 + projects) * size * (inputs + choice["projection_bias"])
-        expected += size * (size + choice["projection_bias"]) * choice["output_projection"]
-        expected += 2 * size * (choice["norm"] != "none")
-        inputs = size
-    assert parameter_count(settings.build(Layout.of_sizes([4] * fields))) == expected
+def test_parameter_count_is_the_formula(subtests):
+    for case in list(reference.CASES):
+        with subtests.test(case=case):
+            settings = reference.CASES[case]
+            choice, fields, rows = reference.chosen(settings), 3, 12
+            dim, size, inputs = settings.embedding_dim, settings.attention_dim, settings.embedding_dim
+            expected = rows * dim + fields * size + 1 + rows * settings.wide + fields * dim * choice["field_vectors"]
+            for _ in range(settings.layers):
+                projects = choice["residual"] == "projected" or (
+                    choice["residual"] == "where_sizes_differ" and inputs != size
+                )
+                expected += (3 + projects) * size * (inputs + choice["projection_bias"])
+                expected += size * (size + choice["projection_bias"]) * choice["output_projection"]
+                expected += 2 * size * (choice["norm"] != "none")
+                inputs = size
+            assert parameter_count(settings.build(Layout.of_sizes([4] * fields))) == expected
 
 
 def test_plus_has_its_mlp_more():
@@ -199,10 +202,8 @@ def test_plus_has_its_mlp_more():
     assert parameter_count(plus.build(layout)) - parameter_count(plain.build(layout)) == mlp
 
 
-@pytest.mark.parametrize("cls", [AutoInt, AutoIntPlus])
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"variant": "bars"}, "variant must be one of 'paper', 'authors', 'fuxictr', 'transformer', found 'bars'"),
         (
             {"attention_dim": 6, "heads": 4},
@@ -217,20 +218,22 @@ def test_plus_has_its_mlp_more():
         ({"attention_dropout": 1}, "attention_dropout"),
         ({"embedding_dropout": -1}, "embedding_dropout"),
         ({"embedding_std": float("inf")}, "embedding_std must be above 0 and finite"),
-    ],
-)
-def test_bad_settings_name_themselves(cls, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        cls(**settings)
+    ]:
+        for cls in [AutoInt, AutoIntPlus]:
+            with subtests.test(settings=settings, message=message, cls=cls), pytest.raises(ConfigError, match=message):
+                cls(**settings)
 
 
-@pytest.mark.parametrize("hidden", [(), (8, 0), [8]])
-def test_the_mlp_needs_sizes(hidden):
-    with pytest.raises(ConfigError, match="hidden"):
-        AutoIntPlus(hidden=hidden)
+def test_the_mlp_needs_sizes(subtests):
+    for hidden in [(), (8, 0), [8]]:
+        with subtests.test(hidden=hidden), pytest.raises(ConfigError, match="hidden"):
+            AutoIntPlus(hidden=hidden)
 
 
-@pytest.mark.parametrize(("cls", "name"), [(AutoInt, "AutoInt"), (AutoIntPlus, r"AutoInt\+")])
-def test_no_field_is_refused(cls, name):
-    with pytest.raises(ConfigError, match=f"^{name} attends to fields and needs at least 1 field, found none"):
-        cls().build(Layout(()))
+def test_no_field_is_refused(subtests):
+    for cls, name in [(AutoInt, "AutoInt"), (AutoIntPlus, r"AutoInt\+")]:
+        with (
+            subtests.test(cls=cls, name=name),
+            pytest.raises(ConfigError, match=f"^{name} attends to fields and needs at least 1 field, found none"),
+        ):
+            cls().build(Layout(()))

@@ -59,13 +59,14 @@ def hints(model):
     return {n: h for n, h in typing.get_type_hints(settings).items() if n in settings.__dataclass_fields__}
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_wrong_setting_is_one_sentence_that_names_it(model):
-    wrong = [(name, value) for name, hint in hints(model).items() for value in wrong_values(name, hint)]
-    for name, value in wrong:
-        said = refusal(model, name, value)
-        assert name in said, f"{model}({name}={value!r}): {said}"
-        assert "\n" not in said
+def test_a_wrong_setting_is_one_sentence_that_names_it(subtests):
+    for model in MODELS:
+        with subtests.test(model=model):
+            wrong = [(name, value) for name, hint in hints(model).items() for value in wrong_values(name, hint)]
+            for name, value in wrong:
+                said = refusal(model, name, value)
+                assert name in said, f"{model}({name}={value!r}): {said}"
+                assert "\n" not in said
 
 
 def test_sizes_of_zero_are_refused():
@@ -76,47 +77,58 @@ def test_sizes_of_zero_are_refused():
                 assert f"{name} must be a whole number of at least" in refusal(model, name, 0), model
 
 
-@pytest.mark.parametrize("model", ["autoint", "autoint+"])
-def test_heads_must_divide(model):
-    with pytest.raises(ConfigError, match="attention_dim must be divisible by heads, found attention_dim 64 and"):
-        MODELS[model](heads=3)
+def test_heads_must_divide(subtests):
+    for model in ["autoint", "autoint+"]:
+        with (
+            subtests.test(model=model),
+            pytest.raises(ConfigError, match="attention_dim must be divisible by heads, found attention_dim 64 and"),
+        ):
+            MODELS[model](heads=3)
 
 
-@pytest.mark.parametrize("model", ["afm", "autoint+", "inttower"])
-def test_the_recipe_names_the_setting_and_its_model(model):
-    with pytest.raises(ConfigError, match=re.escape("model has no setting 'embeding_dim'")):
-        model_from_dict({"name": model, "embeding_dim": 8})
+def test_the_recipe_names_the_setting_and_its_model(subtests):
+    for model in ["afm", "autoint+", "inttower"]:
+        with (
+            subtests.test(model=model),
+            pytest.raises(ConfigError, match=re.escape("model has no setting 'embeding_dim'")),
+        ):
+            model_from_dict({"name": model, "embeding_dim": 8})
 
 
 def small(model):
     return FIRST[model]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_no_field_is_refused(model):
-    with pytest.raises(ConfigError, match=r"found none|needs"):
-        small(model).build(Layout(()))
+def test_no_field_is_refused(subtests):
+    for model in MODELS:
+        with subtests.test(model=model), pytest.raises(ConfigError, match=r"found none|needs"):
+            small(model).build(Layout(()))
 
 
-@pytest.mark.parametrize("model", [m for m in MODELS if m not in (*PAIRS, *TOWERS, "hofm", "din")])
-def test_one_field_is_enough_for_the_others(lab, model):
-    layout = make_layout(("id", "user", 4))
-    assert torch.isfinite(small(model).build(layout).eval()(lab.batch(layout, 3))).all()
+def test_one_field_is_enough_for_the_others(subtests, lab):
+    for model in [m for m in MODELS if m not in (*PAIRS, *TOWERS, "hofm", "din")]:
+        with subtests.test(model=model):
+            layout = make_layout(("id", "user", 4))
+            assert torch.isfinite(small(model).build(layout).eval()(lab.batch(layout, 3))).all()
 
 
-@pytest.mark.parametrize("model", PAIRS)
-def test_pairs_need_two_fields(model):
-    with pytest.raises(ConfigError, match="needs at least 2 fields, found 1: add fields to the schema"):
-        small(model).build(Layout.of_sizes([4]))
+def test_pairs_need_two_fields(subtests):
+    for model in PAIRS:
+        with (
+            subtests.test(model=model),
+            pytest.raises(ConfigError, match="needs at least 2 fields, found 1: add fields to the schema"),
+        ):
+            small(model).build(Layout.of_sizes([4]))
 
 
-@pytest.mark.parametrize("model", TOWERS)
-@pytest.mark.parametrize(
-    ("roles", "side"), [(["item", "item"], "user"), (["user", "context"], "item"), (["context", "context"], "item")]
-)
-def test_a_tower_without_fields_is_named(model, roles, side):
-    with pytest.raises(ConfigError, match=rf"{side} tower needs a field of role .*{side}.*set fields' roles"):
-        small(model).build(Layout.of_sizes([3, 4], roles))
+def test_a_tower_without_fields_is_named(subtests):
+    for roles, side in [(["item", "item"], "user"), (["user", "context"], "item"), (["context", "context"], "item")]:
+        for model in TOWERS:
+            with (
+                subtests.test(roles=roles, side=side, model=model),
+                pytest.raises(ConfigError, match=rf"{side} tower needs a field of role .*{side}.*set fields' roles"),
+            ):
+                small(model).build(Layout.of_sizes([3, 4], roles))
 
 
 @pytest.mark.parametrize("kind", ["numeric", "bags"])

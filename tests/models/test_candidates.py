@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from parity.lab import LAYOUTS
-from parity.reference import FIRST, REFERENCES, hardest, layouts_of
+from parity.reference import FIRST, REFERENCES, hardest, main_cases
 from torch.utils.flop_counter import FlopCounterMode
 
 from fieldwise.errors import ConfigError, DataError
@@ -19,14 +19,11 @@ from fieldwise.testing import rows_of as take
 
 ALWAYS = {"lr", "fm", "afm", "deepfm", "autoint", "autoint+"}
 TOWERS = {"dssm", "dat", "inttower"}
-CASES = [
-    # The models that share what the context gives on every layout, their variants and the other models on the hardest.
-    pytest.param(settings, layout, id=f"{name}-{case}-{layout}")
-    for name, reference in REFERENCES.items()
-    for k, (case, settings) in enumerate(reference.CASES.items())
-    if name in ALWAYS | TOWERS or k == 0
-    for layout in (layouts_of(reference) if k == 0 and name in ALWAYS | TOWERS else [hardest(name)])
-]
+
+
+def cases(name):
+    """The models that share what the context gives on every layout, their variants and the others on the hardest."""
+    return main_cases(name) if name in ALWAYS | TOWERS else [(next(iter(REFERENCES[name].CASES)), hardest(name))]
 
 
 def part_of(layout, batch, row, positions):
@@ -90,14 +87,16 @@ def splits(layout, seed):
     return [Split.by_role(layout), *(Split.at(layout, positions) for positions in drawn)]
 
 
-@pytest.mark.parametrize(("settings", "layout"), CASES)
-def test_candidates_score_as_their_full_rows(lab, settings, layout):
-    layout = LAYOUTS[layout]
-    network, full = lab.randomized(settings.build(layout)), lab.batch(layout, 5)
-    for split in splits(layout, seed=layout.num_rows):
-        context, candidates, rows = request(layout, full, split)
-        found = score_candidates(network, split, context, candidates)
-        torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
+@pytest.mark.parametrize("name", REFERENCES)
+def test_candidates_score_as_their_full_rows(lab, name, subtests):
+    for case, layout_name in cases(name):
+        layout = LAYOUTS[layout_name]
+        network, full = lab.randomized(REFERENCES[name].CASES[case].build(layout)), lab.batch(layout, 5)
+        for split in splits(layout, seed=layout.num_rows):
+            with subtests.test(case=case, layout=layout_name, context=split.context.positions):
+                context, candidates, rows = request(layout, full, split)
+                found = score_candidates(network, split, context, candidates)
+                torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -262,7 +261,10 @@ def test_a_context_is_one_row(lab, rows):
         score_candidates(network, split, several, candidates)
 
 
-@pytest.mark.parametrize("positions", [[], range(7), [7], [-1]])
-def test_both_sides_give_fields_of_the_layout(positions):
-    with pytest.raises(ConfigError, match="must each give at least one of the layout's fields"):
-        Split.at(LAYOUTS["mixed"], positions)
+def test_both_sides_give_fields_of_the_layout(subtests):
+    for positions in [[], range(7), [7], [-1]]:
+        with (
+            subtests.test(positions=positions),
+            pytest.raises(ConfigError, match="must each give at least one of the layout's fields"),
+        ):
+            Split.at(LAYOUTS["mixed"], positions)

@@ -134,9 +134,8 @@ def test_fields_must_be_there(categorical):
         COLD(fields_kept=("f0", "g1")).build(categorical)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": 0}, "embedding_dim"),
         ({"hidden": (4, -1)}, r"hidden\[1\] must be a whole number of at least 1, found -1"),
         ({"se_block": "softmax"}, "se_block must be one of 'joint', 'own', 'none', found 'softmax'"),
@@ -144,8 +143,6 @@ def test_fields_must_be_there(categorical):
         ({"fields_kept": ("a", "a")}, "fields_kept must name at least one field and none twice"),
         ({"mlp_dropout": -0.1}, "mlp_dropout"),
         ({"embedding_std": float("nan")}, "embedding_std must be above 0 and finite, found nan"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        COLD(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            COLD(**settings)

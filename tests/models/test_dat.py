@@ -216,15 +216,12 @@ def test_parameter_count_is_the_formula():
     assert parameter_count(network) == rows * dim + (30 + 12) * output + 2 * tower + 2
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"mimic_user_weight": -1.0}, "mimic_user_weight must be 0 or more and finite, found -1.0"),
         ({"mimic_item_weight": float("inf")}, "mimic_item_weight must be 0 or more and finite, found inf"),
         ({"category_weight": -0.5}, "category_weight"),
         ({"output_dim": 1}, "output_dim must be at least 2 for similarity 'cosine'"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        DAT(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            DAT(**settings)

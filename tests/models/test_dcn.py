@@ -61,30 +61,28 @@ def test_the_defaults_are_the_papers():
     assert (s.layers, s.hidden, s.batch_norm, s.mlp_dropout) == (6, (1024, 1024), True, 0.0)
 
 
-@pytest.mark.parametrize("batch_norm", [False, True])
-@pytest.mark.parametrize("hidden", [(), (7, 4)])
-def test_parameter_count_is_the_formula(hidden, batch_norm):
+def test_parameter_count_is_the_formula(subtests):
     """NOTE[DIFF]: the last 1 is the bias that the paper's Equation 5 has not."""
-    rows, inputs, layers = 42, 2 * 5, 3
-    mlp = (inputs * 7 + 7) + (7 * 4 + 4) + (2 * (7 + 4) if batch_norm else 0) if hidden else 0
-    settings = DCN(embedding_dim=5, layers=layers, hidden=hidden, batch_norm=batch_norm)
-    count = parameter_count(settings.build(Layout.of_sizes([30, 12])))
-    assert count == rows * 5 + layers * 2 * inputs + mlp + inputs + (4 if hidden else 0) + 1
+    for hidden in [(), (7, 4)]:
+        for batch_norm in [False, True]:
+            with subtests.test(hidden=hidden, batch_norm=batch_norm):
+                rows, inputs, layers = 42, 2 * 5, 3
+                mlp = (inputs * 7 + 7) + (7 * 4 + 4) + (2 * (7 + 4) if batch_norm else 0) if hidden else 0
+                settings = DCN(embedding_dim=5, layers=layers, hidden=hidden, batch_norm=batch_norm)
+                count = parameter_count(settings.build(Layout.of_sizes([30, 12])))
+                assert count == rows * 5 + layers * 2 * inputs + mlp + inputs + (4 if hidden else 0) + 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"layers": 0}, "layers must be a whole number of at least 1, found 0"),
         ({"hidden": []}, r"hidden must be a tuple of sizes, as in \(400, 400\), found \[\]"),
         ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
         ({"mlp_dropout": 1.0}, "mlp_dropout must be at least 0 and less than 1, found 1.0"),
         ({"embedding_std": float("nan")}, "embedding_std must be above 0 and finite, found nan"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        DCN(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            DCN(**settings)
 
 
 def test_no_field_is_refused():

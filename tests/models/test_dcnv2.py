@@ -123,27 +123,24 @@ def test_the_defaults_are_the_papers():
     )
 
 
-@pytest.mark.parametrize("structure", ["stacked", "parallel"])
-@pytest.mark.parametrize(
-    ("low", "layer"),
-    [
+def test_parameter_count_is_the_formula(subtests):
+    """NOTE[DIFF]: the last 1 is the bias that the paper's last unit has not."""
+    for low, layer in [
         ({}, 10 * 10 + 10),
         ({"rank": 3, "experts": 4}, 4 * (2 * 10 * 3 + 3 * 3) + 10 + 4 * 10),
         ({"rank": 3, "experts": 4, "gate": "constant"}, 4 * (2 * 10 * 3 + 3 * 3) + 10),
         ({"rank": 3, "experts": 4, "expert_activation": "identity"}, 4 * 2 * 10 * 3 + 10 + 4 * 10),
         ({"rank": 3, "experts": 1}, 2 * 10 * 3 + 3 * 3 + 10),
-    ],
-)
-def test_parameter_count_is_the_formula(structure, low, layer):
-    """NOTE[DIFF]: the last 1 is the bias that the paper's last unit has not."""
-    mlp, head = (10 * 7 + 7) + (7 * 4 + 4), 4 + (10 if structure == "parallel" else 0) + 1
-    settings = DCNv2(embedding_dim=5, layers=3, hidden=(7, 4), structure=structure, **low)
-    assert parameter_count(settings.build(Layout.of_sizes([30, 12]))) == 42 * 5 + 3 * layer + mlp + head
+    ]:
+        for structure in ["stacked", "parallel"]:
+            with subtests.test(low=low, layer=layer, structure=structure):
+                mlp, head = (10 * 7 + 7) + (7 * 4 + 4), 4 + (10 if structure == "parallel" else 0) + 1
+                settings = DCNv2(embedding_dim=5, layers=3, hidden=(7, 4), structure=structure, **low)
+                assert parameter_count(settings.build(Layout.of_sizes([30, 12]))) == 42 * 5 + 3 * layer + mlp + head
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"layers": 0}, "layers must be a whole number of at least 1, found 0"),
         ({"structure": "serial"}, "structure must be one of 'stacked', 'parallel', found 'serial'"),
         ({"rank": 0}, "rank must be a whole number of at least 1, found 0"),
@@ -153,11 +150,9 @@ def test_parameter_count_is_the_formula(structure, low, layer):
         ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
         ({"mlp_dropout": -0.1}, "mlp_dropout must be at least 0 and less than 1, found -0.1"),
         ({"embedding_std": 0.0}, "embedding_std must be above 0 and finite, found 0.0"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        DCNv2(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            DCNv2(**settings)
 
 
 def test_no_field_is_refused():

@@ -83,36 +83,36 @@ def test_the_defaults_are_the_authors():
     assert (s.unit_dropout, s.batch_norm) == (0.0, False)
 
 
-@pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("batch_norm", [False, True])
-def test_parameter_count_is_the_formula(relu, batch_norm):
-    rows, stacked = 42, 2 * 5
-    units = sum(2 * stacked * h + h + stacked + (2 * stacked if batch_norm else 0) for h in (7, 4))
-    settings = DeepCrossing(embedding_dim=5, hidden=(7, 4), embedding_relu=relu, batch_norm=batch_norm)
-    count = parameter_count(settings.build(Layout.of_sizes([30, 12])))
-    assert count == rows * 5 + (stacked if relu else 0) + units + stacked + 1
+def test_parameter_count_is_the_formula(subtests):
+    for batch_norm in [False, True]:
+        for relu in [False, True]:
+            with subtests.test(batch_norm=batch_norm, relu=relu):
+                rows, stacked = 42, 2 * 5
+                units = sum(2 * stacked * h + h + stacked + (2 * stacked if batch_norm else 0) for h in (7, 4))
+                settings = DeepCrossing(embedding_dim=5, hidden=(7, 4), embedding_relu=relu, batch_norm=batch_norm)
+                count = parameter_count(settings.build(Layout.of_sizes([30, 12])))
+                assert count == rows * 5 + (stacked if relu else 0) + units + stacked + 1
 
 
-@pytest.mark.parametrize(
-    ("features", "fields", "dim", "millions"),
-    [(5_382, 10, 128, 4.47), (5_382, 10, 256, 8.93), (90_445, 3, 128, 12.71), (90_445, 3, 256, 25.42)],
-)
-def test_parameter_counts_are_those_of_the_nfm_papers_table_3(features, fields, dim, millions):
-    with torch.device("meta"):
-        network = DeepCrossing(embedding_dim=dim).build(Layout.of_sizes([features, *[0] * (fields - 1)]))
-    assert round(parameter_count(network) / 1e6, 2) == millions
+def test_parameter_counts_are_those_of_the_nfm_papers_table_3(subtests):
+    for features, fields, dim, millions in [
+        (5_382, 10, 128, 4.47),
+        (5_382, 10, 256, 8.93),
+        (90_445, 3, 128, 12.71),
+        (90_445, 3, 256, 25.42),
+    ]:
+        with subtests.test(features=features, fields=fields, dim=dim, millions=millions), torch.device("meta"):
+            network = DeepCrossing(embedding_dim=dim).build(Layout.of_sizes([features, *[0] * (fields - 1)]))
+            assert round(parameter_count(network) / 1e6, 2) == millions
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": True}, "embedding_dim must be a whole number of at least 1, found True"),
         ({"hidden": ()}, "hidden must name the size of at least one layer"),
         ({"hidden": (8, 2.0)}, r"hidden\[1\] must be a whole number of at least 1, found 2.0"),
         ({"unit_dropout": 1.0}, "unit_dropout must be at least 0 and less than 1, found 1.0"),
         ({"embedding_std": float("nan")}, "embedding_std must be above 0 and finite, found nan"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        DeepCrossing(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            DeepCrossing(**settings)

@@ -74,16 +74,13 @@ def test_parameter_count_is_the_formula(batch_norm):
     assert parameter_count(network) == rows * (d + 1) + mlp
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": 1.5}, "embedding_dim must be a whole number of at least 1, found 1.5"),
         ({"hidden": ()}, r"hidden must name the size of at least one layer, as in \(400, 400\), found \(\)"),
         ({"hidden": (-4,)}, r"hidden\[0\] must be a whole number of at least 1, found -4"),
         ({"mlp_dropout": 1}, "mlp_dropout must be at least 0 and less than 1, found 1"),
         ({"embedding_std": 0.0}, "embedding_std must be above 0 and finite, found 0.0"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        DeepFM(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            DeepFM(**settings)

@@ -105,9 +105,8 @@ def test_both_sides_need_a_field(roles, side):
         DSSM().build(Layout.of_sizes([3, 4], roles))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"hidden": ()}, "hidden must name the size of at least one layer"),
         ({"hidden": (3, 0)}, r"hidden\[1\]"),
@@ -119,8 +118,6 @@ def test_both_sides_need_a_field(roles, side):
         ({"temperature": float("nan")}, "temperature must be above 0 and finite, found nan"),
         ({"mlp_dropout": 1.0}, "mlp_dropout must be at least 0 and less than 1, found 1.0"),
         ({"embedding_std": -0.1}, "embedding_std"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        DSSM(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            DSSM(**settings)

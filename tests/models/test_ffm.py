@@ -149,13 +149,10 @@ def test_pairs_need_two_fields():
         FFM().build(Layout.of_sizes([3]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"embedding_std": -1.0}, "embedding_std must be above 0 and finite, found -1.0"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        FFM(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            FFM(**settings)

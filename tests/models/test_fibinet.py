@@ -77,19 +77,23 @@ def test_the_logit_has_one_bias():
     assert {n for n in shallow if n.endswith("bias")} == {"first_order.bias"}
 
 
-@pytest.mark.parametrize(("kind", "matrices"), [("all", 1), ("each", 4), ("interaction", 10)])
-@pytest.mark.parametrize("shared", [True, False])
-def test_parameter_count_is_the_formula(kind, matrices, shared):
-    sizes, dim = [7, 3, 4, 5, 2], 6
-    settings = FiBiNET(embedding_dim=dim, bilinear=kind, shared_bilinear=shared, reduction_ratio=2, hidden=(8, 4))
-    senet, bilinear = 2 * 5 * 2, matrices * dim * dim * (1 if shared else 2)
-    mlp = (5 * 4 * dim + 1) * 8 + (8 + 1) * 4 + (4 + 1)
-    assert parameter_count(settings.build(Layout.of_sizes(sizes))) == 21 * (dim + 1) + senet + bilinear + mlp
+def test_parameter_count_is_the_formula(subtests):
+    for shared in [True, False]:
+        for kind, matrices in [("all", 1), ("each", 4), ("interaction", 10)]:
+            with subtests.test(shared=shared, kind=kind, matrices=matrices):
+                sizes, dim = [7, 3, 4, 5, 2], 6
+                settings = FiBiNET(
+                    embedding_dim=dim, bilinear=kind, shared_bilinear=shared, reduction_ratio=2, hidden=(8, 4)
+                )
+                senet, bilinear = 2 * 5 * 2, matrices * dim * dim * (1 if shared else 2)
+                mlp = (5 * 4 * dim + 1) * 8 + (8 + 1) * 4 + (4 + 1)
+                assert (
+                    parameter_count(settings.build(Layout.of_sizes(sizes))) == 21 * (dim + 1) + senet + bilinear + mlp
+                )
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"bilinear": "field_all"}, "bilinear must be one of 'all', 'each', 'interaction', found 'field_all'"),
         ({"senet_activation": "tanh"}, "senet_activation must be one of 'relu', 'sigmoid', found 'tanh'"),
@@ -99,11 +103,9 @@ def test_parameter_count_is_the_formula(kind, matrices, shared):
         ({"hidden": (4, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
         ({"mlp_dropout": 1.0}, "mlp_dropout must be at least 0 and less than 1, found 1.0"),
         ({"embedding_std": -0.1}, "embedding_std must be above 0 and finite, found -0.1"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        FiBiNET(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            FiBiNET(**settings)
 
 
 def test_one_field_has_no_pair():

@@ -119,9 +119,8 @@ def test_parameter_count_is_the_formula():
     assert parameter_count(network) == 14 * dim + gate1 + gate2 + stream1 + stream2 + fusion
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"heads": 3}, "heads must divide the last sizes of both streams, found heads 3 for sizes 64 and 64: take a"),
         ({"stream2_hidden": (9,), "heads": 2}, "found heads 2 for sizes 64 and 9"),
         ({"heads": 0}, "heads must be a whole number of at least 1, found 0"),
@@ -135,11 +134,9 @@ def test_parameter_count_is_the_formula():
         ({"embedding_std": 0.0}, "embedding_std must be above 0 and finite, found 0.0"),
         ({"stream1_gate_fields": "user"}, "stream1_gate_fields must be a tuple of field names, .* found 'user'"),
         ({"stream2_gate_fields": ("a", "a")}, r"stream2_gate_fields must name a field once, found \('a', 'a'\)"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        FinalMLP(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            FinalMLP(**settings)
 
 
 def test_an_unknown_gate_field_is_named_with_the_nearest():

@@ -133,19 +133,19 @@ def test_the_activation_follows_batch_norm():
     assert [type(module).__name__ for module in block] == kinds
 
 
-@pytest.mark.parametrize(("residual", "times"), [("concat", 1), ("sum", 2)])
-def test_parameter_count_is_the_formula(residual, times):
-    dim, fields = 4, 3
-    first, second = 2 * fields * dim, fields * dim
-    block1 = times * ((first + 1) * 6 + (6 + 1) * 8) + 2 * (6 + 8) + (8 + 1)
-    block2 = times * (second + 1) * 6 + 2 * 6 + (6 + 1)
-    network = FinalNet(**SMALL, residual=residual).build(Layout.of_sizes([7, 3, 4]))
-    assert parameter_count(network) == 14 * dim + fields * (fields + 1) + block1 + block2
+def test_parameter_count_is_the_formula(subtests):
+    for residual, times in [("concat", 1), ("sum", 2)]:
+        with subtests.test(residual=residual, times=times):
+            dim, fields = 4, 3
+            first, second = 2 * fields * dim, fields * dim
+            block1 = times * ((first + 1) * 6 + (6 + 1) * 8) + 2 * (6 + 8) + (8 + 1)
+            block2 = times * (second + 1) * 6 + 2 * 6 + (6 + 1)
+            network = FinalNet(**SMALL, residual=residual).build(Layout.of_sizes([7, 3, 4]))
+            assert parameter_count(network) == 14 * dim + fields * (fields + 1) + block1 + block2
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         (
             {"block1_hidden": (6, 5)},
             r"block1_hidden\[1\] must be divisible by factors, found 5 and factors 2: take a",
@@ -165,11 +165,9 @@ def test_parameter_count_is_the_formula(residual, times):
         ({"distillation_weight": -1.0}, "distillation_weight must be 0 or more and finite, found -1.0"),
         ({"embedding_std": float("inf")}, "embedding_std must be above 0 and finite"),
         ({"embedding_dim": 2.0}, "embedding_dim must be a whole number of at least 1, found 2.0"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        FinalNet(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            FinalNet(**settings)
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,7 @@ def test_values_of_a_bag_do_not_meet_one_another(lab):
     torch.testing.assert_close(network(batch), network.first_order(batch))
 
 
-@pytest.mark.parametrize(
-    ("settings", "word"), [({"embedding_dim": 0}, "embedding_dim"), ({"embedding_std": 0.0}, "embedding_std")]
-)
-def test_bad_settings_name_themselves(settings, word):
-    with pytest.raises(ConfigError, match=word):
-        FM(**settings)
+def test_bad_settings_name_themselves(subtests):
+    for settings, word in [({"embedding_dim": 0}, "embedding_dim"), ({"embedding_std": 0.0}, "embedding_std")]:
+        with subtests.test(settings=settings, word=word), pytest.raises(ConfigError, match=word):
+            FM(**settings)

@@ -102,14 +102,11 @@ def test_pairs_need_two_fields():
         FwFM().build(Layout.of_sizes([]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"linear": "LW"}, "linear must be one of 'weights', 'feature_vectors', 'field_vectors', found 'LW'"),
         ({"embedding_std": float("inf")}, "embedding_std must be above 0 and finite, found inf"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        FwFM(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            FwFM(**settings)

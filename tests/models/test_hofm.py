@@ -111,17 +111,15 @@ def test_values_of_a_bag_do_not_meet_one_another(lab):
     np.testing.assert_allclose(network(batch).detach(), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("settings", "per_row", "others"),
-    [
+def test_parameter_count_is_the_formula(subtests):
+    for settings, per_row, others in [
         (HOFM(embedding_dim=6, order=2), 6 + 1, 1),
         (HOFM(embedding_dim=6, order=4), 3 * 6 + 1, 1),
         (HOFM(embedding_dim=6, order=4, sharing="plain"), 6 + 1, 1),
         (HOFM(embedding_dim=6, order=4, sharing="weighted"), 6 + 1, 1 + 3 * 6),
-    ],
-)
-def test_parameter_count_is_the_formula(settings, per_row, others):
-    assert parameter_count(settings.build(Layout.of_sizes([30, 12, 5, 3]))) == 50 * per_row + others
+    ]:
+        with subtests.test(settings=settings, per_row=per_row, others=others):
+            assert parameter_count(settings.build(Layout.of_sizes([30, 12, 5, 3]))) == 50 * per_row + others
 
 
 def test_an_order_needs_as_many_fields():
@@ -129,16 +127,13 @@ def test_an_order_needs_as_many_fields():
         HOFM(order=4).build(Layout.of_sizes([3, 3, 3]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"order": 1}, "order must be a whole number of at least 2, found 1"),
         ({"order": 2.0}, "order must be a whole number"),
         ({"sharing": "all"}, "sharing must be one of 'none', 'plain', 'weighted', found 'all'"),
         ({"embedding_std": float("nan")}, "embedding_std must be above 0 and finite"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        HOFM(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            HOFM(**settings)

@@ -247,9 +247,8 @@ def test_both_sides_need_a_field(roles, message):
         IntTower().build(Layout.of_sizes([3, 4], roles))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"hidden": ()}, "hidden must name the size of at least one layer"),
         ({"hidden": (3, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
         ({"user_heads": 0}, "user_heads"),
@@ -265,8 +264,6 @@ def test_both_sides_need_a_field(roles, message):
             {"cir_reads": "heads", "user_heads": 3, "item_heads": 2},
             "cir_reads 'heads' compares as many user heads as item heads, found user_heads 3 and item_heads 2",
         ),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        IntTower(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            IntTower(**settings)

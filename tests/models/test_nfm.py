@@ -89,19 +89,15 @@ def test_parameter_count_is_the_formula(batch_norm):
     assert parameter_count(network) == rows * (d + 1) + 1 + layers + norms + hidden[-1]
 
 
-@pytest.mark.parametrize(
-    ("features", "dim", "millions"),
-    [(5_382, 128, 0.71), (5_382, 256, 1.45), (90_445, 128, 11.68), (90_445, 256, 23.31)],
-)
-def test_parameter_counts_are_those_of_the_papers_table_3(features, dim, millions):
-    with torch.device("meta"):
-        network = NFM(embedding_dim=dim, hidden=(dim,)).build(Layout.of_sizes([features, 0, 0]))
-    assert round(parameter_count(network) / 1e6, 2) == millions
+def test_parameter_counts_are_those_of_the_papers_table_3(subtests):
+    for features, dim, millions in [(5_382, 128, 0.71), (5_382, 256, 1.45), (90_445, 128, 11.68), (90_445, 256, 23.31)]:
+        with subtests.test(features=features, dim=dim, millions=millions), torch.device("meta"):
+            network = NFM(embedding_dim=dim, hidden=(dim,)).build(Layout.of_sizes([features, 0, 0]))
+            assert round(parameter_count(network) / 1e6, 2) == millions
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"hidden": [8]}, "hidden must be a tuple of sizes"),
         ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
@@ -109,11 +105,9 @@ def test_parameter_counts_are_those_of_the_papers_table_3(features, dim, million
         ({"mlp_dropout": -0.1}, "mlp_dropout must be at least 0"),
         ({"mlp_dropout": float("nan")}, "mlp_dropout must be at least 0 and less than 1, found nan"),
         ({"embedding_std": np.inf}, "embedding_std must be above 0 and finite"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        NFM(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            NFM(**settings)
 
 
 def test_one_field_is_refused():

@@ -72,28 +72,29 @@ def test_a_field_is_multiplied_with_itself_in_every_variant(lab, variant):
     assert network(lab.batch(layout, 8)).std() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("variant", "split_half", "activation", "biases", "output_bias"),
-    [
+def test_variants(subtests):
+    for variant, split_half, activation, biases, output_bias in [
         ("paper", False, "identity", False, False),
         ("authors", True, "identity", False, True),
         ("deepctr", True, "relu", True, False),
         ("fuxictr", False, "identity", True, True),
-    ],
-)
-def test_variants(variant, split_half, activation, biases, output_bias):
-    def build(**settings):
-        return XDeepFM(**SMALL, cin_layers=(4, 4), **settings).build(Layout.of_sizes([3, 4]))
+    ]:
+        with subtests.test(
+            variant=variant, split_half=split_half, activation=activation, biases=biases, output_bias=output_bias
+        ):
 
-    def choices(network):
-        cin = network.cin
-        return cin.split_half, cin.activation, cin.layers[0].bias is not None, network.head.bias is not None
+            def build(**settings):
+                return XDeepFM(**SMALL, cin_layers=(4, 4), **settings).build(Layout.of_sizes([3, 4]))
 
-    assert choices(build(variant=variant)) == (split_half, activation, biases, output_bias)
-    other = "relu" if activation == "identity" else "identity"
-    given = {"split_half": not split_half, "cin_activation": other, "cin_bias": not biases}
-    overridden = build(variant=variant, **given, cin_output_bias=not output_bias)
-    assert choices(overridden) == (not split_half, other, not biases, not output_bias)
+            def choices(network):
+                cin = network.cin
+                return cin.split_half, cin.activation, cin.layers[0].bias is not None, network.head.bias is not None
+
+            assert choices(build(variant=variant)) == (split_half, activation, biases, output_bias)
+            other = "relu" if activation == "identity" else "identity"
+            given = {"split_half": not split_half, "cin_activation": other, "cin_bias": not biases}
+            overridden = build(variant=variant, **given, cin_output_bias=not output_bias)
+            assert choices(overridden) == (not split_half, other, not biases, not output_bias)
 
 
 def test_every_choice_changes_the_function(lab):
@@ -122,26 +123,25 @@ def test_the_defaults_are_the_papers():
     assert (s.variant, s.mlp_dropout, s.batch_norm) == ("paper", 0.0, False)
 
 
-@pytest.mark.parametrize(
-    ("settings", "cin"),
-    [
+def test_parameter_count_is_the_formula(subtests):
+    """H_k (1 + H_{k-1} F) for every layer of the CIN, as the paper's section 3.2.1 counts, and what a variant adds."""
+    for settings, cin in [
         ({}, 4 * (2 * 2) + 6 * (4 * 2) + (4 + 6)),
         ({"variant": "authors"}, 4 * (2 * 2) + 6 * (2 * 2) + (2 + 6) + 1),
         ({"variant": "deepctr"}, 4 * (2 * 2 + 1) + 6 * (2 * 2 + 1) + (2 + 6)),
         ({"variant": "fuxictr"}, 4 * (2 * 2 + 1) + 6 * (4 * 2 + 1) + (4 + 6) + 1),
-    ],
-)
-def test_parameter_count_is_the_formula(settings, cin):
-    """H_k (1 + H_{k-1} F) for every layer of the CIN, as the paper's section 3.2.1 counts, and what a variant adds."""
-    rows, fields, d = 42, 2, 5
-    mlp = (fields * d * 7 + 7) + (7 * 3 + 3) + (3 + 1)
-    network = XDeepFM(embedding_dim=d, cin_layers=(4, 6), hidden=(7, 3), **settings).build(Layout.of_sizes([30, 12]))
-    assert parameter_count(network) == rows * (d + 1) + cin + mlp
+    ]:
+        with subtests.test(settings=settings, cin=cin):
+            rows, fields, d = 42, 2, 5
+            mlp = (fields * d * 7 + 7) + (7 * 3 + 3) + (3 + 1)
+            network = XDeepFM(embedding_dim=d, cin_layers=(4, 6), hidden=(7, 3), **settings).build(
+                Layout.of_sizes([30, 12])
+            )
+            assert parameter_count(network) == rows * (d + 1) + cin + mlp
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for settings, message in [
         (
             {"variant": "microsoft"},
             "variant must be one of 'paper', 'authors', 'deepctr', 'fuxictr', found 'microsoft'",
@@ -157,11 +157,9 @@ def test_parameter_count_is_the_formula(settings, cin):
         ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
         ({"mlp_dropout": float("nan")}, "mlp_dropout must be at least 0 and less than 1, found nan"),
         ({"embedding_std": -1.0}, "embedding_std must be above 0 and finite, found -1.0"),
-    ],
-)
-def test_bad_settings_name_themselves(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        XDeepFM(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
+            XDeepFM(**settings)
 
 
 def test_no_field_is_refused():

@@ -36,25 +36,27 @@ def attention(seed=1, dtype=torch.float64):
     return [torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype) for size in ((A, D), (A,), (A,))]
 
 
-@pytest.mark.parametrize(("context", "own"), SIZES)
-def test_fm_is_the_sum_over_all_pairs(context, own):
-    x_CD, x_NID, x_NFD = vectors(context, own)
-    rows = x_NFD.numpy()
-    expected = [sum(row[i] @ row[j] for j in range(len(row)) for i in range(j)) for row in rows]
-    torch.testing.assert_close(fm_second_order_candidates(x_CD, x_NID), torch.tensor(np.array(expected)))
+def test_fm_is_the_sum_over_all_pairs(subtests):
+    for context, own in SIZES:
+        with subtests.test(context=context, own=own):
+            x_CD, x_NID, x_NFD = vectors(context, own)
+            rows = x_NFD.numpy()
+            expected = [sum(row[i] @ row[j] for j in range(len(row)) for i in range(j)) for row in rows]
+            torch.testing.assert_close(fm_second_order_candidates(x_CD, x_NID), torch.tensor(np.array(expected)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("rows", [0, 1, 7])
-@pytest.mark.parametrize(("context", "own"), SIZES)
-def test_pair_attention_is_the_pooling_over_all_pairs(monkeypatch, context, own, rows, backend):
-    monkeypatch.setattr(module, "HIDDEN_NUMBERS", 3 * own * context * A)  # blocks of 3 candidates
-    x_CD, x_NID, x_NFD = vectors(context, own, rows)
-    weights = attention()
-    expected = pair_attention_pool_plain(x_NFD, *pair_indices(context + own), *weights)[0]
-    with use_ops(backend):
-        found = pair_attention_candidates(x_CD, x_NID, *weights)
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+def test_pair_attention_is_the_pooling_over_all_pairs(subtests, monkeypatch, backend):
+    for context, own in SIZES:
+        for rows in [0, 1, 7]:
+            with subtests.test(context=context, own=own, rows=rows):
+                monkeypatch.setattr(module, "HIDDEN_NUMBERS", 3 * own * context * A)  # blocks of 3 candidates
+                x_CD, x_NID, x_NFD = vectors(context, own, rows)
+                weights = attention()
+                expected = pair_attention_pool_plain(x_NFD, *pair_indices(context + own), *weights)[0]
+                with use_ops(backend):
+                    found = pair_attention_candidates(x_CD, x_NID, *weights)
+                torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -69,16 +71,17 @@ def test_pair_attention_in_float32(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("inside", [True, False])
-def test_scores_beyond_what_exp_holds_merge_too(inside, backend):
+def test_scores_beyond_what_exp_holds_merge_too(subtests, backend):
     """The pair of greatest score takes all the weight, whether the context's entry holds it or the candidate does."""
-    x_CD, x_NID = torch.full((2, D), 2.0), torch.full((3, 1, D), 1.0)
-    if not inside:
-        x_NID = x_NID * 3
-    W, b, h = torch.ones(A, D), torch.zeros(A), torch.full((A,), 1e3)
-    with use_ops(backend):
-        found = pair_attention_candidates(x_CD, x_NID, W, b, h)
-    torch.testing.assert_close(found, torch.full((3, D), 4.0 if inside else 6.0))
+    for inside in [True, False]:
+        with subtests.test(inside=inside):
+            x_CD, x_NID = torch.full((2, D), 2.0), torch.full((3, 1, D), 1.0)
+            if not inside:
+                x_NID = x_NID * 3
+            W, b, h = torch.ones(A, D), torch.zeros(A), torch.full((A,), 1e3)
+            with use_ops(backend):
+                found = pair_attention_candidates(x_CD, x_NID, W, b, h)
+            torch.testing.assert_close(found, torch.full((3, D), 4.0 if inside else 6.0))
 
 
 def test_the_summary_is_the_logarithm_of_the_sum_and_the_mean():
@@ -92,10 +95,11 @@ def test_the_summary_is_the_logarithm_of_the_sum_and_the_mean():
     np.testing.assert_allclose(mean_D.numpy(), np.exp(e) @ q / np.exp(e).sum(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("few", [0, 1])
-def test_a_context_without_a_pair_weighs_nothing(few):
-    total, mean_D = pair_attention_summary(vectors(few, 1)[0], *attention())
-    assert (float(total), mean_D.tolist()) == (-math.inf, [0.0] * D)
+def test_a_context_without_a_pair_weighs_nothing(subtests):
+    for few in [0, 1]:
+        with subtests.test(few=few):
+            total, mean_D = pair_attention_summary(vectors(few, 1)[0], *attention())
+            assert (float(total), mean_D.tolist()) == (-math.inf, [0.0] * D)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -121,15 +125,16 @@ def test_gradients_are_those_of_the_pooling_over_all_pairs():
         torch.testing.assert_close(ours, expected)
 
 
-@pytest.mark.parametrize(("heads", "scale"), [(1, False), (3, False), (3, True)])
-@pytest.mark.parametrize(("context", "own", "rows"), [(1, 1, 7), (1, 3, 7), (4, 1, 7), (5, 4, 7), (5, 4, 0), (5, 4, 1)])
-def test_field_attention_is_that_of_the_full_rows(context, own, rows, heads, scale):
-    parts = [vectors(context, own, rows, seed) for seed in range(3)]
-    parts = [tuple(torch.cat([x, x.flip(-1)[..., :1]], -1) for x in part) for part in parts]  # A = 6
-    of_context, of_candidates = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
-    full = field_attention(*(p[2] for p in parts), heads=heads, scale=scale)[0]
-    y_NCA, y_NIA = field_attention_candidates(of_context, of_candidates, heads=heads, scale=scale)
-    torch.testing.assert_close(torch.cat([y_NCA, y_NIA], 1), full, atol=1e-12, rtol=1e-12)
+def test_field_attention_is_that_of_the_full_rows(subtests):
+    for context, own, rows in [(1, 1, 7), (1, 3, 7), (4, 1, 7), (5, 4, 7), (5, 4, 0), (5, 4, 1)]:
+        for heads, scale in [(1, False), (3, False), (3, True)]:
+            with subtests.test(context=context, own=own, rows=rows, heads=heads, scale=scale):
+                parts = [vectors(context, own, rows, seed) for seed in range(3)]
+                parts = [tuple(torch.cat([x, x.flip(-1)[..., :1]], -1) for x in part) for part in parts]  # A = 6
+                of_context, of_candidates = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
+                full = field_attention(*(p[2] for p in parts), heads=heads, scale=scale)[0]
+                y_NCA, y_NIA = field_attention_candidates(of_context, of_candidates, heads=heads, scale=scale)
+                torch.testing.assert_close(torch.cat([y_NCA, y_NIA], 1), full, atol=1e-12, rtol=1e-12)
 
 
 def test_field_attention_at_scores_beyond_what_exp_holds():

@@ -37,18 +37,19 @@ def test_each_call_drops_others_and_the_seed_decides():
 
 
 @needs_native
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (2, 7), (70, 8), (3, 5, 11), (130, 33)])
-def test_native_drops_what_plain_drops(shape, dtype):
-    x = torch.randn(shape, dtype=dtype, requires_grad=True)
-    seed = torch.tensor([2**62 + 12345])
-    grad = torch.randn(shape, dtype=dtype)
-    found, expected = torch.ops.fieldwise.dropout(x, seed, 0.3), dropout_plain(x, seed, 0.3)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
-    torch.testing.assert_close(
-        torch.autograd.grad(found, x, grad)[0], torch.autograd.grad(expected, x, grad)[0], rtol=1e-6, atol=0
-    )
-    assert torch.equal(found == 0, expected == 0)
+def test_native_drops_what_plain_drops(subtests):
+    for shape in [(0, 3), (1, 1), (2, 7), (70, 8), (3, 5, 11), (130, 33)]:
+        for dtype in [torch.float32, torch.float64]:
+            with subtests.test(shape=shape, dtype=dtype):
+                x = torch.randn(shape, dtype=dtype, requires_grad=True)
+                seed = torch.tensor([2**62 + 12345])
+                grad = torch.randn(shape, dtype=dtype)
+                found, expected = torch.ops.fieldwise.dropout(x, seed, 0.3), dropout_plain(x, seed, 0.3)
+                torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+                torch.testing.assert_close(
+                    torch.autograd.grad(found, x, grad)[0], torch.autograd.grad(expected, x, grad)[0], rtol=1e-6, atol=0
+                )
+                assert torch.equal(found == 0, expected == 0)
 
 
 @needs_native

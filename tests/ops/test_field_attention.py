@@ -11,20 +11,21 @@ def _random(batch, fields, size):
     return [torch.randn(batch, fields, size, dtype=torch.float64, requires_grad=True) for _ in range(3)]
 
 
-@pytest.mark.parametrize("heads", [1, 2, 3])
-@pytest.mark.parametrize("scale", [False, True])
-def test_each_head_is_softmax_of_scores_times_v(heads, scale):
-    q, k, v = _random(2, 4, 6)
-    out, weights = field_attention(q, k, v, heads=heads, scale=scale)
-    size = 6 // heads
-    for b in range(2):
-        for h in range(heads):
-            part = slice(h * size, (h + 1) * size)
-            q_, k_, v_ = (t[b, :, part].detach().numpy() for t in (q, k, v))
-            e = np.exp(q_ @ k_.T / (np.sqrt(size) if scale else 1.0))
-            a = e / e.sum(1, keepdims=True)
-            np.testing.assert_allclose(weights[b, h].detach(), a, atol=1e-12)
-            np.testing.assert_allclose(out[b, :, part].detach(), a @ v_, atol=1e-12)
+def test_each_head_is_softmax_of_scores_times_v(subtests):
+    for scale in [False, True]:
+        for heads in [1, 2, 3]:
+            with subtests.test(scale=scale, heads=heads):
+                q, k, v = _random(2, 4, 6)
+                out, weights = field_attention(q, k, v, heads=heads, scale=scale)
+                size = 6 // heads
+                for b in range(2):
+                    for h in range(heads):
+                        part = slice(h * size, (h + 1) * size)
+                        q_, k_, v_ = (t[b, :, part].detach().numpy() for t in (q, k, v))
+                        e = np.exp(q_ @ k_.T / (np.sqrt(size) if scale else 1.0))
+                        a = e / e.sum(1, keepdims=True)
+                        np.testing.assert_allclose(weights[b, h].detach(), a, atol=1e-12)
+                        np.testing.assert_allclose(out[b, :, part].detach(), a @ v_, atol=1e-12)
 
 
 def test_agrees_with_pytorchs_own_attention():

@@ -36,21 +36,22 @@ def test_the_logit_is_the_sum_over_pairs(backend):
 
 
 @needs_native
-@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("batch", "fields", "dim"), SIZES)
-def test_native_is_plain_forward_and_backward(batch, fields, dim, dtype, kind):
-    table, first = tables(2 * fields + 3, dim, dtype=dtype)
-    ids = ids_of(batch, fields, len(table), kind)
-    grad = torch.randn(batch, generator=torch.Generator().manual_seed(2), dtype=dtype)
-    results = []
-    for backend in ("native", "plain"):
-        with use_ops(backend):
-            logit = fm_logit(table, first, ids)
-            results.append((logit.detach(), *torch.autograd.grad(logit, (table, first), grad)))
-    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, **close)
+def test_native_is_plain_forward_and_backward(subtests):
+    for batch, fields, dim in SIZES:
+        for dtype in [torch.float32, torch.float64]:
+            for kind in [torch.int32, torch.int64]:
+                with subtests.test(batch=batch, fields=fields, dim=dim, dtype=dtype, kind=kind):
+                    table, first = tables(2 * fields + 3, dim, dtype=dtype)
+                    ids = ids_of(batch, fields, len(table), kind)
+                    grad = torch.randn(batch, generator=torch.Generator().manual_seed(2), dtype=dtype)
+                    results = []
+                    for backend in ("native", "plain"):
+                        with use_ops(backend):
+                            logit = fm_logit(table, first, ids)
+                            results.append((logit.detach(), *torch.autograd.grad(logit, (table, first), grad)))
+                    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
+                    for found, expected in zip(*results, strict=True):
+                        torch.testing.assert_close(found, expected, **close)
 
 
 @needs_native
@@ -86,12 +87,13 @@ def test_nan_stays_in_its_row():
 
 
 @needs_native
-@pytest.mark.parametrize(("bad", "kind"), [(-1, torch.int32), (6, torch.int32), (6, torch.int64), (2**32, torch.int64)])
-def test_an_id_that_is_no_row_is_refused(bad, kind):
-    table, first = tables(6, 3)
-    ids = torch.tensor([[0, 1], [2, bad]]).to(kind)
-    with pytest.raises(IndexError, match=f"0 to 5, found {bad} at position 3"):
-        fm_logit(table, first, ids)
+def test_an_id_that_is_no_row_is_refused(subtests):
+    for bad, kind in [(-1, torch.int32), (6, torch.int32), (6, torch.int64), (2**32, torch.int64)]:
+        with subtests.test(bad=bad, kind=kind):
+            table, first = tables(6, 3)
+            ids = torch.tensor([[0, 1], [2, bad]]).to(kind)
+            with pytest.raises(IndexError, match=f"0 to 5, found {bad} at position 3"):
+                fm_logit(table, first, ids)
 
 
 @needs_native

@@ -1,6 +1,6 @@
 """AutoInt's layer as one op: the plain backend against NumPy, the native one against the plain one."""
 
-from itertools import product
+import itertools
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ MODES = ["plain", "auto"]
 SHAPES = [(1, 1, 3, 4, 1), (9, 2, 6, 6, 2), (8, 5, 8, 8, 4), (17, 10, 10, 64, 2), (3, 7, 13, 15, 3), (5, 39, 16, 6, 1)]
 CHOICES = [
     dict(zip(("residual", "norm", "relu_on_projections", "bias", "scale", "output_relu"), values, strict=True))
-    for values in product(
+    for values in itertools.product(
         ("none", "projected", "identity"), ("none", "before_relu", "after_relu"), *[(False, True)] * 4
     )
 ]
@@ -103,23 +103,24 @@ def test_gradients_are_those_of_finite_differences(mode, dropout):
 
 
 @needs_native
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_native_and_plain_give_the_same_numbers(shape, dtype, tolerance):
-    for number, choice in enumerate(CHOICES[::5]):
-        if choice["residual"] == "identity" and shape[2] != shape[3]:
-            continue
-        if dtype == torch.float32 and (choice["norm"] != "none" or choice["relu_on_projections"]):
-            continue  # a deviation near 0 or a ReLU's corner tells roundings apart
-        results = []
-        for mode in ("plain", "native"):
-            arguments = _arguments(shape, dtype=dtype, **choice)
-            with use_ops(mode):
-                y = _call(arguments, shape[4], seed=1, dropout=0.3 * (number % 2), **choice)
-            results.append([y, *torch.autograd.grad(y.square().sum(), _present(arguments))])
-        for plain, native in zip(*results, strict=True):
-            spread = float(plain.detach().abs().max()) + 1.0
-            assert float((native - plain).detach().abs().max()) <= tolerance * spread, choice
+def test_native_and_plain_give_the_same_numbers(subtests):
+    for shape in SHAPES:
+        for dtype, tolerance in [(torch.float64, 1e-10), (torch.float32, 1e-4)]:
+            with subtests.test(shape=shape, dtype=dtype, tolerance=tolerance):
+                for number, choice in enumerate(CHOICES[::5]):
+                    if choice["residual"] == "identity" and shape[2] != shape[3]:
+                        continue
+                    if dtype == torch.float32 and (choice["norm"] != "none" or choice["relu_on_projections"]):
+                        continue  # a deviation near 0 or a ReLU's corner tells roundings apart
+                    results = []
+                    for mode in ("plain", "native"):
+                        arguments = _arguments(shape, dtype=dtype, **choice)
+                        with use_ops(mode):
+                            y = _call(arguments, shape[4], seed=1, dropout=0.3 * (number % 2), **choice)
+                        results.append([y, *torch.autograd.grad(y.square().sum(), _present(arguments))])
+                    for plain, native in zip(*results, strict=True):
+                        spread = float(plain.detach().abs().max()) + 1.0
+                        assert float((native - plain).detach().abs().max()) <= tolerance * spread, choice
 
 
 @needs_native
@@ -149,25 +150,26 @@ def test_no_row_gives_no_row_and_zero_gradients(mode):
     assert all(float(g.abs().sum()) == 0.0 for g in gradients)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize("norm", ["none", "before_relu", "after_relu"])
-def test_a_row_that_is_no_number_spoils_itself_alone(mode, bad, norm):
-    choice = BUSY | {"norm": norm, "relu_on_projections": False}
-    arguments = _arguments((20, 4, 3, 6, 2), dtype=torch.float32, **choice)
-    x, weight = arguments[:2]
-    clean = _call(arguments, 2, **choice)
-    with torch.no_grad():
-        x[7, 2, 1] = bad
-    with use_ops(mode):
-        spoilt = _call(arguments, 2, **choice)
-        into_x, into_weight = torch.autograd.grad(spoilt.sum(), (x, weight))
-    assert spoilt[7].isnan().any()
-    assert into_x[7].isnan().any()
-    assert into_weight.isnan().any()
-    others = torch.arange(20) != 7
-    torch.testing.assert_close(spoilt[others], clean[others])
-    assert into_x[others].isfinite().all()
+def test_a_row_that_is_no_number_spoils_itself_alone(subtests):
+    for norm in ["none", "before_relu", "after_relu"]:
+        for bad in [float("nan"), float("inf")]:
+            for mode in MODES:
+                with subtests.test(norm=norm, bad=bad, mode=mode):
+                    choice = BUSY | {"norm": norm, "relu_on_projections": False}
+                    arguments = _arguments((20, 4, 3, 6, 2), dtype=torch.float32, **choice)
+                    x, weight = arguments[:2]
+                    clean = _call(arguments, 2, **choice)
+                    with torch.no_grad():
+                        x[7, 2, 1] = bad
+                    with use_ops(mode):
+                        spoilt = _call(arguments, 2, **choice)
+                        into_x, into_weight = torch.autograd.grad(spoilt.sum(), (x, weight))
+                    assert spoilt[7].isnan().any()
+                    assert into_x[7].isnan().any()
+                    assert into_weight.isnan().any()
+                    others = torch.arange(20) != 7
+                    torch.testing.assert_close(spoilt[others], clean[others])
+                    assert into_x[others].isfinite().all()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -260,19 +262,16 @@ def test_compile_and_export_go_through_the_operator():
     torch.testing.assert_close(portable.module()(x.detach()), truth)
 
 
-@pytest.mark.parametrize(
-    ("shapes", "choice", "message"),
-    [
+def test_sizes_that_do_not_fit_are_named(subtests):
+    for shapes, choice, message in [
         ([(2, 3, 4), (8, 5)], {}, r"the fields' vectors must be \[B, F, 5\]"),
         ([(2, 3, 4), (12, 4)], {}, "4 equal parts that heads divide, found 12 rows and 2 heads"),
         ([(2, 3, 4), (24, 4)], {"residual": "identity"}, "as many outputs as inputs, found 8 and 4"),
         ([(2, 3, 4), (8, 4), (4,)], {}, "the bias must have 8 entries"),
         ([(2, 3, 4), (8, 4)], {"norm": "before_relu"}, "a factor and a summand of 2 entries"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_named(shapes, choice, message):
-    with pytest.raises(ConfigError, match=message):
-        interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)
+    ]:
+        with subtests.test(shapes=shapes, choice=choice, message=message), pytest.raises(ConfigError, match=message):
+            interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)
 
 
 def test_an_epsilon_that_keeps_nothing_from_zero_is_refused():
@@ -281,23 +280,22 @@ def test_an_epsilon_that_keeps_nothing_from_zero_is_refused():
         _call(arguments, 2, norm="before_relu", epsilon=0.0)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("output_projection", [False, True])
-@pytest.mark.parametrize("residual", ["projected", "where_sizes_differ", "none"])
-@pytest.mark.parametrize("size", [4, 6])
-def test_the_layer_is_what_it_explains(mode, output_projection, residual, size):
+def test_the_layer_is_what_it_explains(subtests):
     """`forward` runs the op, `attend` the steps one by one."""
-    torch.manual_seed(0)
-    layer = InteractingLayer(
-        4, size, 2, residual=residual, output_projection=output_projection, bias=True, relu_on_projections=True,
-        norm="after_relu", dropout=0.3,
-    ).double()  # fmt: skip
-    x, found = torch.randn(5, 3, 4, dtype=torch.float64), []
-    with use_ops(mode):
-        for call in (layer, lambda x: layer.attend(x)[0]):
-            torch.manual_seed(1)
-            found.append(call(x))
-    torch.testing.assert_close(found[0], found[1])
+    residuals = ("projected", "where_sizes_differ", "none")
+    for size, residual, output_projection, mode in itertools.product((4, 6), residuals, (False, True), MODES):
+        choices = {"residual": residual, "output_projection": output_projection}
+        with subtests.test(size=size, mode=mode, **choices):
+            torch.manual_seed(0)
+            layer = InteractingLayer(
+                4, size, 2, **choices, bias=True, relu_on_projections=True, norm="after_relu", dropout=0.3
+            ).double()
+            x, found = torch.randn(5, 3, 4, dtype=torch.float64), []
+            with use_ops(mode):
+                for call in (layer.forward, layer.attend):
+                    torch.manual_seed(1)
+                    found.append(call(x))
+            torch.testing.assert_close(found[0], found[1][0])
 
 
 def test_weights_come_with_the_plain_backend():

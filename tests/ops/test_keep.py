@@ -18,21 +18,23 @@ def _kept(seed, row, element, p):
     return _mixed((key + element * 0x9E3779B9) % WORD) >> 8 >= round(p * 2**24)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**32 + 5, 2**63 - 2])
-def test_the_mask_is_the_hash_in_whole_numbers(seed):
-    factors = keep_factors(torch.tensor(seed), 5, 40, 0.25, dtype=torch.float64)
-    truth = [[_kept(seed, r, n, 0.25) / 0.75 for n in range(40)] for r in range(5)]
-    np.testing.assert_allclose(factors, truth, rtol=1e-15)
+def test_the_mask_is_the_hash_in_whole_numbers(subtests):
+    for seed in [0, 1, 2**32 + 5, 2**63 - 2]:
+        with subtests.test(seed=seed):
+            factors = keep_factors(torch.tensor(seed), 5, 40, 0.25, dtype=torch.float64)
+            truth = [[_kept(seed, r, n, 0.25) / 0.75 for n in range(40)] for r in range(5)]
+            np.testing.assert_allclose(factors, truth, rtol=1e-15)
 
 
-@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9])
-def test_as_many_are_dropped_as_asked_for_in_rows_and_columns_alike(p):
-    kept = keep_factors(torch.tensor(17), 1000, 1000, p).bool().double()
-    deviation = (p * (1 - p) / 1000) ** 0.5
-    for means in (kept.mean(0), kept.mean(1)):
-        assert float((means - (1 - p)).abs().max()) <= 5 * deviation
-        if p:
-            assert float(means.std()) == pytest.approx(deviation, rel=0.1)
+def test_as_many_are_dropped_as_asked_for_in_rows_and_columns_alike(subtests):
+    for p in [0.0, 0.1, 0.5, 0.9]:
+        with subtests.test(p=p):
+            kept = keep_factors(torch.tensor(17), 1000, 1000, p).bool().double()
+            deviation = (p * (1 - p) / 1000) ** 0.5
+            for means in (kept.mean(0), kept.mean(1)):
+                assert float((means - (1 - p)).abs().max()) <= 5 * deviation
+                if p:
+                    assert float(means.std()) == pytest.approx(deviation, rel=0.1)
 
 
 def test_neighbours_and_other_seeds_are_independent():

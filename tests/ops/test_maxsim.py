@@ -31,13 +31,14 @@ def both(user, item, upstream):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("user", "item"), [(1, 1), (3, 2), (2, 5)])
-def test_is_the_sum_over_user_heads_of_the_best_item_head(backend, user, item):
-    rng = np.random.default_rng(0)
-    u, v = rng.normal(size=(4, user, 3)), rng.normal(size=(4, item, 3))
-    truth = [sum(max(u[b, i] @ v[b, j] for j in range(item)) for i in range(user)) for b in range(4)]
-    with use_ops(backend):
-        np.testing.assert_allclose(max_sim(torch.tensor(u), torch.tensor(v)), truth, atol=1e-12)
+def test_is_the_sum_over_user_heads_of_the_best_item_head(subtests, backend):
+    for user, item in [(1, 1), (3, 2), (2, 5)]:
+        with subtests.test(user=user, item=item):
+            rng = np.random.default_rng(0)
+            u, v = rng.normal(size=(4, user, 3)), rng.normal(size=(4, item, 3))
+            truth = [sum(max(u[b, i] @ v[b, j] for j in range(item)) for i in range(user)) for b in range(4)]
+            with use_ops(backend):
+                np.testing.assert_allclose(max_sim(torch.tensor(u), torch.tensor(v)), truth, atol=1e-12)
 
 
 def test_it_is_not_symmetric():
@@ -67,14 +68,15 @@ def test_equal_maxima_share_the_gradient(backend):
 
 
 @needs_native
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("sizes", SIZES)
-def test_native_equals_plain(sizes, dtype, whole):
-    user, item = pair(*sizes, dtype=dtype, whole=whole)
-    atol = 2e-5 if dtype == torch.float32 else 1e-12
-    for native, plain in both(user, item, torch.linspace(-1, 2, sizes[0], dtype=dtype)):
-        np.testing.assert_allclose(native.detach(), plain.detach(), rtol=1e-5, atol=atol)
+def test_native_equals_plain(subtests):
+    for sizes in SIZES:
+        for dtype in [torch.float32, torch.float64]:
+            for whole in [False, True]:
+                with subtests.test(sizes=sizes, dtype=dtype, whole=whole):
+                    user, item = pair(*sizes, dtype=dtype, whole=whole)
+                    atol = 2e-5 if dtype == torch.float32 else 1e-12
+                    for native, plain in both(user, item, torch.linspace(-1, 2, sizes[0], dtype=dtype)):
+                        np.testing.assert_allclose(native.detach(), plain.detach(), rtol=1e-5, atol=atol)
 
 
 @needs_native

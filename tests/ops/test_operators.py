@@ -146,21 +146,22 @@ WRITTEN = {
 
 
 @needs_native
-@pytest.mark.parametrize("name", WRITTEN)
-def test_every_output_and_gradient_is_written(name, memory_of_nan):
+def test_every_output_and_gradient_is_written(subtests, memory_of_nan):
     """By both backends the same, also where an operand is given that nothing reads: then there is no gradient."""
-    op, sizes = WRITTEN[name]
-    found = {}
-    for mode in ("plain", "native"):
-        torch.manual_seed(0)
-        inputs = tensors(sizes)
-        with use_ops(mode):
-            out = op(*inputs)
-            found[mode] = out, *torch.autograd.grad((out * out.detach().cos()).sum(), inputs, allow_unused=True)
-    for ours, expected in zip(found["native"], found["plain"], strict=True):
-        assert (ours is None) == (expected is None)
-        if ours is not None:
-            torch.testing.assert_close(ours, expected)
+    for name in WRITTEN:
+        with subtests.test(name=name):
+            op, sizes = WRITTEN[name]
+            found = {}
+            for mode in ("plain", "native"):
+                torch.manual_seed(0)
+                inputs = tensors(sizes)
+                with use_ops(mode):
+                    out = op(*inputs)
+                    found[mode] = out, *torch.autograd.grad((out * out.detach().cos()).sum(), inputs, allow_unused=True)
+            for ours, expected in zip(found["native"], found["plain"], strict=True):
+                assert (ours is None) == (expected is None)
+                if ours is not None:
+                    torch.testing.assert_close(ours, expected)
 
 
 @needs_native
@@ -238,41 +239,39 @@ def test_pairs_in_32_bits_are_the_same_pairs():
 
 
 @needs_native
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [
+def test_sizes_that_do_not_fit_are_refused(subtests):
+    for name, sizes in [
         ("pair attention", [(3, 4, 2), (5, 3), (5,), (5,)]),
         ("pair attention", [(3, 4, 2), (5, 2), (4,), (5,)]),
         ("pair attention", [(3, 4, 2), (5, 2), (5,), (5, 1)]),
         ("fm", [(6, 3), (5, 1)]),
         ("fm", [(6, 3), (6,)]),
         ("max_sim", [(3, 4, 2), (3, 5, 3)]),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(name, sizes):
-    with use_ops("native"), pytest.raises(ValueError, match="takes"):
-        OPS[name][0](*tensors(sizes))
+    ]:
+        with subtests.test(name=name, sizes=sizes), use_ops("native"), pytest.raises(ValueError, match="takes"):
+            OPS[name][0](*tensors(sizes))
 
 
 @needs_native
-@pytest.mark.parametrize("rule", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
-def test_an_update_that_does_not_fit_its_table_is_refused(rule):
-    table, groups, grads = torch.zeros(6, 2), group_rows(torch.tensor([1, 5, 1]), 6), torch.ones(3, 2)
-    shapes = {"sgd": [], "adagrad": [(6, 2)], "rowwise_adagrad": [(6,)], "adam": [(6, 2), (6, 2)]}[rule]
-    states, how = [torch.zeros(s) for s in shapes], RowRule(name=rule, rate=0.1)
-    with use_ops("native"):
-        with pytest.raises(IndexError, match="0 to 4, found 1 to 5"):
-            update_rows_(table[:5], [s[:5] for s in states], groups, grads, how)
-        with pytest.raises(ConfigError, match="a gradient"):
-            update_rows_(table, states, groups, grads[:2], how)
-        with pytest.raises(ConfigError, match="a gradient"):
-            squares_of_rows(table, groups, torch.ones(3, 1), 0.0)
-        with pytest.raises(ConfigError, match=f"for {rule}, found"):
-            update_rows_(table, [*states[1:], torch.zeros(6, 3)], groups, grads, how)
-        assert not table.any()
-        before = table._version
-        update_rows_(table, states, groups, grads, how)
-    assert table._version > before  # so that a backward pass that saved it finds out
+def test_an_update_that_does_not_fit_its_table_is_refused(subtests):
+    for rule in ["sgd", "adagrad", "rowwise_adagrad", "adam"]:
+        with subtests.test(rule=rule):
+            table, groups, grads = torch.zeros(6, 2), group_rows(torch.tensor([1, 5, 1]), 6), torch.ones(3, 2)
+            shapes = {"sgd": [], "adagrad": [(6, 2)], "rowwise_adagrad": [(6,)], "adam": [(6, 2), (6, 2)]}[rule]
+            states, how = [torch.zeros(s) for s in shapes], RowRule(name=rule, rate=0.1)
+            with use_ops("native"):
+                with pytest.raises(IndexError, match="0 to 4, found 1 to 5"):
+                    update_rows_(table[:5], [s[:5] for s in states], groups, grads, how)
+                with pytest.raises(ConfigError, match="a gradient"):
+                    update_rows_(table, states, groups, grads[:2], how)
+                with pytest.raises(ConfigError, match="a gradient"):
+                    squares_of_rows(table, groups, torch.ones(3, 1), 0.0)
+                with pytest.raises(ConfigError, match=f"for {rule}, found"):
+                    update_rows_(table, [*states[1:], torch.zeros(6, 3)], groups, grads, how)
+                assert not table.any()
+                before = table._version
+                update_rows_(table, states, groups, grads, how)
+            assert table._version > before  # so that a backward pass that saved it finds out
 
 
 @needs_native
@@ -287,10 +286,10 @@ def test_ids_that_changed_under_a_graph_are_refused():
             logit.sum().backward()
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
-def test_a_share_beyond_what_dropout_takes_is_refused(p):
-    with pytest.raises(ConfigError, match=r"in \[0, 1\), found"):
-        keep_threshold(p)
+def test_a_share_beyond_what_dropout_takes_is_refused(subtests):
+    for p in [-0.1, 1.0, 1.5, float("nan")]:
+        with subtests.test(p=p), pytest.raises(ConfigError, match=r"in \[0, 1\), found"):
+            keep_threshold(p)
 
 
 @pytest.mark.parametrize("mode", ["plain", pytest.param("native", marks=needs_native)])

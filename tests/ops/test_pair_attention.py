@@ -41,19 +41,20 @@ def _detached(*tensors):
     return [t.detach().numpy() for t in tensors]
 
 
-@pytest.mark.parametrize("drops", [(0.0, 0.0), (0.3, 0.0), (0.0, 0.4), (0.2, 0.1)])
 @pytest.mark.parametrize("mode", ["plain", "auto"])
-def test_pooling_is_the_equations(mode, drops):
-    x, left, right, W, b, h = _arguments(3, 4, 2, 5)
-    torch.manual_seed(5)
-    seeds = torch.randint(0, 2**63 - 1, (2,)).tolist()
-    torch.manual_seed(5)
-    with use_ops(mode):
-        pooled = pair_attention_pool(
-            x, left, right, W, b, h, pair_dropout=drops[0], attention_dropout=drops[1], training=True
-        )
-    truth, _ = _numpy(*_detached(x, W, b, h), seeds, drops)
-    np.testing.assert_allclose(pooled.detach(), truth, atol=1e-12)
+def test_pooling_is_the_equations(subtests, mode):
+    for drops in [(0.0, 0.0), (0.3, 0.0), (0.0, 0.4), (0.2, 0.1)]:
+        with subtests.test(drops=drops):
+            x, left, right, W, b, h = _arguments(3, 4, 2, 5)
+            torch.manual_seed(5)
+            seeds = torch.randint(0, 2**63 - 1, (2,)).tolist()
+            torch.manual_seed(5)
+            with use_ops(mode):
+                pooled = pair_attention_pool(
+                    x, left, right, W, b, h, pair_dropout=drops[0], attention_dropout=drops[1], training=True
+                )
+            truth, _ = _numpy(*_detached(x, W, b, h), seeds, drops)
+            np.testing.assert_allclose(pooled.detach(), truth, atol=1e-12)
 
 
 def test_weights_are_the_softmax():
@@ -79,23 +80,32 @@ def test_gradients_are_those_of_finite_differences(mode, drops):
 
 
 @needs_native
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-5)])
-@pytest.mark.parametrize("drops", [(0.0, 0.0), (0.25, 0.5)])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_native_and_plain_give_the_same_numbers(shape, drops, dtype, tolerance):
-    results = []
-    for mode in ("plain", "native"):
-        x, left, right, W, b, h = _arguments(*shape, dtype=dtype)
-        grad = torch.randn(shape[0], shape[2], dtype=dtype)
-        with use_ops(mode):
-            pooled = pair_attention_pool(
-                x, left, right, W, b, h, pair_dropout=drops[0], attention_dropout=drops[1], training=True
-            )
-        pooled.backward(grad)
-        results.append([pooled.detach(), x.grad, W.grad, b.grad, h.grad])
-    for plain, native in zip(*results, strict=True):
-        scale = float(plain.abs().max()) + 1.0
-        torch.testing.assert_close(native, plain, atol=tolerance * scale, rtol=0)
+def test_native_and_plain_give_the_same_numbers(subtests):
+    for shape in SHAPES:
+        for drops in [(0.0, 0.0), (0.25, 0.5)]:
+            for dtype, tolerance in [(torch.float64, 1e-11), (torch.float32, 2e-5)]:
+                with subtests.test(shape=shape, drops=drops, dtype=dtype, tolerance=tolerance):
+                    results = []
+                    for mode in ("plain", "native"):
+                        x, left, right, W, b, h = _arguments(*shape, dtype=dtype)
+                        grad = torch.randn(shape[0], shape[2], dtype=dtype)
+                        with use_ops(mode):
+                            pooled = pair_attention_pool(
+                                x,
+                                left,
+                                right,
+                                W,
+                                b,
+                                h,
+                                pair_dropout=drops[0],
+                                attention_dropout=drops[1],
+                                training=True,
+                            )
+                        pooled.backward(grad)
+                        results.append([pooled.detach(), x.grad, W.grad, b.grad, h.grad])
+                    for plain, native in zip(*results, strict=True):
+                        scale = float(plain.abs().max()) + 1.0
+                        torch.testing.assert_close(native, plain, atol=tolerance * scale, rtol=0)
 
 
 @needs_native
@@ -117,13 +127,13 @@ def test_strides_do_not_matter():
         assert torch.equal(found, pair_attention_pool(x, left, right, W, b, h))
 
 
-@pytest.mark.parametrize("mode", ["plain", "auto"])
-@pytest.mark.parametrize("batch", [0, 3])
-@pytest.mark.parametrize("fields", [0, 1])
-def test_without_a_pair_there_is_nothing_to_pool(mode, fields, batch):
-    with use_ops(mode):
-        pooled = pair_attention_pool(*_arguments(batch, fields, 2, 4))
-    assert pooled.tolist() == [[0.0, 0.0]] * batch
+def test_without_a_pair_there_is_nothing_to_pool(subtests):
+    for fields in [0, 1]:
+        for batch in [0, 3]:
+            for mode in ["plain", "auto"]:
+                with subtests.test(fields=fields, batch=batch, mode=mode), use_ops(mode):
+                    pooled = pair_attention_pool(*_arguments(batch, fields, 2, 4))
+                    assert pooled.tolist() == [[0.0, 0.0]] * batch
 
 
 @pytest.mark.parametrize("mode", ["plain", "auto"])
@@ -137,17 +147,18 @@ def test_no_row_gives_no_row_and_zero_gradients(mode):
     assert [float(t.grad.abs().sum()) for t in (W, b, h)] == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("mode", ["plain", "auto"])
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_row_that_is_no_number_spoils_itself_alone(mode, bad):
-    x, left, right, W, b, h = (t.detach() for t in _arguments(20, 4, 3, 5, dtype=torch.float32))
-    clean = pair_attention_pool(x, left, right, W, b, h)
-    x[7, 2, 1] = bad
-    with use_ops(mode):
-        spoilt = pair_attention_pool(x, left, right, W, b, h)
-    assert spoilt[7].isnan().any()
-    others = torch.arange(20) != 7
-    torch.testing.assert_close(spoilt[others], clean[others])
+def test_a_row_that_is_no_number_spoils_itself_alone(subtests):
+    for bad in [float("nan"), float("inf")]:
+        for mode in ["plain", "auto"]:
+            with subtests.test(bad=bad, mode=mode):
+                x, left, right, W, b, h = (t.detach() for t in _arguments(20, 4, 3, 5, dtype=torch.float32))
+                clean = pair_attention_pool(x, left, right, W, b, h)
+                x[7, 2, 1] = bad
+                with use_ops(mode):
+                    spoilt = pair_attention_pool(x, left, right, W, b, h)
+                assert spoilt[7].isnan().any()
+                others = torch.arange(20) != 7
+                torch.testing.assert_close(spoilt[others], clean[others])
 
 
 @pytest.mark.parametrize("mode", ["plain", "auto"])
@@ -162,18 +173,19 @@ def test_a_weight_that_is_no_number_reaches_scores_and_gradients(mode):
     assert all(t.grad.isnan().any() for t in (x, W, b, h))
 
 
-@pytest.mark.parametrize("mode", ["plain", "auto"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_are_finite_where_the_bias_alone_makes_a_large_score(mode, dtype):
+def test_gradients_are_finite_where_the_bias_alone_makes_a_large_score(subtests):
     """Lanes beyond the batch see such scores, too, without a row's maximum."""
-    x, left, right, W, _, _ = _arguments(3, 4, 2, 5, dtype=dtype)
-    b, h = (torch.full((5,), n, dtype=dtype, requires_grad=True) for n in (100.0, 2.0))
-    with use_ops(mode):
-        found = torch.autograd.grad(pair_attention_pool(x, left, right, W, b, h).sum(), (x, W, b, h))
-    doubles = [t.detach().double().requires_grad_() for t in (x, W, b, h)]
-    pooled = pair_attention_pool_plain(doubles[0], left, right, *doubles[1:])[0]
-    for ours, truth in zip(found, torch.autograd.grad(pooled.sum(), doubles), strict=True):
-        torch.testing.assert_close(ours.double(), truth, atol=2e-3, rtol=2e-3)
+    for dtype in [torch.float32, torch.float64]:
+        for mode in ["plain", "auto"]:
+            with subtests.test(dtype=dtype, mode=mode):
+                x, left, right, W, _, _ = _arguments(3, 4, 2, 5, dtype=dtype)
+                b, h = (torch.full((5,), n, dtype=dtype, requires_grad=True) for n in (100.0, 2.0))
+                with use_ops(mode):
+                    found = torch.autograd.grad(pair_attention_pool(x, left, right, W, b, h).sum(), (x, W, b, h))
+                doubles = [t.detach().double().requires_grad_() for t in (x, W, b, h)]
+                pooled = pair_attention_pool_plain(doubles[0], left, right, *doubles[1:])[0]
+                for ours, truth in zip(found, torch.autograd.grad(pooled.sum(), doubles), strict=True):
+                    torch.testing.assert_close(ours.double(), truth, atol=2e-3, rtol=2e-3)
 
 
 @pytest.mark.parametrize("mode", ["plain", "auto"])

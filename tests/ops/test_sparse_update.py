@@ -66,31 +66,36 @@ def close(found, expected, **how):
         np.testing.assert_allclose(a.numpy(), b, **{"rtol": 1e-10, "atol": 1e-12, **how})
 
 
-@pytest.mark.parametrize(
-    ("rows", "count", "ids", "width"),
-    [(40, 60, None, width) for width in WIDTHS]
-    + [(1, 3, [0, 0, 0], 3), (5000, 300, None, 17), (9, 50, [4] * 50, 10), (7, 0, [], 3)],
-)
 @pytest.mark.parametrize("name", RULES)
-def test_update_is_the_loop(name, rows, count, ids, width):
-    table, ids, grads = case(rows, width, count, ids=ids)
-    ids = ids.long()
-    states = fresh_states(name, table)
-    rule = RowRule(name=name, rate=0.1, l2=0.3, scale=0.5, eps=1e-6, step=3)
-    expected, expected_states = by_loop(table, states, ids, grads, rule)
-    update_rows_(table, states, group_rows(ids, rows), grads, rule)
-    close([table, *states], [expected, *expected_states])
+def test_update_is_the_loop(subtests, name):
+    for rows, count, ids, width in [(40, 60, None, width) for width in WIDTHS] + [
+        (1, 3, [0, 0, 0], 3),
+        (5000, 300, None, 17),
+        (9, 50, [4] * 50, 10),
+        (7, 0, [], 3),
+    ]:
+        with subtests.test(rows=rows, count=count, ids=ids, width=width):
+            table, ids, grads = case(rows, width, count, ids=ids)
+            ids = ids.long()
+            states = fresh_states(name, table)
+            rule = RowRule(name=name, rate=0.1, l2=0.3, scale=0.5, eps=1e-6, step=3)
+            expected, expected_states = by_loop(table, states, ids, grads, rule)
+            update_rows_(table, states, group_rows(ids, rows), grads, rule)
+            close([table, *states], [expected, *expected_states])
 
 
-@pytest.mark.parametrize("width", [1, 17])
-@pytest.mark.parametrize("name", RULES)
-def test_float32_agrees_with_the_loop_in_double(name, width):
-    table, ids, grads = case(900, width, 2000, dtype=torch.float32)
-    states = fresh_states(name, table)
-    rule = RowRule(name=name, rate=0.1, l2=0.3, step=3)
-    expected, expected_states = by_loop(table.double(), [s.double() for s in states], ids, grads.double(), rule)
-    update_rows_(table, states, group_rows(ids.int(), 900), grads, rule)
-    close([table, *states], [expected, *expected_states], rtol=2e-5, atol=2e-5)
+def test_float32_agrees_with_the_loop_in_double(subtests):
+    for name in RULES:
+        for width in [1, 17]:
+            with subtests.test(name=name, width=width):
+                table, ids, grads = case(900, width, 2000, dtype=torch.float32)
+                states = fresh_states(name, table)
+                rule = RowRule(name=name, rate=0.1, l2=0.3, step=3)
+                expected, expected_states = by_loop(
+                    table.double(), [s.double() for s in states], ids, grads.double(), rule
+                )
+                update_rows_(table, states, group_rows(ids.int(), 900), grads, rule)
+                close([table, *states], [expected, *expected_states], rtol=2e-5, atol=2e-5)
 
 
 def lazy_steps(table, steps, rule, states):
@@ -140,28 +145,30 @@ def test_rows_that_every_step_touches_are_as_with_the_dense_optimizer(name, make
     torch.testing.assert_close(table, dense.detach(), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_row_without_a_gradient_keeps_its_bits(name):
-    table, ids, grads = case(50, 3, 30, dtype=torch.float32)
-    states = fresh_states(name, table)
-    before = [t.clone() for t in (table, *states)]
-    update_rows_(table, states, group_rows(ids, 50), grads, RowRule(name=name, rate=0.1, l2=1.0))
-    away = [row for row in range(50) if row not in set(ids.tolist())]
-    assert 10 < len(away) < 50
-    for now, then in zip((table, *states), before, strict=True):
-        assert torch.equal(now[away], then[away])
-        assert not torch.equal(now, then)
+def test_a_row_without_a_gradient_keeps_its_bits(subtests):
+    for name in RULES:
+        with subtests.test(name=name):
+            table, ids, grads = case(50, 3, 30, dtype=torch.float32)
+            states = fresh_states(name, table)
+            before = [t.clone() for t in (table, *states)]
+            update_rows_(table, states, group_rows(ids, 50), grads, RowRule(name=name, rate=0.1, l2=1.0))
+            away = [row for row in range(50) if row not in set(ids.tolist())]
+            assert 10 < len(away) < 50
+            for now, then in zip((table, *states), before, strict=True):
+                assert torch.equal(now[away], then[away])
+                assert not torch.equal(now, then)
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_nan_stays_in_its_row(name):
-    table, _, grads = case(5, 17, 4, dtype=torch.float32)
-    grads[2, 3] = torch.nan
-    states = [torch.zeros_like(s) for s in fresh_states(name, table)]
-    update_rows_(table, states, group_rows(torch.tensor([0, 1, 3, 1]), 5), grads, RowRule(name=name, rate=0.1))
-    assert table.isnan().any(1).tolist() == [False, False, False, True, False]
-    if name != "rowwise_adagrad":
-        assert table[3].isnan().sum() == 1
+def test_nan_stays_in_its_row(subtests):
+    for name in RULES:
+        with subtests.test(name=name):
+            table, _, grads = case(5, 17, 4, dtype=torch.float32)
+            grads[2, 3] = torch.nan
+            states = [torch.zeros_like(s) for s in fresh_states(name, table)]
+            update_rows_(table, states, group_rows(torch.tensor([0, 1, 3, 1]), 5), grads, RowRule(name=name, rate=0.1))
+            assert table.isnan().any(1).tolist() == [False, False, False, True, False]
+            if name != "rowwise_adagrad":
+                assert table[3].isnan().sum() == 1
 
 
 def test_gradients_that_are_not_contiguous():
@@ -200,63 +207,63 @@ def rng(seed):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("l2", [0.0, 0.7])
-def test_squares_are_of_the_summed_gradient_with_l2(l2):
-    table, ids, grads = case(30, 5, 50)
-    dense = torch.zeros_like(table).index_add(0, ids, grads)
-    touched = sorted(set(ids.tolist()))
-    dense[touched] += l2 * table[touched]
-    assert squares_of_rows(table, group_rows(ids, 30), grads, l2) == pytest.approx(float(dense.square().sum()))
-    assert squares_of_rows(table, group_rows(ids[:0], 30), grads[:0], l2) == 0
+def test_squares_are_of_the_summed_gradient_with_l2(subtests):
+    for l2 in [0.0, 0.7]:
+        with subtests.test(l2=l2):
+            table, ids, grads = case(30, 5, 50)
+            dense = torch.zeros_like(table).index_add(0, ids, grads)
+            touched = sorted(set(ids.tolist()))
+            dense[touched] += l2 * table[touched]
+            assert squares_of_rows(table, group_rows(ids, 30), grads, l2) == pytest.approx(float(dense.square().sum()))
+            assert squares_of_rows(table, group_rows(ids[:0], 30), grads[:0], l2) == 0
 
 
 # Groups
 
 
-@pytest.mark.parametrize("rows", [1, 2, 1000, 2048, 2049, 70_000, 5_000_000, 2**31 - 1])
-@pytest.mark.parametrize(
-    ("count", "dtype"), [(0, torch.int64), (1, torch.int32), (700, torch.int32), (700, torch.int64)]
-)
-def test_groups_are_a_stable_sort(rows, count, dtype):
-    ids = torch.randint(0, rows, (count,), generator=rng(0)).to(dtype)
-    ids[: count // 3] = rows - 1
-    groups = group_rows(ids, rows)
-    assert groups.order.tolist() == np.argsort(ids.numpy(), kind="stable").tolist()
-    distinct, counts = np.unique(ids.numpy(), return_counts=True)
-    assert groups.distinct.tolist() == distinct.tolist()
-    assert groups.starts.tolist() == [0, *np.cumsum(counts)]
+def test_groups_are_a_stable_sort(subtests):
+    for count, dtype in [(0, torch.int64), (1, torch.int32), (700, torch.int32), (700, torch.int64)]:
+        for rows in [1, 2, 1000, 2048, 2049, 70_000, 5_000_000, 2**31 - 1]:
+            with subtests.test(count=count, dtype=dtype, rows=rows):
+                ids = torch.randint(0, rows, (count,), generator=rng(0)).to(dtype)
+                ids[: count // 3] = rows - 1
+                groups = group_rows(ids, rows)
+                assert groups.order.tolist() == np.argsort(ids.numpy(), kind="stable").tolist()
+                distinct, counts = np.unique(ids.numpy(), return_counts=True)
+                assert groups.distinct.tolist() == distinct.tolist()
+                assert groups.starts.tolist() == [0, *np.cumsum(counts)]
 
 
-@pytest.mark.parametrize("wrong", [-1, 9, 2**31 - 1, -(2**31)])
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_an_id_that_is_no_row_is_an_error(wrong, dtype):
-    ids = torch.tensor([0, 8, wrong], dtype=dtype)
-    with pytest.raises(IndexError):
-        group_rows(ids, 9)
-    with pytest.raises(IndexError):
-        gather_rows(torch.ones(9, 2), ids)
+def test_an_id_that_is_no_row_is_an_error(subtests):
+    for dtype in [torch.int32, torch.int64]:
+        for wrong in [-1, 9, 2**31 - 1, -(2**31)]:
+            with subtests.test(dtype=dtype, wrong=wrong):
+                ids = torch.tensor([0, 8, wrong], dtype=dtype)
+                with pytest.raises(IndexError):
+                    group_rows(ids, 9)
+                with pytest.raises(IndexError):
+                    gather_rows(torch.ones(9, 2), ids)
 
 
 # Gathering
 
 
-@pytest.mark.parametrize(
-    ("shape", "width"), [((64, 40), width) for width in WIDTHS] + [((0,), 3), ((1,), 16), ((3, 4), 17), ((0, 5), 1)]
-)
-def test_gathered_rows_and_their_gradient(width, shape):
-    table, ids, _ = case(300, width, int(np.prod(shape)))
-    ids = ids.view(shape)
-    ours, theirs = (table.clone().requires_grad_() for _ in range(2))
-    out = gather_rows(ours, ids.int())
-    assert torch.equal(out, F.embedding(ids, table))
-    grad = torch.randn(out.shape, dtype=table.dtype, generator=rng(3))
-    out.backward(grad)
-    F.embedding(ids, theirs).backward(grad)
-    torch.testing.assert_close(ours.grad, theirs.grad)
-    again = table.clone().requires_grad_()
-    gather_rows(again, ids, sparse=True).backward(grad)
-    assert again.grad.is_sparse
-    torch.testing.assert_close(again.grad.to_dense(), theirs.grad)
+def test_gathered_rows_and_their_gradient(subtests):
+    for shape, width in [((64, 40), width) for width in WIDTHS] + [((0,), 3), ((1,), 16), ((3, 4), 17), ((0, 5), 1)]:
+        with subtests.test(shape=shape, width=width):
+            table, ids, _ = case(300, width, int(np.prod(shape)))
+            ids = ids.view(shape)
+            ours, theirs = (table.clone().requires_grad_() for _ in range(2))
+            out = gather_rows(ours, ids.int())
+            assert torch.equal(out, F.embedding(ids, table))
+            grad = torch.randn(out.shape, dtype=table.dtype, generator=rng(3))
+            out.backward(grad)
+            F.embedding(ids, theirs).backward(grad)
+            torch.testing.assert_close(ours.grad, theirs.grad)
+            again = table.clone().requires_grad_()
+            gather_rows(again, ids, sparse=True).backward(grad)
+            assert again.grad.is_sparse
+            torch.testing.assert_close(again.grad.to_dense(), theirs.grad)
 
 
 def test_ids_and_gradients_in_any_order_of_memory():

@@ -38,27 +38,31 @@ def scores_by_hand(user_HP, item_NKP, storage):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize(("n", "h", "k", "p"), SIZES)
-def test_scores_are_those_of_the_stored_numbers(backend, storage, n, h, k, p):
-    user, item = heads(h, p), heads(n, k, p, seed=1)
-    with use_ops(backend):
-        found = StoredItems.of(item, storage).scores(user)
-    np.testing.assert_allclose(found, scores_by_hand(user, item, storage), rtol=2e-6, atol=2e-5)
+def test_scores_are_those_of_the_stored_numbers(subtests, backend, storage):
+    for n, h, k, p in SIZES:
+        with subtests.test(n=n, h=h, k=k, p=p):
+            user, item = heads(h, p), heads(n, k, p, seed=1)
+            with use_ops(backend):
+                found = StoredItems.of(item, storage).scores(user)
+            np.testing.assert_allclose(found, scores_by_hand(user, item, storage), rtol=2e-6, atol=2e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("storage", STORAGES)
-def test_several_users_and_chosen_rows(backend, storage):
-    users, item = heads(5, 7, 6), heads(11, 3, 6, seed=1)
-    stored, rows = StoredItems.of(item, storage), torch.tensor([10, 0, 3, 3])
-    truth = np.stack([scores_by_hand(u, item, storage) for u in users])
-    with use_ops(backend):
-        np.testing.assert_allclose(stored.scores(users), truth, rtol=2e-6, atol=1e-5)
-        np.testing.assert_allclose(stored.scores(users, rows), truth[:, rows], rtol=2e-6, atol=1e-5)
-        np.testing.assert_allclose(stored.scores(users[1], rows.int()), truth[1, rows], rtol=2e-6, atol=1e-5)
-        assert stored.scores(users, rows[:0]).shape == (5, 0)
-        assert stored.scores(users[:0]).shape == (0, 11)
-        assert stored[:0].scores(users[0]).shape == (0,)
+def test_several_users_and_chosen_rows(subtests):
+    for storage in STORAGES:
+        for backend in BACKENDS:
+            with subtests.test(storage=storage, backend=backend):
+                users, item = heads(5, 7, 6), heads(11, 3, 6, seed=1)
+                stored, rows = StoredItems.of(item, storage), torch.tensor([10, 0, 3, 3])
+                truth = np.stack([scores_by_hand(u, item, storage) for u in users])
+                with use_ops(backend):
+                    np.testing.assert_allclose(stored.scores(users), truth, rtol=2e-6, atol=1e-5)
+                    np.testing.assert_allclose(stored.scores(users, rows), truth[:, rows], rtol=2e-6, atol=1e-5)
+                    np.testing.assert_allclose(
+                        stored.scores(users[1], rows.int()), truth[1, rows], rtol=2e-6, atol=1e-5
+                    )
+                    assert stored.scores(users, rows[:0]).shape == (5, 0)
+                    assert stored.scores(users[:0]).shape == (0, 11)
+                    assert stored[:0].scores(users[0]).shape == (0,)
 
 
 @pytest.mark.skipif(not NATIVE.ready, reason="no native library")
@@ -83,16 +87,17 @@ def test_threads_change_no_bit(same_on_all_threads):
     same_on_all_threads(lambda: [items.scores(user) for items in stored])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("storage", STORAGES)
-def test_nan_of_a_user_stays_with_that_user(backend, storage):
-    users, item = heads(3, 5, 4), heads(6, 2, 4, seed=1)
-    truth = StoredItems.of(item, storage).scores(users)
-    users[1, 3, 2] = float("nan")
-    with use_ops(backend):
-        found = StoredItems.of(item, storage).scores(users)
-    assert found[1].isnan().all()
-    np.testing.assert_allclose(found[[0, 2]], truth[[0, 2]], rtol=1e-5, atol=1e-5)
+def test_nan_of_a_user_stays_with_that_user(subtests):
+    for storage in STORAGES:
+        for backend in BACKENDS:
+            with subtests.test(storage=storage, backend=backend):
+                users, item = heads(3, 5, 4), heads(6, 2, 4, seed=1)
+                truth = StoredItems.of(item, storage).scores(users)
+                users[1, 3, 2] = float("nan")
+                with use_ops(backend):
+                    found = StoredItems.of(item, storage).scores(users)
+                assert found[1].isnan().all()
+                np.testing.assert_allclose(found[[0, 2]], truth[[0, 2]], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -109,12 +114,12 @@ def test_nan_of_an_items_scale_stays_with_that_item(backend):
         torch.testing.assert_close(found[3:], truth[3:])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("storage", STORAGES)
-def test_an_item_of_zeros_scores_zero(backend, storage):
-    with use_ops(backend):
-        assert StoredItems.of(torch.zeros(2, 3, 4), storage).scores(heads(5, 4)).tolist() == [0, 0]
-        assert StoredItems.of(heads(2, 3, 4), storage).scores(torch.zeros(5, 4)).tolist() == [0, 0]
+def test_an_item_of_zeros_scores_zero(subtests):
+    for storage in STORAGES:
+        for backend in BACKENDS:
+            with subtests.test(storage=storage, backend=backend), use_ops(backend):
+                assert StoredItems.of(torch.zeros(2, 3, 4), storage).scores(heads(5, 4)).tolist() == [0, 0]
+                assert StoredItems.of(heads(2, 3, 4), storage).scores(torch.zeros(5, 4)).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -174,9 +179,8 @@ def test_autocast_does_not_reach_it():
             np.testing.assert_allclose(stored.scores(user), scores_by_hand(user, stored.heads, "float32"), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("build", "error", "message"),
-    [
+def test_what_does_not_fit_is_refused(subtests):
+    for build, error, message in [
         (lambda: StoredItems(torch.zeros(2, 3)), ConfigError, r"tensor \[N, K, P\]"),
         (lambda: StoredItems(torch.zeros(2, 0, 3)), ConfigError, r"tensor \[N, K, P\]"),
         (lambda: StoredItems(torch.zeros(2, 3, 4, dtype=torch.float16)), ConfigError, "float16"),
@@ -197,11 +201,9 @@ def test_autocast_does_not_reach_it():
         ),
         (lambda: StoredItems.of(torch.zeros(2, 3, 4)).scores(torch.zeros(5, 4), torch.tensor([-1])), DataError, "-1"),
         (lambda: StoredItems.of(torch.zeros(2, 3, 4)).scores(torch.zeros(5, 4), torch.ones(1)), ConfigError, "int"),
-    ],
-)
-def test_what_does_not_fit_is_refused(build, error, message):
-    with pytest.raises(error, match=message):
-        build()
+    ]:
+        with subtests.test(build=build, error=error, message=message), pytest.raises(error, match=message):
+            build()
 
 
 @pytest.mark.skipif(not NATIVE.ready, reason="no native library")
@@ -216,13 +218,14 @@ def test_the_operator_is_registered_as_pytorch_wants():
 
 
 @pytest.mark.skipif(not NATIVE.ready, reason="no native library")
-@pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize("h", [1, 3, 8, 16, 21])
-def test_a_users_scores_do_not_depend_on_the_others(storage, h):
-    users, stored = heads(11, h, 12), StoredItems.of(heads(9, 5, 12, seed=1), storage)
-    users[4, 0, 3] = float("nan")
-    with use_ops("native"):
-        together = stored.scores(users)
-        for number, user in enumerate(users):
-            assert np.array_equal(together[number], stored.scores(user), equal_nan=True)
-    assert together.isnan().any(1).tolist() == [number == 4 for number in range(11)]
+def test_a_users_scores_do_not_depend_on_the_others(subtests):
+    for h in [1, 3, 8, 16, 21]:
+        for storage in STORAGES:
+            with subtests.test(h=h, storage=storage):
+                users, stored = heads(11, h, 12), StoredItems.of(heads(9, 5, 12, seed=1), storage)
+                users[4, 0, 3] = float("nan")
+                with use_ops("native"):
+                    together = stored.scores(users)
+                    for number, user in enumerate(users):
+                        assert np.array_equal(together[number], stored.scores(user), equal_nan=True)
+                assert together.isnan().any(1).tolist() == [number == 4 for number in range(11)]

@@ -1,6 +1,5 @@
 """A model must have exactly as many parameters as others published for the same settings and vocabulary."""
 
-import pytest
 import torch
 from parity.published import PUBLISHED
 
@@ -14,9 +13,10 @@ def counted(settings: ModelSettings, sizes: list[int]) -> int:
         return parameter_count(settings.build(Layout.of_sizes(sizes)))
 
 
-@pytest.mark.parametrize("model", sorted({model for model, _ in PUBLISHED}))
-def test_published_counts_are_met_exactly(model):
-    for data in (data for name, data in PUBLISHED if name == model):
-        published = PUBLISHED[model, data]
-        assert type(published.settings) is MODELS[model]
-        assert counted(published.settings, published.sizes) == published.count - published.redundant, data
+def test_published_counts_are_met_exactly(subtests):
+    for model in sorted({model for model, _ in PUBLISHED}):
+        with subtests.test(model=model):
+            for data in (data for name, data in PUBLISHED if name == model):
+                published = PUBLISHED[model, data]
+                assert type(published.settings) is MODELS[model]
+                assert counted(published.settings, published.sizes) == published.count - published.redundant, data

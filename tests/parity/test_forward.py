@@ -7,6 +7,7 @@ from parity import lab
 from parity.reference import REFERENCES, hardest, main_cases
 
 from fieldwise.models import MODELS
+from fieldwise.testing import rows_of
 
 
 def test_every_model_has_a_reference():
@@ -15,23 +16,34 @@ def test_every_model_has_a_reference():
         assert {type(settings) for settings in reference.CASES.values()} == {MODELS[name]}
 
 
-@pytest.mark.parametrize(("name", "case", "layout"), main_cases())
-def test_forward_is_the_equations(name, case, layout):
-    reference, layout = REFERENCES[name], lab.LAYOUTS[layout]
-    settings = reference.CASES[case]
+@pytest.mark.parametrize("name", REFERENCES)
+def test_forward_is_the_equations(name, subtests):
+    for case, layout in main_cases(name):
+        with subtests.test(case=case, layout=layout):
+            scores_are_the_references(REFERENCES[name], REFERENCES[name].CASES[case], lab.LAYOUTS[layout])
+
+
+def scores_are_the_references(reference, settings, layout):
     network, batch = lab.randomized(settings.build(layout)), lab.random_batch(layout, 5)
     expected = reference.logit(settings, layout, batch, lab.weights(network))
     assert expected.shape == (5,)
     assert expected.std() > 1e-3, "a reference that does not look at its rows proves nothing"
     np.testing.assert_allclose(network(batch).detach().numpy(), expected, atol=1e-10, rtol=1e-10)
+    for rows in (0, 1):
+        first = network(rows_of(layout, batch, range(rows))).detach().numpy()
+        np.testing.assert_allclose(first, expected[:rows], atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize(("name", "case"), [(n, c) for n, r in REFERENCES.items() for c in r.CASES])
-def test_gradients_are_those_of_differences(name, case):
+@pytest.mark.parametrize("name", REFERENCES)
+def test_gradients_are_those_of_differences(name, subtests):
+    for case, settings in REFERENCES[name].CASES.items():
+        with subtests.test(case=case):
+            gradients_are_those_of_differences(settings, lab.LAYOUTS[hardest(name)])
+
+
+def gradients_are_those_of_differences(settings, layout):
     """Along random directions in the space of all parameters, in float64."""
-    reference = REFERENCES[name]
-    layout = lab.LAYOUTS[hardest(name)]
-    network, batch = lab.randomized(reference.CASES[case].build(layout), seed=2), lab.random_batch(layout, 3, seed=2)
+    network, batch = lab.randomized(settings.build(layout), seed=2), lab.random_batch(layout, 3, seed=2)
     parameters = dict(network.named_parameters())
     weight_B = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     (network(batch) * weight_B).sum().backward()

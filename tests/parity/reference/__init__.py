@@ -43,11 +43,8 @@ def hardest(name):
     return "mixed" if "mixed" in layouts else layouts[-1]
 
 
-def main_cases():
-    """(model, case, layout name): a model's first case on every layout of its own, the others on the hardest one."""
-    return [
-        (name, case, layout)
-        for name, reference in REFERENCES.items()
-        for k, case in enumerate(reference.CASES)
-        for layout in (layouts_of(reference) if k == 0 else [hardest(name)])
-    ]
+def main_cases(name):
+    """(case, layout name): a model's first case on every layout of its own, the others on the hardest one."""
+    reference = REFERENCES[name]
+    first, *others = reference.CASES
+    return [*((first, layout) for layout in layouts_of(reference)), *((case, hardest(name)) for case in others)]
