@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from fieldwise.serving.stores.complete import Missing
 
 __all__ = [
-    "BODIES",
     "ERRORS",
     "CatalogueItem",
     "Cell",
@@ -132,12 +131,6 @@ class ErrorResponse(BaseModel):
 
     error: ErrorBody
 
-
-BODIES: dict[str, type[BaseModel]] = {
-    "/v1/predict": PredictRequest,
-    "/v1/recommend": RecommendRequest,
-    "/v1/explain": ExplainRequest,
-}
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": text}

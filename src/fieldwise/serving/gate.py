@@ -124,7 +124,8 @@ class Gate:
                 refused.headers["WWW-Authenticate"] = "Bearer"
                 await refused(scope, receive, send)
                 return
-        body, more = b"", True
+        parts: list[bytes] = []
+        size, more = 0, True
         length = headers.get(b"content-length", b"0")
         too_long = length.isdigit() and int(length) > self.limits.max_body
         try:
@@ -133,8 +134,9 @@ class Gate:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return
-                    body += message.get("body", b"")
-                    more, too_long = message.get("more_body", False), len(body) > self.limits.max_body
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    more, too_long = message.get("more_body", False), size > self.limits.max_body
         except TimeoutError:
             late = f"a body may take {self.limits.timeout:g} s to arrive, and this one did not"
             await error_answer(408, late, "body", {"Connection": "close"})(scope, receive, send)
@@ -151,6 +153,6 @@ class Gate:
             if given_once:
                 return await receive()
             given_once = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return {"type": "http.request", "body": b"".join(parts), "more_body": False}
 
         await self.app(scope, again, send)

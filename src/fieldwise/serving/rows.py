@@ -6,6 +6,8 @@ A request's cells are JSON: text, numbers, true and false, null, and lists of th
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
+from reprlib import Repr
 from typing import Any
 
 import polars as pl
@@ -16,6 +18,7 @@ from fieldwise.schema import Bag, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
 
 MOST_VALUES = 1000  # of a bag; of a sequence the newest
+MOST_NAMES = 100  # of a row that are looked at for one that was meant
 MOST_CHARACTERS = 10_000  # of a text
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
 LARGEST_WHOLE = 2**53  # floats tell whole numbers apart below it
@@ -75,7 +78,7 @@ def values_of(row: Mapping[str, Any], fields: Iterable[Field], where: str) -> di
 def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], where: str) -> Any:
     place = f"{where}.{field.column}"
     if field.column not in row:
-        near = get_close_matches(field.column, [str(name) for name in row], 1)
+        near = get_close_matches(field.column, [str(name)[:60] for name in islice(row, MOST_NAMES)], 1)
         found = f", found {_short(near[0])}" if near else ""
         raise RequestError(
             f"every field needs a value, or null where it is not known: {place} is missing{found}", place
@@ -95,7 +98,7 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
         return _number, pl.Float64()
     if isinstance(field, SequenceField):
         most = max(MOST_VALUES, field.max_length)
-        return lambda value: _texts(value, field.separator)[-most:], pl.List(pl.String)
+        return lambda value: _texts(_newest(value, most), field.separator)[-most:], pl.List(pl.String)
     if isinstance(field, Bag):
         return lambda value: _bounded(_texts(value, field.separator)), pl.List(pl.String)
     return text_of, pl.String()
@@ -149,6 +152,14 @@ def _texts(value: Any, separator: str) -> list[str]:
     return [text for text in texts if text.strip()]
 
 
+def _newest(value: Any, most: int) -> Any:
+    """The end of a long list that holds so many values; blanks and nulls do not count."""
+    if not isinstance(value, list) or len(value) <= most:
+        return value
+    named = (place for place in range(len(value) - 1, -1, -1) if value[place] is not None and str(value[place]).strip())
+    return value[next(islice(named, most - 1, None), 0) :]
+
+
 def _bounded(texts: list[str]) -> list[str]:
     if len(texts) > MOST_VALUES:
         raise ValueError(f"a list of at most {MOST_VALUES:,} values")
@@ -164,5 +175,11 @@ def _is_unicode(text: str) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    if isinstance(value, str):
+        value = value[:60]
+    text = repr(value) if isinstance(value, (str, int, float)) else SHORT.repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+SHORT = Repr()  # for values of any size and depth
+SHORT.maxlist = SHORT.maxdict = 20

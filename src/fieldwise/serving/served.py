@@ -9,6 +9,7 @@ from fieldwise.schema import Field
 from fieldwise.serving.answers import Predicted
 from fieldwise.serving.asked import Asked
 from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
+from fieldwise.serving.bodies import BodyLimits, body_route
 from fieldwise.serving.forms import Cell, Id
 from fieldwise.serving.gate import Metrics, ServerSettings
 from fieldwise.serving.page.known_users import KnownUsers
@@ -38,6 +39,7 @@ class Served:
     def __init__(self, live: Live, limits: ServerSettings, stores: Stores, title: str | None = None) -> None:
         self.live, self.limits, self.stores, self.title = live, limits, stores, title
         self.metrics = Metrics(live)
+        self.body_route = body_route(BodyLimits(rows=limits.max_rows, ids=limits.max_ids))
         self.users = KnownUsers(stores) if stores.users else None
         self._store_metrics = StoreMetrics(stores, self.metrics.registry)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise")

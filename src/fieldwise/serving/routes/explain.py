@@ -1,11 +1,12 @@
 """`POST /v1/explain`."""
 
-from typing import Any
+from typing import Any, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from fieldwise.serving.forms import ExplainRequest, ExplainResponse
-from fieldwise.serving.request_checks import check_length, id_texts
+from fieldwise.serving.request_checks import check_length
+from fieldwise.serving.routes.answers import json_answer
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.served import Served
 
@@ -14,21 +15,21 @@ __all__ = ["router"]
 
 def router(served: Served) -> APIRouter:
     """The route that explains scores."""
-    routes = APIRouter()
+    routes = APIRouter(route_class=served.body_route)
 
-    @routes.post("/v1/explain")
-    async def explain(body: ExplainRequest) -> ExplainResponse:
+    @routes.post("/v1/explain", response_model=ExplainResponse)
+    async def explain(body: ExplainRequest) -> Response:
         """Why rows, or items for a user, have their scores."""
         _check(body, served.limits.max_explained)
         context: dict[str, Any] = {}
         rows, degraded = await served.complete(body.rows)
         if body.items:
             context, degraded = await served.context(body.user, body.context, served.service.explained_fields)
-        items = id_texts(body.items, "items")
+        items = cast(list[str], body.items)
         found = await served.work(
             lambda: served.service.explain(rows=rows, context=context, items=items, pairs=body.pairs)
         )
-        return ExplainResponse(explanations=found, degraded=degraded)
+        return json_answer({"explanations": found, "degraded": degraded})
 
     return routes
 

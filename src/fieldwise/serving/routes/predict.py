@@ -3,7 +3,6 @@
 from fastapi import APIRouter, Response
 
 from fieldwise.serving.forms import PredictRequest, PredictResponse
-from fieldwise.serving.request_checks import check_length
 from fieldwise.serving.routes.answers import json_answer
 from fieldwise.serving.served import Served
 
@@ -12,12 +11,11 @@ __all__ = ["router"]
 
 def router(served: Served) -> APIRouter:
     """The route that scores rows."""
-    routes = APIRouter()
+    routes = APIRouter(route_class=served.body_route)
 
     @routes.post("/v1/predict", response_model=PredictResponse)
     async def predict(body: PredictRequest) -> Response:
         """Score raw rows."""
-        check_length(served.limits.max_rows, body.rows, "rows")
         rows, degraded = await served.complete(body.rows)
         return json_answer({"predictions": await served.predict(rows), "degraded": degraded})
 

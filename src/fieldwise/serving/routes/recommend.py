@@ -1,13 +1,12 @@
 """`POST /v1/recommend`."""
 
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Response
 
 from fieldwise.serving.asked import Asked
 from fieldwise.serving.forms import RecommendRequest, RecommendResponse
-from fieldwise.serving.gate import ServerSettings
-from fieldwise.serving.request_checks import check_length, check_number, id_text, id_texts
+from fieldwise.serving.request_checks import check_number, id_text
 from fieldwise.serving.routes.answers import json_answer
 from fieldwise.serving.served import Served
 
@@ -16,12 +15,13 @@ __all__ = ["router"]
 
 def router(served: Served) -> APIRouter:
     """The route that recommends."""
-    routes = APIRouter()
+    routes = APIRouter(route_class=served.body_route)
 
     @routes.post("/v1/recommend", response_model=RecommendResponse)
     async def recommend(body: RecommendRequest) -> Response:
         """The best items for a user in a context."""
-        _check_size(body, served.limits)
+        check_number(served.limits.max_k, body.k, "k")
+        check_number(served.limits.max_prerank, body.prerank, "prerank")
         context, degraded = await served.context(body.user, body.context, served.service.context_fields)
         found = await served.recommend(_asked(body, context))
         served.metrics.recommendation(found["ranked"], found["seen"], found["milliseconds"])
@@ -30,23 +30,15 @@ def router(served: Served) -> APIRouter:
     return routes
 
 
-def _check_size(body: RecommendRequest, limits: ServerSettings) -> None:
-    check_number(limits.max_k, body.k, "k")
-    check_number(limits.max_prerank, body.prerank, "prerank")
-    values = [value for values in body.where.values() for value in values]
-    for name, ids in (("candidates", body.candidates or []), ("exclude", body.exclude), ("where", values)):
-        check_length(limits.max_ids, ids, name)
-
-
 def _asked(body: RecommendRequest, context: dict[str, Any]) -> Asked:
-    """A request with its ids as texts, and the context that stores completed."""
+    """A request with the context that stores completed; its ids are texts already."""
     return Asked(
         context=context,
         user=id_text(body.user),
         k=body.k if "k" in body.model_fields_set else None,
         prerank=body.prerank,
-        candidates=None if body.candidates is None else id_texts(body.candidates, "candidates"),
-        exclude=id_texts(body.exclude, "exclude"),
-        where={column: id_texts(values, f"where.{column}") for column, values in body.where.items()},
+        candidates=None if body.candidates is None else cast(list[str], body.candidates),
+        exclude=cast(list[str], body.exclude),
+        where=cast(dict[str, list[str]], body.where),
         exclude_seen=body.exclude_seen,
     )

@@ -1,0 +1,168 @@
+"""Bodies are bounded before they are looked into, told their first error, and large ones stop nobody else."""
+
+import json
+import threading
+import time
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from serving.commands import serving
+from serving.conftest import catalogue
+
+from fieldwise.serving.bodies import BodyLimits, parsed
+from fieldwise.serving.forms import ExplainRequest, PredictRequest, RecommendRequest
+from fieldwise.serving.rows import RequestError, text_of
+
+LIMITS = BodyLimits(rows=1000, ids=100_000)
+MIB = (1 << 20) - 100
+CONTEXT = {"user": "u1", "history": ["i1"], "device": "tv"}
+
+
+def many(text, size=MIB):
+    """A JSON list of the same element, so long that it fills a body."""
+    return "[" + ",".join([text] * (size // (len(text) + 1))) + "]"
+
+
+HOSTILE = {
+    "candidates": ("/v1/recommend", f'{{"candidates": {many("{}")}}}'),
+    "exclude": ("/v1/recommend", f'{{"exclude": {many("[]")}}}'),
+    "exclude in bounds": ("/v1/recommend", f'{{"exclude": {many("{}", 290_000)}}}'),
+    "where": ("/v1/recommend", f'{{"where": {{"genres": {many("{}")}}}}}'),
+    "many filters": ("/v1/recommend", '{"where": {' + ",".join(f'"{n}": {{}}' for n in range(70_000)) + "}}"),
+    "a cell": ("/v1/predict", f'{{"rows": [{{"user": {many("{}")}}}]}}'),
+    "a cell of numbers": ("/v1/predict", f'{{"rows": [{{"user": {many("1")}}}]}}'),
+    "rows": ("/v1/predict", f'{{"rows": {many("{}")}}}'),
+    "rows of texts": ("/v1/explain", f'{{"rows": {many("1")}}}'),
+    "items": ("/v1/explain", f'{{"items": {many("null")}}}'),
+    "a context": ("/v1/recommend", f'{{"context": {{"user": {many("[1]")}}}}}'),
+    "keys": ("/v1/recommend", "{" + ",".join(f'"{n}":1' for n in range(90_000)) + "}"),
+    "keys of a row": ("/v1/predict", '{"rows": [{' + ",".join(f'"devic{n}":1' for n in range(70_000)) + "}]}"),
+    "a long key": ("/v1/recommend", f'{{"{"context" * 140_000}": 1}}'),
+    "deep": ("/v1/predict", '{"rows":' + "[" * 1_000_000),
+    "a scalar": ("/v1/recommend", f'{{"k": {many("{}")}}}'),
+    "no JSON": ("/v1/predict", "x" * 1_000_000),
+}
+KINDS = {"/v1/predict": PredictRequest, "/v1/recommend": RecommendRequest, "/v1/explain": ExplainRequest}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_large_body_is_refused_soon(case):
+    path, text = HOSTILE[case]
+    assert len(text) <= 1 << 20
+    began = time.process_time()
+    if case == "keys of a row":  # of a form that is right: who reads the row refuses it
+        parsed(text.encode(), KINDS[path], LIMITS)
+    else:
+        with pytest.raises((RequestError, RequestValidationError)):
+            parsed(text.encode(), KINDS[path], LIMITS)
+    assert time.process_time() - began < 1
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=3)
+CELLS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner))
+ANY = {name: CELLS for kind in KINDS.values() for name in kind.model_fields}
+ROWS = st.dictionaries(st.sampled_from(["a", "b"]), CELLS, max_size=2)
+IDS = st.lists(SCALARS, max_size=3)
+LIKELY = {"rows": st.lists(ROWS, max_size=3), "context": ROWS, "where": st.dictionaries(st.text(max_size=2), IDS)}
+LIKELY |= {"candidates": IDS | st.none(), "exclude": IDS, "items": IDS, "k": st.integers(-1, 3), "pairs": st.booleans()}
+FORMS = [st.fixed_dictionaries({}, optional=ANY), st.fixed_dictionaries({}, optional=LIKELY)]
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+@given(body=st.one_of(*FORMS, CELLS))
+@settings(max_examples=150, deadline=None)
+def test_what_the_published_form_takes_is_what_is_taken(kind, body):
+    """Against Pydantic itself: the same bodies are refused, and the others are read as the same."""
+    if isinstance(body, dict) and not kind.model_fields.keys() >= body.keys():
+        body = {name: value for name, value in body.items() if name in kind.model_fields}
+    try:
+        expected = kind.model_validate(body)
+    except ValidationError as e:
+        expected = e
+    try:
+        found = parsed(json.dumps(body).encode(), kind, LIMITS)
+    except (RequestError, RequestValidationError):
+        if isinstance(expected, ValidationError):
+            return
+        with pytest.raises((TypeError, ValueError)):  # an id that is no text, told while the body is read
+            texts(expected)
+        return
+    assert isinstance(expected, kind), body
+    assert found == expected.model_copy(update=texts(expected))
+    assert found.model_fields_set == expected.model_fields_set
+
+
+def texts(body):
+    """What `parsed` turns into texts."""
+    lists = {name: getattr(body, name) for name in ("candidates", "exclude", "items") if getattr(body, name, None)}
+    found = {name: [text_of(one) for one in ids] for name, ids in lists.items()}
+    if getattr(body, "where", None):
+        found["where"] = {column: [text_of(one) for one in values] for column, values in body.where.items()}
+    return {name: value for name, value in found.items() if name in body.model_fields_set}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said", "field"),
+    [
+        (RecommendRequest, {"candidates": ["a", {}]}, "candidates[1] must be text, a number, true or false", None),
+        (RecommendRequest, {"where": {"g": 1}}, "where.g must be a list of values", "where.g"),
+        (RecommendRequest, {"contxt": {}}, "contxt is no part of such a request: did you mean 'context'", "contxt"),
+        (PredictRequest, {"rows": [{}, {"a": [[]]}]}, "rows[1].a must be text, a number, true, false, null", None),
+        (PredictRequest, {"rows": [1]}, "rows[0] must be an object of columns and their values", "rows[0]"),
+        (PredictRequest, [], "a body must be a JSON object", "body"),
+        (ExplainRequest, {"rows": [{}] * 1001}, "rows must be at most 1,000, found 1,001", "rows"),
+    ],
+)
+def test_the_first_error_is_told(kind, body, said, field):
+    with pytest.raises(RequestError) as caught:
+        parsed(json.dumps(body).encode(), kind, LIMITS)
+    assert said in str(caught.value)
+    assert field is None or caught.value.field == field
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, ranker):
+    folder = tmp_path_factory.mktemp("served")
+    ranker.save(folder / "ranker")
+    catalogue().write_parquet(folder / "items.parquet")
+    with serving(folder, "ranker", "--items", "items.parquet") as running:
+        yield running
+
+
+def test_the_server_is_healthy_whatever_is_sent(server):
+    """Six clients send all hostile bodies again and again; `/healthz` is asked meanwhile, and a good client at last."""
+    until, statuses, waits = time.monotonic() + 5, set(), []
+    headers = {"Content-Type": "application/json"}
+
+    def send(number):
+        with httpx.Client(base_url=server.place, timeout=30) as client:
+            bodies = [*HOSTILE.values()]
+            while time.monotonic() < until:
+                path, text = bodies[number % len(bodies)]
+                statuses.add(client.post(path, content=text, headers=headers).status_code)
+                number += 1
+
+    senders = [threading.Thread(target=send, args=(3 * number,)) for number in range(6)]
+    for one in senders:
+        one.start()
+    with httpx.Client(base_url=server.place, timeout=30) as client:
+        while time.monotonic() < until:
+            began = time.perf_counter()
+            assert client.get("/healthz").status_code == 200
+            waits.append(time.perf_counter() - began)
+            time.sleep(0.01)
+        assert client.post("/v1/recommend", json={"context": CONTEXT, "k": 3}).status_code == 200
+    for one in senders:
+        one.join()
+    assert statuses == {422}
+    waits.sort()
+    # This process and others share the cores with the server: one look may wait for its turn, most must not.
+    assert waits[len(waits) // 2] < 0.1
+    assert waits[-1] < 2
