@@ -86,21 +86,19 @@ def test_ctrl_c_saves_and_exits_as_interrupted(fieldwise, log, monkeypatch):
     assert Path("o/bundle/bundle.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
+def test_what_is_typed_wrong_is_one_sentence(subtests, fieldwise, log):
+    for words, sentence in [
         (("absent.csv",), "absent.csv"),
         (("clicks.csv", "--label", "clik"), "clik"),
         (("clicks.csv", "--keep", "nope"), "--keep must name a column that a field reads, found 'nope'"),
         (("clicks.csv", "--split-column", "nope"), "'nope'"),
         (("clicks.csv", "--out", "clicks.csv"), "is a file: choose another name"),
         (("clicks.csv", "--minutes", "0"), "--minutes"),
-    ],
-)
-def test_what_is_typed_wrong_is_one_sentence(fieldwise, log, words, sentence):
-    log.write_csv("clicks.csv")
-    code, out, err = fieldwise("auto", *words)
-    assert (code, out) == (2, "")
-    assert sentence in err
-    assert err.strip().splitlines()[-1].startswith("fieldwise: ")
-    assert "Traceback" not in err
+    ]:
+        with subtests.test(words=words, sentence=sentence):
+            log.write_csv("clicks.csv")
+            code, out, err = fieldwise("auto", *words)
+            assert (code, out) == (2, "")
+            assert sentence in err
+            assert err.strip().splitlines()[-1].startswith("fieldwise: ")
+            assert "Traceback" not in err

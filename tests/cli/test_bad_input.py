@@ -50,14 +50,14 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("case", TABLES)
-def test_a_table_that_does_not_fit(fieldwise, recipe, log, tmp_path, case):
-    change, parts = TABLES[case]
-    change(log).write_csv(tmp_path / "log.csv")
-    refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--json"), *parts)
-    refused(fieldwise("describe", recipe), *parts)
-    assert not Path("b").exists()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
+def test_a_table_that_does_not_fit(subtests, fieldwise, recipe, log, tmp_path):
+    for case, (change, parts) in TABLES.items():
+        with subtests.test(case=case):
+            change(log).write_csv(tmp_path / "log.csv")
+            refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--json"), *parts)
+            refused(fieldwise("describe", recipe), *parts)
+            assert not Path("b").exists()
+            assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
 
 
 def test_nan_is_missing_not_an_error(fieldwise, recipe, log, tmp_path):
@@ -76,13 +76,14 @@ TEXTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TEXTS)
-def test_a_malformed_file(fieldwise, recipe, tmp_path, case):
-    change, parts = TEXTS[case]
+def test_a_malformed_file(subtests, fieldwise, recipe, tmp_path):
     file = tmp_path / "log.csv"
-    file.write_bytes(change(file.read_bytes()))
-    refused(fieldwise("train", recipe, "--out", "b", "--quiet"), *parts)
-    assert not Path("b").exists()
+    sound = file.read_bytes()
+    for case, (change, parts) in TEXTS.items():
+        with subtests.test(case=case):
+            file.write_bytes(change(sound))
+            refused(fieldwise("train", recipe, "--out", "b", "--quiet"), *parts)
+            assert not Path("b").exists()
 
 
 def test_a_malformed_libfm_line(fieldwise, tmp_path):
@@ -96,9 +97,8 @@ def test_duplicate_columns_in_the_table_to_score(fieldwise, bundle, tmp_path):
     assert not Path("scores.csv").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
+def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
+    for arguments, parts in [
         (("train", "simulated/afn"), ("no recipe is named 'simulated/afn'", "did you mean 'simulated/afm'")),
         (("train", "gone.toml"), ("gone.toml does not",)),
         (("train", "simulated/afm", "--set", "training.epoch=1"), ("did you mean 'training.epochs'",)),
@@ -116,27 +116,30 @@ def test_duplicate_columns_in_the_table_to_score(fieldwise, bundle, tmp_path):
         (("train", "simulated/afm", "--set", "model.name=gpt"), ("'gpt'",)),
         (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.l2.p=1"), ("'p'", "model has not")),
         (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.monitor=rmse"), ("monitor must be",)),
-    ],
-)  # fmt: skip
-def test_a_wrong_word_on_the_command_line(fieldwise, tmp_path, arguments, parts):
-    extra = ("--out", "b", "--quiet") if arguments[0] == "train" else ()
-    refused(fieldwise(*arguments, *extra), *parts)
-    assert list(tmp_path.iterdir()) == []
+    ]:
+        with subtests.test(arguments=arguments, parts=parts):
+            extra = ("--out", "b", "--quiet") if arguments[0] == "train" else ()
+            refused(fieldwise(*arguments, *extra), *parts)
+            assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("trian",), ("train",), ("train", "x", "--wrong"), ("train", "x", "--seed", "many"),
-        ("data", "simulate", "--out", "x.csv", "--rows", "0"), ("train", "simulated/lr", "--seed", "-1"),
-        ("train", "simulated/lr", "--seed", str(2**32)), ("demo", "--seed", "-1"), ("demo", "--seed", str(10**30)),
+def test_what_the_parser_refuses_exits_with_2_too(subtests, fieldwise):
+    for arguments in [
+        ("trian",),
+        ("train",),
+        ("train", "x", "--wrong"),
+        ("train", "x", "--seed", "many"),
+        ("data", "simulate", "--out", "x.csv", "--rows", "0"),
+        ("train", "simulated/lr", "--seed", "-1"),
+        ("train", "simulated/lr", "--seed", str(2**32)),
+        ("demo", "--seed", "-1"),
+        ("demo", "--seed", str(10**30)),
         ("data", "simulate", "--out", "x.csv", "--seed", "-1"),
-    ],
-)  # fmt: skip
-def test_what_the_parser_refuses_exits_with_2_too(fieldwise, arguments):
-    code, out, err = fieldwise(*arguments)
-    assert (code, out) == (2, "")
-    assert err
+    ]:
+        with subtests.test(arguments=arguments):
+            code, out, err = fieldwise(*arguments)
+            assert (code, out) == (2, "")
+            assert err
 
 
 def test_a_loss_that_is_not_finite(fieldwise, recipe):
@@ -375,12 +378,15 @@ def test_full_memory_is_a_sentence(fieldwise, recipe, monkeypatch):
     refused(fieldwise("train", recipe, "--quiet"), "the memory is full")
 
 
-@pytest.mark.parametrize("size", [2 * 10**9, 2 * 10**17, 10**21])
-def test_a_model_that_no_memory_holds(fieldwise, recipe, tmp_path, size):
-    setting = ("--set", f"model.embedding_dim={size}")
-    refused(fieldwise("train", recipe, "--out", "b", "--quiet", *setting), "the memory is full", "smaller layers")
-    refused(fieldwise("describe", recipe, *setting), "the memory is full")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
+def test_a_model_that_no_memory_holds(subtests, fieldwise, recipe, tmp_path):
+    for size in [2 * 10**9, 2 * 10**17, 10**21]:
+        with subtests.test(size=size):
+            setting = ("--set", f"model.embedding_dim={size}")
+            refused(
+                fieldwise("train", recipe, "--out", "b", "--quiet", *setting), "the memory is full", "smaller layers"
+            )
+            refused(fieldwise("describe", recipe, *setting), "the memory is full")
+            assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
 
 
 def test_a_bug_is_not_hidden(recipe, monkeypatch):

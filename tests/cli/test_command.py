@@ -64,13 +64,14 @@ def test_what_is_required_is_asked_for_and_help_is_of_run():
     assert shown.index("--first") < shown.index("--depth") < shown.index("--last")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_follows_the_pattern(command):
-    (kind,) = (hint for name, hint in get_type_hints(COMMANDS[command].run).items() if name != "return")
-    assert dataclasses.is_dataclass(kind)
-    assert kind.__dataclass_params__.frozen
-    assert all(one.kw_only for one in dataclasses.fields(kind))
-    assert kind.__name__ == command.title().replace("-", "") + "Options"
+def test_every_command_follows_the_pattern(subtests):
+    for command in COMMANDS:
+        with subtests.test(command=command):
+            (kind,) = (hint for name, hint in get_type_hints(COMMANDS[command].run).items() if name != "return")
+            assert dataclasses.is_dataclass(kind)
+            assert kind.__dataclass_params__.frozen
+            assert all(one.kw_only for one in dataclasses.fields(kind))
+            assert kind.__name__ == command.title().replace("-", "") + "Options"
 
 
 def test_how_a_text_file_is_read():

@@ -35,20 +35,18 @@ def test_json_and_no_second_run(fieldwise, recipe, lr):
     assert json.loads(again) == json.loads(out)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
+def test_errors_are_one_sentence(subtests, fieldwise, recipe):
+    for options, sentence in [
         (("--base", "none.toml"), "baseline must be one of the recipes compared"),
         (("--metric", "rmse"), "metric must be one of auc, logloss"),
         (("--plot", "board.txt"), "a plot is a file of .png, .svg, .pdf, found 'board.txt'"),
         (("--set", "training.epoch=3"), "has no setting 'training.epoch': did you mean 'training.epochs'?"),
-    ],
-)
-def test_errors_are_one_sentence(fieldwise, recipe, options, sentence):
-    code, _, err = fieldwise("compare", recipe, "--seeds", 1, "--quiet", "--no-cache", *options)
-    assert code == 2
-    assert sentence in err
-    assert len(err.splitlines()) == 1
+    ]:
+        with subtests.test(options=options, sentence=sentence):
+            code, _, err = fieldwise("compare", recipe, "--seeds", 1, "--quiet", "--no-cache", *options)
+            assert code == 2
+            assert sentence in err
+            assert len(err.splitlines()) == 1
 
 
 def test_settings_of_all_recipes_are_told(fieldwise, recipe):
@@ -105,21 +103,19 @@ def test_rankings_stand_below_the_figures(fieldwise, recipe, lr):
     assert "Figures among items drawn are higher" in drawn
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
+def test_options_of_rankings(subtests, fieldwise, recipe):
+    for options, sentence in [
         (("--k", 5), "--k says how items are ranked: add --ranking, or leave it out"),
         (("--keep-seen",), "--keep-seen says how items are ranked"),
         (("--ranking", "--candidates", "some"), "--candidates must be all, or how many items are drawn, found 'some'"),
         (("--ranking", "--candidates", "0"), "candidates must be at least 1, found 0"),
         (("--ranking", "--item", "itme"), "--item must be a column of the rows, found 'itme': did you mean 'item'?"),
-    ],
-)
-def test_options_of_rankings(fieldwise, recipe, options, sentence):
-    code, _, err = fieldwise("compare", recipe, "--seeds", 1, "--quiet", "--no-cache", *options)
-    assert code == 2
-    assert sentence in err
-    assert len(err.splitlines()) == 1
+    ]:
+        with subtests.test(options=options, sentence=sentence):
+            code, _, err = fieldwise("compare", recipe, "--seeds", 1, "--quiet", "--no-cache", *options)
+            assert code == 2
+            assert sentence in err
+            assert len(err.splitlines()) == 1
 
 
 def test_a_bundle_is_ranked_with_as_its_recipe_is(fieldwise, recipe, bundle):

@@ -17,9 +17,12 @@ from fieldwise.storage.locks import one_writer
 LABEL = ["--label", "click"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_a_folder_for_a_file_is_a_sentence(subtests, fieldwise, recipe, bundle):
+    Path("folder").mkdir()
+    Path("folder.toml").write_text(
+        recipe.read_text().replace(str(recipe.with_name("log.csv")), str(Path("folder").absolute()))
+    )
+    for arguments in [
         ("data", "infer", "folder", *LABEL),
         ("predict", "BUNDLE", "--data", "folder", "--out", "scores.csv"),
         ("evaluate", "BUNDLE", "--data", "folder"),
@@ -28,21 +31,15 @@ LABEL = ["--label", "click"]
         ("compare", "folder.toml"),
         ("describe", "folder.toml"),
         ("train", "folder"),
-    ],
-    ids=lambda a: " ".join(a[:2]),
-)
-def test_a_folder_for_a_file_is_a_sentence(fieldwise, recipe, bundle, arguments):
-    Path("folder").mkdir()
-    Path("folder.toml").write_text(
-        recipe.read_text().replace(str(recipe.with_name("log.csv")), str(Path("folder").absolute()))
-    )
-    code, out, err = fieldwise(*(bundle if a == "BUNDLE" else a for a in arguments))
-    assert (code, out) == (2, "")
-    (line,) = err.splitlines()
-    assert "folder" in line
-    assert line.startswith("fieldwise: ")
-    assert not list(Path.cwd().glob("scores*"))
-    assert not any(path.is_file() for path in Path("runs").rglob("*"))
+    ]:
+        with subtests.test(arguments=arguments):
+            code, out, err = fieldwise(*(bundle if a == "BUNDLE" else a for a in arguments))
+            assert (code, out) == (2, "")
+            (line,) = err.splitlines()
+            assert "folder" in line
+            assert line.startswith("fieldwise: ")
+            assert not list(Path.cwd().glob("scores*"))
+            assert not any(path.is_file() for path in Path("runs").rglob("*"))
 
 
 TABLES = {
@@ -55,18 +52,18 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("case", TABLES)
-@pytest.mark.parametrize("command", ["train", "describe", "compare"])
-def test_tables_of_next_to_nothing(fieldwise, recipe, log, tmp_path, case, command):
-    made, words = TABLES[case]
-    frame = made(log)
-    (tmp_path / "log.csv").write_text("") if frame is None else frame.write_csv(tmp_path / "log.csv")
-    code, out, err = fieldwise(command, recipe)
-    assert (code, out) == (2, "")
-    told = [line for line in err.splitlines() if line.startswith("fieldwise: ")]
-    assert len(told) == 1
-    assert re.search(words, told[0]), told[0]
-    assert not list(tmp_path.glob("runs/**/bundle.json"))
+def test_tables_of_next_to_nothing(subtests, fieldwise, recipe, log, tmp_path):
+    for command in ["train", "describe", "compare"]:
+        for case, (made, words) in TABLES.items():
+            with subtests.test(command=command, case=case):
+                frame = made(log)
+                (tmp_path / "log.csv").write_text("") if frame is None else frame.write_csv(tmp_path / "log.csv")
+                code, out, err = fieldwise(command, recipe)
+                assert (code, out) == (2, "")
+                told = [line for line in err.splitlines() if line.startswith("fieldwise: ")]
+                assert len(told) == 1
+                assert re.search(words, told[0]), told[0]
+                assert not list(tmp_path.glob("runs/**/bundle.json"))
 
 
 @pytest.mark.parametrize("case", ["header alone", "one row"])
