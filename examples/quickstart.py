@@ -24,6 +24,8 @@ schema = Schema(
         Categorical("device"),
     ),
     label=Label("liked"),
+    user="user_id",
+    item="item_id",
     time="timestamp",
 )
 past, future = log[:16_000], log[16_000:]  # the simulated log is in order of time
@@ -33,8 +35,7 @@ recommender.fit(past)
 metrics = recommender.evaluate(future)
 print(f"on the future: AUC {metrics['auc']:.3f}, logloss {metrics['logloss']:.3f}")
 
-catalogue = Catalogue(user="user_id", item="item_id", title="title")
-print(recommender.recommend(past, catalogue, past["user_id"].iloc[-1], n=5))
+print(recommender.recommend(past, Catalogue(title="title"), past["user_id"].iloc[-1], n=5))
 
 with tempfile.TemporaryDirectory() as folder:
     recommender.save(folder)

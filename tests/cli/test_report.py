@@ -184,7 +184,7 @@ def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     refused(fieldwise("report", "nothing"), "nothing is no bundle")
     refused(fieldwise("report", bundle, f"{bundle}/../b"), "twice: give each once")
     refused(fieldwise(*report, "r.html", "--slice", "prize"), "found 'prize': did you mean 'price'")
-    refused(fieldwise(*report, "r.html", "--user", "usr"), "--user must be a column of the rows, found 'usr'")
+    refused(fieldwise(*report, "r.html", "--user", "usr"), "--user must be a column of the table, found 'usr'")
     refused(fieldwise(*report, tmp_path), "is a folder: give")
     (tmp_path / "file").write_text("x")
     refused(fieldwise(*report, tmp_path / "file" / "r.html"), "a folder that can be written to")

@@ -103,7 +103,7 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
     build = "index", trained, "--items", "items.csv", "--out", "ix"
     refused(fieldwise(*build, "--storage", "int4"), "did you mean 'int8'")
     refused(fieldwise("index", bundle, "--items", "items.csv", "--out", "ix"), "found FM: train inttower")
-    refused(fieldwise(*build, "--id", "sku"), "must have the column 'sku' of ids")
+    refused(fieldwise(*build, "--id", "sku"), "--id must be a column of the table, found 'sku'")
     refused(fieldwise(*build, "--changes"), "found none at ix")
     assert fieldwise(*build)[0] == 0
     refused(fieldwise(*build, "--id", "tags"), "names its items by 'item', found --id tags")
@@ -143,7 +143,7 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is no index")
     named = "items.csv: the table must have a column that names users: by the schema 'user' or 'user_id', found item"
     refused(fieldwise("serve", bundle, "--users", "items.csv"), named, "give --user-id")
-    wrong = "--user-id must be a column of the table, found 'who' among item"
+    wrong = "--user-id must be a column of the table, found 'who': known: item"
     refused(fieldwise("serve", bundle, "--users", "items.csv", "--user-id", "who"), wrong)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

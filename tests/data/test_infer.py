@@ -41,10 +41,10 @@ def test_the_simulated_log_is_read_as_its_docs_say() -> None:
         "history": ("sequence", "user"),
     }
     assert guess.schema.label == Label("liked")
-    assert (guess.schema.time, guess.schema.group, guess.schema.keys) == (
+    assert (guess.schema.time, guess.schema.user, guess.schema.item) == (
         "timestamp",
         "user_id",
-        ("user_id", "item_id"),
+        "item_id",
     )
     assert guess.notes["title"].startswith(
         "left out: it names the item nearly one to one (397 values for 397 of 'item_id')"
@@ -83,7 +83,7 @@ def test_movielens_names_give_ratings_users_and_items() -> None:
         ("occupation", "categorical", "user"),
         ("zip_code", "categorical", "user"),
     ]
-    assert (schema.time, schema.group) == ("timestamp", "userId")
+    assert (schema.time, schema.user) == ("timestamp", "userId")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_what_the_item_or_the_user_settles_is_theirs_whatever_its_name() -> None
         "slot": "context", "weekday": "context",
     }  # fmt: skip
     schema = infer_schema(log).schema
-    assert (schema.group, schema.keys) == ("user_id", ("user_id", "sku"))
+    assert (schema.user, schema.item, schema.group, schema.keys) == ("user_id", "sku", None, ())
 
 
 def test_a_hundredth_of_the_rows_may_disagree_and_no_more() -> None:
@@ -404,4 +404,4 @@ def test_attributes_alone_are_no_ids() -> None:
     schema = infer_schema(
         with_label(education=["a", "b", "c", "d"] * 9, age=[1, 2, 3] * 12, genre_id=[1, 2] * 18)
     ).schema
-    assert (schema.group, schema.keys) == (None, ())
+    assert (schema.user, schema.grouping, schema.row_keys) == (None, None, ())

@@ -143,9 +143,9 @@ def test_leave_last_out_as_a_plain_loop_does_it(log: list[tuple[str, int]], vali
     how = LeaveLastOutSplit(valid_rows=valid, test_rows=test, min_train=least)
     if not all(expected.values()):
         with pytest.raises(DataError, match="every part needs rows"):
-            split_table(frame, how, time="t", group="u")
+            split_table(frame, how, time="t", user="u")
         return
-    split = split_table(frame, how, time="t", group="u")
+    split = split_table(frame, how, time="t", user="u")
     assert {k: getattr(split, k).tolist() for k in expected} == {k: sorted(v) for k, v in expected.items()}
     assert split.users_kept_in_train == kept
 

@@ -203,12 +203,12 @@ def test_columns_that_are_not_named(log):
     fields = (SCHEMA.fields[2], SCHEMA.fields[4])
     schema = Schema(fields=fields, label=Label("liked"))
     prepared = prepare(log, schema, split=ColumnSplit(column="part"), seed=0)
-    with pytest.raises(ConfigError, match="needs a column of users, and the schema names none: give --user COLUMN"):
+    with pytest.raises(ConfigError, match="needs a column of users, and the schema says none: say user = COLUMN in it"):
         RankingTask.of(prepared, schema, RankingSettings())
     assert RankingTask.of(prepared, schema, RankingSettings(user="user", item="item")).items.height == 31
     with pytest.raises(ConfigError, match="by two columns, found 'user' for both"):
         RankingTask.of(prepared, schema, RankingSettings(user="user", item="user"))
-    with pytest.raises(ConfigError, match="--item must be a column of the rows, found 'itme'"):
+    with pytest.raises(ConfigError, match="--item must be a column of the table, found 'itme'"):
         RankingTask.of(prepared, schema, RankingSettings(user="user", item="itme"))
 
 
@@ -275,7 +275,7 @@ def test_a_task_that_cannot_be_is_refused_before_any_training(folder, monkeypatc
         recorded_runs(
             [load_recipe("number.toml")], [0], ranking=RankingSettings(), store=Store(Path("s")), data_dir=Path("none")
         )
-    with pytest.raises(ConfigError, match=r"fm\.toml seed 0: --item must be a column of the rows, found 'film'"):
+    with pytest.raises(ConfigError, match=r"fm\.toml seed 0: --item must be a column of the table, found 'film'"):
         recorded_runs(
             [load_recipe("fm.toml")],
             [0],

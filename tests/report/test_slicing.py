@@ -135,7 +135,7 @@ def test_columns_of_users_and_items():
     bare = Schema(fields=(Numeric("price"),), label=Label("click"))
     assert id_columns(frame().columns, bare) == {"user": None, "item": None}
     assert id_columns(frame().columns, bare, user="uid", item="item") == {"user": "uid", "item": "item"}
-    with pytest.raises(ConfigError, match="--user must be a column of the rows, found 'user_id'"):
+    with pytest.raises(ConfigError, match="--user must be a column of the table, found 'user_id'"):
         id_columns(frame().columns, bare, user="user_id")
     blocks = cold_section(frame(), frame(), {"user": None, "item": None}, scored(frame()), True).blocks
     assert "give --user COLUMN" in blocks[0].text

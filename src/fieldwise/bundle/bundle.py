@@ -335,7 +335,7 @@ def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
 
     They stand for what is usual in explanations too: the first rows of a sorted log would be one user's.
     """
-    keys = [k for k in schema.keys if k in frame.columns]
+    keys = [k for k in schema.row_keys if k in frame.columns]
     some = np.unique(np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64))
     return frame.select(list(dict.fromkeys([*keys, *schema.columns])))[some]
 

@@ -13,6 +13,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.ordering import latest_rows, order_values
 from fieldwise.data.read.tables import TableLike, as_given, as_table
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.schema.ids import id_column
 from fieldwise.scoring.ranking import best_places
 
 __all__ = ["Catalogue", "recommend"]
@@ -23,16 +24,16 @@ ROWS_AT_ONCE = 131_072  # rows of users and items that are made, encoded and sco
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """Which columns name users and items.
+    """Which columns name users and items, and items' titles.
 
     Args:
-        user: column of users.
-        item: column of items.
+        user: column of users; the schema's where left out (`fieldwise.schema.ids`).
+        item: column of items, likewise.
         title: column with an item's readable name; the item column where left out.
     """
 
-    user: str
-    item: str
+    user: str | None = None
+    item: str | None = None
     title: str | None = None
 
 
@@ -54,7 +55,7 @@ def recommend(
     Args:
         bundle: scores the rows.
         log: raw rows with the columns of the bundle's schema; every item in it is a candidate. Not to be left out.
-        catalogue: the columns of users, items and titles. Not to be left out.
+        catalogue: the columns of users, items and titles, where the schema does not say them.
         user: whom to recommend to.
         users: several users instead, in any order; one that is named twice counts once.
         n: how many items, or fewer where the log has no more.
@@ -66,37 +67,51 @@ def recommend(
         pandas or pyarrow table where the log is one, else a polars DataFrame.
 
     Errors:
-        ConfigError: no log or no catalogue, not one of `user` and `users`.
+        ConfigError: no log, no column of users or items, not one of `user` and `users`.
         DataError: a column is missing, the log does not know a user, or a row of the log has no time.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> log = simulate(1000, users=50, items=30)
-    >>> schema = Schema(fields=(Categorical("user_id"), Categorical("item_id", role="item")), label=Label("liked"))
+    >>> fields = Categorical("user_id", role="user"), Categorical("item_id", role="item")
+    >>> schema = Schema(fields=fields, label=Label("liked"), user="user_id", item="item_id")
     >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
-    >>> found = recommend(model.bundle_, log, Catalogue(user="user_id", item="item_id"), users=log["user_id"], n=2)
+    >>> found = recommend(model.bundle_, log, users=log["user_id"], n=2)
     >>> found.columns
     ['user_id', 'rank', 'item_id', 'score']
     """
-    if log is None or not isinstance(catalogue, Catalogue):
-        absent = "no log" if log is None else "no catalogue" if catalogue is None else f"the catalogue {catalogue!r}"
+    if log is None or not isinstance(catalogue, Catalogue | None):
+        absent = "no log" if log is None else f"the catalogue {catalogue!r}"
         raise ConfigError(
-            f"recommendations need a log, whose items are the candidates, and its columns' names, found {absent}: "
-            "write recommend(log, Catalogue(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
+            f"recommendations need a log, whose items are the candidates, found {absent}: write "
+            "recommend(log, user=...) or recommend(log, Catalogue(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
         )
     if (user is None) == (users is None):
         given = "neither" if user is None else "both"
         raise ConfigError(f"recommendations are for one user or for several: give user or users, found {given}")
     table = as_table(log)
     names = _names([user] if users is None else users)
-    found = _ranked(bundle, table, catalogue, names, n=n, exclude_seen=exclude_seen)
-    return as_given(found.drop(catalogue.user, RANK) if users is None else found, log)
+    catalogue = catalogue or Catalogue()
+    user_column = id_column("user", [bundle.schema], table.columns, catalogue.user, option="Catalogue(user=COLUMN)")
+    item_column = id_column("item", [bundle.schema], table.columns, catalogue.item, option="Catalogue(item=COLUMN)")
+    columns = _Columns(user=user_column, item=item_column, title=catalogue.title or item_column)
+    found = _ranked(bundle, table, columns, names, n=n, exclude_seen=exclude_seen)
+    return as_given(found.drop(user_column, RANK) if users is None else found, log)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """The columns of a log that name users, items and titles."""
+
+    user: str
+    item: str
+    title: str
 
 
 def _ranked(
-    bundle: Bundle, table: pl.DataFrame, catalogue: Catalogue, names: list[str], *, n: int, exclude_seen: bool
+    bundle: Bundle, table: pl.DataFrame, catalogue: _Columns, names: list[str], *, n: int, exclude_seen: bool
 ) -> pl.DataFrame:
     """User, rank, item, title and score of each user's best."""
-    shown = list(dict.fromkeys([catalogue.item, catalogue.title or catalogue.item]))
+    shown = list(dict.fromkeys([catalogue.item, catalogue.title]))
     _check_log(table, (catalogue.user, *shown), bundle)
     rows_of = _rows_of(table, catalogue.user, names)
     time = bundle.schema.time

@@ -67,7 +67,7 @@ def score_file(
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out must not be the file that --data reads, found {out} for both: choose another name")
     table = SlicedTable(data, separator=separator, encoding=encoding, columns=columns)
-    keys = [key for key in bundle.schema.keys if key in table.empty.columns]
+    keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     made = _Columns.of(bundle, column, logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))

@@ -22,7 +22,7 @@ def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame) -> di
     Rows are told apart by keys, fields and time, not by labels. Kept beside the sketch is the share of validation rows
     that equal a training row: new rows do so as often.
     """
-    named = dict.fromkeys([*schema.keys, *schema.columns, *([schema.time] if schema.time else [])])
+    named = dict.fromkeys([*schema.row_keys, *schema.columns, *([schema.time] if schema.time else [])])
     sketch = RowSketch.of(train, [name for name in named if name in train.columns and name in valid.columns])
     return {**sketch.to_plain(), "valid_share": sketch.overlap(valid).share}
 

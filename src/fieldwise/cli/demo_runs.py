@@ -20,6 +20,7 @@ from fieldwise.data.read.tables import write_table
 from fieldwise.runs.data import load_frame, prepare_recipe
 from fieldwise.runs.pipeline import Run, train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.schema.ids import id_column
 from fieldwise.training.progress import progress_for
 
 __all__ = ["DEMOS", "QUICK", "Demo", "train_demo"]
@@ -29,27 +30,23 @@ MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """A data set of the demo: its recipes, what names its users and items, and settings that keep it short."""
+    """A data set of the demo: its recipes, and settings that keep it short."""
 
     recipes: tuple[str, ...]
-    catalogue: Catalogue
     settings: tuple[str, ...] = ()
 
 
 DEMOS = {
     "simulated": Demo(
         recipes=tuple(f"simulated/{model}" for model in MODELS),
-        catalogue=Catalogue(user="user_id", item="item_id", title="title"),
     ),
     "movielens-1m": Demo(
         recipes=(*(f"movielens-1m/{model}-ids" for model in MODELS[:-1]), "movielens-1m/inttower"),
-        catalogue=Catalogue(user="user_id", item="movie_id", title="title"),
         settings=("training.epochs=2", "training.batch_size=4096"),
     ),
 }
 QUICK = Demo(
     recipes=("simulated/lr", "simulated/fm", "simulated/autoint"),
-    catalogue=Catalogue(user="user_id", item="item_id", title="title"),
     settings=("data.rows=20_000", "data.users=200", "data.items=200", "training.epochs=10"),
 )
 
@@ -81,7 +78,7 @@ def train_demo(demo: Demo, options: DemoOptions) -> list[object]:
     screen = console()
     screen.print(leaderboard(runs))
     best = max(runs, key=lambda run: run.valid["auc"])
-    _recommendations(screen, best, demo.catalogue, prepared.train.frame, frame)
+    _recommendations(screen, best, prepared.train.frame, frame)
     screen.print(f"bundles: {options.out}/")
     if runs[-1].result.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -122,11 +119,10 @@ def _prepared_for(recipe: Recipe, first: Recipe, prepared: Prepared, frame: pl.D
     return prepared if same else prepare_recipe(recipe, Path(), frame)
 
 
-def _recommendations(
-    screen: Console, best: Run, catalogue: Catalogue, known: pl.DataFrame, frame: pl.DataFrame
-) -> None:
-    user = str(as_text(known.get_column(catalogue.user)).mode().sort()[0])
-    top = recommend(best.bundle, frame, catalogue, user)
+def _recommendations(screen: Console, best: Run, known: pl.DataFrame, frame: pl.DataFrame) -> None:
+    column = id_column("user", [best.bundle.schema], known.columns)
+    user = str(as_text(known.get_column(column)).mode().sort()[0])
+    top = recommend(best.bundle, frame, Catalogue(title="title"), user)
     screen.print(f"\nten films for user {user} by {best.recipe.name} (best on validation rows), none seen before:")
     table = Table(*top.columns, box=None)
     for row in top.iter_rows():

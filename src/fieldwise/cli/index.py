@@ -16,6 +16,7 @@ from fieldwise.errors import ConfigError
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.schema import Schema
     from fieldwise.serving.index import ItemIndex
 
 __all__ = ["IndexOptions", "run"]
@@ -31,7 +32,7 @@ class IndexOptions:
         None
     )
     id_column: Annotated[
-        str | None, typer.Option("--id", help="Column that names an item; the first item category's if left out.")
+        str | None, typer.Option("--id", help="Column that names an item; the schema's if left out.")
     ] = None
     storage: Annotated[
         str | None, typer.Option(help="float32, bfloat16 or int8; as the index has it, or float32, where left out.")
@@ -49,7 +50,7 @@ def run(options: IndexOptions) -> None:
     """Store the item heads of an IntTower for a whole catalogue; an update computes new and changed items alone."""
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.ops.stored_items import Storage
-    from fieldwise.serving.index import build_index, item_column, old_index
+    from fieldwise.serving.index import build_index, old_index
     from fieldwise.storage.files import check_folder
 
     storage, out, names = options.storage, options.out, get_args(Storage)
@@ -61,7 +62,8 @@ def run(options: IndexOptions) -> None:
     if options.items is None and (options.remove is None or options.changes):
         raise ConfigError("an index is of items: give --items (it may stay away with --remove alone)")
     old = old_index(out)
-    column = options.id_column or (old.id_column if old else item_column(bundle.schema))
+    given = None if options.items is None else options.reading.table(options.items)
+    column = options.id_column or (old.id_column if old else _column(bundle.schema, given))
     if old is not None and column != old.id_column:
         raise ConfigError(
             f"the index {out} names its items by {old.id_column!r}, found --id {column}: take another --out"
@@ -69,7 +71,9 @@ def run(options: IndexOptions) -> None:
     if options.id_column is None and old is None:
         say(f"items are named by the column {column!r} (--id names another)")
     chosen = cast(Storage, storage or (old.stored.storage if old else "float32"))
-    index, changes = build_index(bundle, _items(options, old, column), out, id_column=column, storage=chosen, note=say)
+    index, changes = build_index(
+        bundle, _items(options, old, given, column), out, id_column=column, storage=chosen, note=say
+    )
     size = index.stored.num_bytes
     if options.json:
         print_json({"index": str(out), "items": len(index), **asdict(changes), "storage": chosen, "bytes": size})
@@ -82,9 +86,14 @@ def run(options: IndexOptions) -> None:
         suggest("a page that recommends these items", "serve", "--prerank", options.bundle, "--index", out)
 
 
-def _items(options: IndexOptions, old: "ItemIndex | None", column: str) -> "pl.DataFrame":
+def _column(schema: "Schema", items: "pl.DataFrame | None") -> str:
+    from fieldwise.schema.ids import id_column
+
+    return id_column("item", [schema], None if items is None else items.columns, option="--id")
+
+
+def _items(options: IndexOptions, old: "ItemIndex | None", given: "pl.DataFrame | None", column: str) -> "pl.DataFrame":
     """The whole catalogue: as given, or that of the old index with what changed."""
-    given = None if options.items is None else options.reading.table(options.items)
     if options.changes or options.remove is not None:
         if old is None:
             raise ConfigError(

@@ -53,13 +53,11 @@ class RankingOptions:
     ] = None
     user: Annotated[
         str | None,
-        typer.Option("--user", metavar="COLUMN", help="With --ranking: of users; the schema's group if left out."),
+        typer.Option("--user", metavar="COLUMN", help="With --ranking: of users; the schema's if left out."),
     ] = None
     item: Annotated[
         str | None,
-        typer.Option(
-            "--item", metavar="COLUMN", help="With --ranking: of items; the first item category's if left out."
-        ),
+        typer.Option("--item", metavar="COLUMN", help="With --ranking: of items; the schema's if left out."),
     ] = None
     keep_seen: Annotated[
         bool,

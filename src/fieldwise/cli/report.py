@@ -30,8 +30,8 @@ class ReportOptions:
         list[str] | None,
         typer.Option("--slice", metavar="FIELD", help="Measure by the values of a field or column. May be repeated."),
     ] = None
-    user: Annotated[str | None, typer.Option(help="Column of users; the schema's group, if left out.")] = None
-    item: Annotated[str | None, typer.Option(help="Column of items; the first item category's, if left out.")] = None
+    user: Annotated[str | None, typer.Option(help="Column of users; the schema's, if left out.")] = None
+    item: Annotated[str | None, typer.Option(help="Column of items; the schema's, if left out.")] = None
     rows: Annotated[int, typer.Option(min=1, help="So many test rows at most, drawn, are explained.")] = 500
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of rows drawn and of the bootstrap.")] = 0
     data_dir: DataDir = None

@@ -55,7 +55,8 @@ def schema_html(schema: Schema) -> str:
         rule = f" above {label.positive_above:g}" if label.positive_above is not None else ""
         rule = f" where {', '.join(map(str, label.positive_values))}" if label.positive_values is not None else rule
         labels.append(f"{label.name} ({label.task}: {label.column}{rule})")
-    named = {"time": schema.time, "group": schema.group, "keys": ", ".join(schema.keys)}
+    named = {name: getattr(schema, name) for name in ("user", "item", "time", "group")}
+    named["keys"] = ", ".join(schema.keys)
     note = "; ".join([f"label {', '.join(labels)}", *(f"{what} {name}" for what, name in named.items() if name)])
     return table_html(f"Schema of {len(rows)} fields", ["field", "kind", "role", "column", "settings"], rows, note)
 

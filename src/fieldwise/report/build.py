@@ -36,8 +36,8 @@ class ReportSettings:
 
     Args:
         slices: fields or columns to measure by.
-        user: column of users, for cold start; the schema's group, or its first user category, where left out.
-        item: column of items; the schema's first item category where left out.
+        user: column of users, for cold start; the schema's where left out (`fieldwise.schema.ids`).
+        item: column of items, likewise.
         rows: test rows that are explained, at most.
         seed: of these rows and of the bootstrap.
     """

@@ -25,16 +25,16 @@ def data_section(run: ReportedRun) -> Section:
     labels = schema.labels
     columns = ["rows of", "rows"]
     columns += [f"{'positive rate' if label.task == 'binary' else 'mean'} of {label.name}" for label in labels]
-    columns += [] if schema.group is None else [f"distinct {schema.group}"]
+    columns += [] if schema.grouping is None else [f"distinct {schema.grouping}"]
     columns += [] if schema.time is None else [f"first {schema.time}", f"last {schema.time}"]
     rows = []
     for name in PARTS:
         part = getattr(prepared, name)
         y = np.asarray(part.y, dtype=np.float64).reshape(len(part.y), -1)
         cells = [WORDS[name], count(len(part.y)), *(number(float(y[:, k].mean())) for k in range(len(labels)))]
-        if schema.group is not None:
-            there = schema.group in part.frame.columns
-            cells.append(count(part.frame.get_column(schema.group).n_unique()) if there else "")
+        if schema.grouping is not None:
+            there = schema.grouping in part.frame.columns
+            cells.append(count(part.frame.get_column(schema.grouping).n_unique()) if there else "")
         if schema.time is not None:
             cells += _times(part.frame, schema)
         rows.append(cells)

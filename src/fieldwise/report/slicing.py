@@ -133,7 +133,9 @@ def cold_section(
     new: dict[str, np.ndarray] = {}
     for role, column in columns.items():
         if column is None:
-            blocks.append(Note(text=f"The schema names no column of {role}s: give --{role} COLUMN."))
+            blocks.append(
+                Note(text=f"The schema says no column of {role}s: say {role} = COLUMN in it, or give --{role} COLUMN.")
+            )
             continue
         seen = _seen(train, test, column)
         new[role] = seen == 0

@@ -19,7 +19,7 @@ def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
     schema = recipe.schema
     made = {recipe.history.column} if recipe.history is not None else set()
     made |= set(recipe.target_encoding.made) if recipe.target_encoding is not None else set()
-    named = [*schema.keys, *(label.column for label in schema.labels)] if schema.keys else frame.columns
+    named = [*schema.row_keys, *(label.column for label in schema.labels)] if schema.row_keys else frame.columns
     return digest_rows(frame.select([c for c in dict.fromkeys(named) if c in frame.columns and c not in made]))
 
 
@@ -33,5 +33,5 @@ def same_rows(digest: object, frame: pl.DataFrame, schema: Schema) -> bool:
 
 
 def _read_columns(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    columns = dict.fromkeys([*schema.keys, *schema.columns, *(label.column for label in schema.labels)])
+    columns = dict.fromkeys([*schema.row_keys, *schema.columns, *(label.column for label in schema.labels)])
     return frame.select([c for c in columns if c in frame.columns])

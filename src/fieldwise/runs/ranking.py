@@ -37,8 +37,8 @@ class RankingSettings:
     Args:
         candidates: items drawn for each user beside the test positives, none of them liked; None: all items.
         users: at most, drawn; None: all.
-        user: column that names a user, where it is not the schema's group or first category of role user.
-        item: column that names an item, where it is not the first category of role item.
+        user: column that names a user, where it is not the schema's (`fieldwise.schema.ids`).
+        item: column that names an item, likewise.
         keep_seen: rank what the user liked in training or validation rows, too.
         seed: of users and items drawn, and of the order of equal scores.
     """
@@ -283,8 +283,8 @@ def _columns(prepared: Prepared, schema: Schema, settings: RankingSettings) -> d
     for role, column in found.items():
         if column is None:
             raise ConfigError(
-                f"ranking needs a column of {role}s, and the schema names none: give --{role} COLUMN, or a category "
-                f"the role {role} in the schema"
+                f"ranking needs a column of {role}s, and the schema says none: say {role} = COLUMN in it, or give "
+                f"--{role} COLUMN"
             )
     if found[USER] == found[ITEM]:
         raise ConfigError(f"users and items must be named by two columns, found {found[USER]!r} for both")

@@ -161,7 +161,7 @@ def tune(
     stem = f"{_short(recipe)}-{key[:8]}"
     file = store / f"{stem}.journal"
     mend(file, note)
-    metric = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=recipe.schema.group is not None)
+    metric = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=recipe.schema.grouping is not None)
     study = open_study(file, stem, maximize=METRICS[metric].higher, first=_own_values(recipe, space))
     begun = counted(study)
     read_test_looks(file.with_suffix(".test.json"))  # before any work

@@ -20,24 +20,29 @@ class Schema:
     """The fields of a table, its label, and the columns that order, group and name rows.
 
     Args:
+        user: column that names the user of a row, whether a field reads it or not. Splits by user, histories,
+            negatives, group AUC, ranking, reports, recommendations and the server read it here.
+        item: column that names the item of a row, likewise.
         fields: what models see, in this order.
         label: what they predict: the main label, which splits, negative sampling and the choice of the epoch go by.
         more_labels: further labels that are learned beside it, by one head each over the same embedding table.
         time: column that orders rows (splits by time): numbers, dates, or text that holds either.
         time_format: of a time column of text whose dates are not in one of the usual formats, or whose day and month
             cannot be told apart, such as `%d.%m.%Y %H:%M`.
-        group: column whose values group AUC is computed within, usually the user.
-        keys: columns that name a row in predictions and reports.
+        group: column whose values group AUC is computed within; `user` where left out.
+        keys: columns that name a row in predictions and reports; `user` and `item` where left out.
 
     Errors:
         SchemaError: no field, a name used twice, a label's column read as something else, a field that shares the rows
-            of what is no Categorical field.
+            of what is no Categorical field, one column for users and items, or one that a field reads otherwise.
 
     >>> schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("click"))
     >>> Schema.from_toml(schema.to_toml()) == schema
     True
     """
 
+    user: str | None = None
+    item: str | None = None
     fields: tuple[Field, ...]
     label: Label
     more_labels: tuple[Label, ...] = ()
@@ -76,11 +81,13 @@ class Schema:
             if leaking:
                 raise SchemaError(f"field {leaking[0]!r} reads the label's column {label.column!r}: remove the field")
         label_columns = [label.column for label in self.labels]
-        for what, column in (("time", self.time), ("group", self.group)):
+        named = {"time": self.time, "group": self.group, "user": self.user, "item": self.item}
+        for what, column in named.items():
             if column in label_columns:
                 raise SchemaError(f"{what} must not be the label's column {column!r}: name another column or none")
             if column == "":
                 raise SchemaError(f"{what} must name a column, found an empty name: leave it out where there is none")
+        _check_ids(self)
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -91,6 +98,20 @@ class Schema:
     def columns(self) -> tuple[str, ...]:
         """Columns that scoring needs: those of the fields, each once."""
         return tuple(dict.fromkeys(f.column for f in self.fields))
+
+    @property
+    def grouping(self) -> str | None:
+        """The column that group AUC is computed within: `group`, or else `user`."""
+        return self.user if self.group is None else self.group
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        """The columns that name a row: `keys`, or else `user` and `item`.
+
+        >>> Schema(fields=(Categorical("age"),), label=Label("click"), user="reader").row_keys
+        ('reader',)
+        """
+        return self.keys or tuple(column for column in (self.user, self.item) if column is not None)
 
     def with_role(self, role: Role) -> tuple[Field, ...]:
         """The fields of one role, in order."""
@@ -134,3 +155,21 @@ class Schema:
             raise SchemaError(f"the schema {where} must be UTF-8 text: byte {e.start} is not") from None
         except tomllib.TOMLDecodeError as e:
             raise SchemaError(f"{where} is not valid TOML: {e}") from None
+
+
+def _check_ids(schema: Schema) -> None:
+    """Users and items are named by two columns, each cell by one value, and by none that describes the other side."""
+    if schema.user is not None and schema.user == schema.item:
+        raise SchemaError(f"user and item must name two columns, found {schema.user!r} for both: correct one")
+    for what, column, other in (("user", schema.user, "item"), ("item", schema.item, "user")):
+        for f in schema.fields if column is not None else ():
+            if f.column == column and f.role == other:
+                raise SchemaError(
+                    f"{what} must not name a column of the other side: the field {f.name!r} reads {column!r} with the "
+                    f"role {other}; correct its role, or name another column"
+                )
+            if f.column == column and isinstance(f, (Bag, Sequence)):
+                raise SchemaError(
+                    f"{what} must name a column with one value a cell: the field {f.name!r} reads {column!r} as a "
+                    f"{f.kind}; name another column"
+                )

@@ -52,6 +52,7 @@ MOMENTARY = frozenset(
     ("hour", "weekday", "day", "month", "week", "minute", "season", "daytime", "weekend", "holiday", "position", "rank")
 )
 _IDS = frozenset(("id", "ids", "key", "no", "nr", "number", "code"))
+_IDS_OF_UNKNOWN = frozenset(("id", "ids", "key", "no", "nr", "number", "uid", "guid", "uuid"))
 
 
 def words_of(name: str) -> list[str]:
@@ -97,10 +98,20 @@ def role_of(name: str) -> tuple[Role, str]:
 
 
 def id_rank(name: str) -> int:
-    """How much a column's name looks like the id of users or items: 2 `movie_id`, 1 `movie`, 0 `genre_id`, `age`."""
+    """How much a column's name looks like the id of users or items, from 3 to 0.
+
+    3 is an entity's id (`movie_id`), 2 the entity itself (`movie`), 1 an id of what is not known (`cust_id`), 0
+    anything else (`genre_id`, `age`).
+
+    >>> [id_rank(name) for name in ("movie_id", "movie", "cust_id", "genre_id", "age")]
+    [3, 2, 1, 0, 0]
+    """
     words = words_of(name)
-    if role_of(name)[0] == "context" or not any(w in _ENTITIES or w.removesuffix("id") in _ENTITIES for w in words):
+    role, reason = role_of(name)
+    if role == "context":
+        return int(not _IDS_OF_UNKNOWN.isdisjoint(words[-1:]))
+    if not any(w in _ENTITIES or w.removesuffix("id") in _ENTITIES for w in words):
         return 0
     if name.lower().endswith("id") or words[-1] in ("key", "no", "nr", "number", "code"):
-        return 2
-    return 1 if role_of(name)[1].startswith("its whole name") else 0
+        return 3
+    return 2 if reason.startswith("its whole name") else 0

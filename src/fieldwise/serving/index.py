@@ -21,10 +21,10 @@ from polars.exceptions import PolarsError
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import BundleError, ConfigError
+from fieldwise.errors import BundleError
 from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.stored_items import Storage, StoredItems
-from fieldwise.schema import Categorical, Schema
+from fieldwise.schema.ids import id_column as id_of
 from fieldwise.serving.index_files import INDEX, MANIFEST, write_heads
 from fieldwise.serving.index_heads import encoded_items, head_blocks, item_network, same_rows
 from fieldwise.serving.items import ItemTable, checked_ids
@@ -33,7 +33,7 @@ from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.writer import Writer, writing
 from fieldwise.version import __version__
 
-__all__ = ["Changes", "ItemIndex", "build_index", "item_column", "old_index", "open_index"]
+__all__ = ["Changes", "ItemIndex", "build_index", "old_index", "open_index"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,23 +76,6 @@ class ItemIndex(ItemTable):
             )
 
 
-def item_column(schema: Schema, given: str | None = None) -> str:
-    """The column that names an item: as given, or that of the schema's first category of role item.
-
-    Errors:
-        ConfigError: none was given, and the schema has no such field.
-    """
-    if given is not None:
-        return given
-    for field in schema.with_role("item"):
-        if isinstance(field, Categorical):
-            return field.column
-    raise ConfigError(
-        "an index needs a column that names items, and no category of role item has one: give the field of the item's "
-        "id the role item in the schema and train again, or name one that no model reads with `fieldwise index --id`"
-    )
-
-
 def build_index(
     bundle: Bundle,
     items: TableLike,
@@ -112,7 +95,7 @@ def build_index(
         bundle: an IntTower.
         items: one row an item, with the columns of the item fields; other columns (a title) are kept beside them.
         folder: its own folder, new or with an index.
-        id_column: `item_column` where left out.
+        id_column: which column of `items` names an item; the schema's where left out (`fieldwise.schema.ids`).
         storage: `float32`, `bfloat16` (half the size) or `int8` (a quarter).
         note: hears where a damaged index was there, which is built anew.
 
@@ -122,7 +105,7 @@ def build_index(
         BundleError: the folder holds something else, or an index of a newer version.
     """
     network, items = item_network(bundle), as_table(items)
-    column = item_column(bundle.schema, id_column)
+    column = id_of("item", [bundle.schema], items.columns, id_column, option="--id")
     wanted = _Wanted(
         bundle=bundle,
         network=network,

@@ -1,14 +1,15 @@
 """Whom a column describes, by what the rows say: what is settled by the item is the item's, whatever its name."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import polars as pl
 
 from fieldwise.schema import Categorical, Field, Role, Sequence
-from fieldwise.schema.names import MOMENTARY, id_rank, words_of
+from fieldwise.schema.ids import Who, ids_by_name
+from fieldwise.schema.names import MOMENTARY, words_of
 
-__all__ = ["AGREEMENT", "display_of", "id_column", "settled_role"]
+__all__ = ["AGREEMENT", "display_of", "id_of", "settled_role"]
 
 AGREEMENT = 0.99  # of the rows whose id comes more than once: cells that equal their id's most frequent one
 _LIFT = 0.1  # and at most this share of the error that the column's most frequent value makes
@@ -19,18 +20,18 @@ _MANY = 50
 _NAMES = 0.95  # a column with so many values for each id names it
 
 
-def id_column(frame: pl.DataFrame, fields: Iterable[Field], role: Role) -> str | None:
-    """The role's column that names the user or the item: by its name, and of several the one with most values.
+def id_of(frame: pl.DataFrame, fields: Iterable[Field], role: Who) -> str | None:
+    """The column that names the user or the item: by the categories' names, and of equals the one with most values.
 
     >>> films = pl.DataFrame({"genre_id": [1, 1, 2], "sku": ["a", "b", "c"]})
-    >>> id_column(films, [Categorical(name, role="item") for name in films.columns], "item")
+    >>> id_of(films, [Categorical(name, role="item") for name in films.columns], "item")
     'sku'
     """
-    mine = [f.column for f in fields if f.role == role and isinstance(f, Categorical) and id_rank(f.column)]
-    return max(mine, key=lambda c: (id_rank(c), frame.get_column(c).n_unique()), default=None)
+    likely = [equals for rank, equals in ids_by_name(role, fields) if rank]
+    return max(likely[0], key=lambda c: frame.get_column(c).n_unique()) if likely else None
 
 
-def settled_role(frame: pl.DataFrame, found: Field, ids: dict[Role, str]) -> tuple[Field, str]:
+def settled_role(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> tuple[Field, str]:
     """The field with the role that the rows settle, and the reason; the field as it is and "" where they do not.
 
     Args:
@@ -57,7 +58,7 @@ def settled_role(frame: pl.DataFrame, found: Field, ids: dict[Role, str]) -> tup
     return replace(found, role=best), reason
 
 
-def display_of(frame: pl.DataFrame, found: Field, ids: dict[Role, str]) -> str:
+def display_of(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> str:
     """Why a categorical field merely renames the user or item, so that it is for people's eyes, or nothing.
 
     >>> films = pl.DataFrame({"film": list(range(60)) * 2, "title": [f"film {k}" for k in range(60)] * 2})

@@ -1,24 +1,25 @@
 """A first schema from a table: guessed from names and contents, with the reason of every guess, to be corrected."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from fieldwise.data.infer.fields import guess_field
 from fieldwise.data.infer.label import guess_label, label_name
-from fieldwise.data.infer.roles import display_of, id_column, settled_role
+from fieldwise.data.infer.roles import display_of, id_of, settled_role
 from fieldwise.data.infer.time import GuessedTime, guess_time
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.vectors import is_position, vector_length
 from fieldwise.errors import SchemaError
 from fieldwise.schema import Categorical, Field, Numeric, Role, Schema
+from fieldwise.schema.ids import Who
 from fieldwise.schema.names import TIMES, is_label_name, name_matches, role_of, words_of
 
 __all__ = ["Inference", "infer_schema"]
 
 _CHECK = "CHECK: "
-_SIDES: tuple[Role, ...] = ("user", "item")
+_SIDES: tuple[Who, ...] = ("user", "item")
 _NEVER = {
     "true_probability": "the simulated log's answer, which no model may see",
     "split": "names the part of the split, which says nothing of the future",
@@ -50,6 +51,12 @@ class Inference:
         lines += others + [f"# CHECK: {_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
         plain = self.schema.to_dict()
         fields, label = plain.pop("fields"), plain.pop("label")
+        if not plain["keys"]:
+            del plain["keys"]
+        named = [role for role in _SIDES if role in plain]
+        if named:
+            lines += ["", f"# Which column names the {' and which the '.join(named)}: said here, read everywhere."]
+            lines += tomli_w.dumps({role: plain.pop(role) for role in named}).strip().splitlines()
         # Table by table: together, short ones would be written inline, with no place for a comment.
         blocks = ["\n".join([*lines, "", *tomli_w.dumps(plain).strip().splitlines()]).rstrip()]
         for header, column, table in [
@@ -89,19 +96,9 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
     target = guess_label(frame.get_column(name), [positive] if isinstance(positive, str) else positive)
     notes = {name: target.note, **_left_out(frame, name)}
     fields = _fields(frame, notes)
-    ids: dict[Role, str] = {}
-    for role in _SIDES:
-        key = id_column(frame, fields.values(), role)
-        if key is not None:
-            ids[role] = key
-    reasons = {column: _reason(column, f.role) for column, f in fields.items()}
-    for column, f in fields.items():
-        first = fields.get(f"{is_position(column, frame.columns)}[0]", f)
-        if first.column == column:
-            fields[column], settled = settled_role(frame, f, ids)
-            reasons[column] = settled or reasons[column]
-        else:  # the numbers of a vector are of one side
-            fields[column], reasons[column] = replace(f, role=first.role), reasons[first.column]
+    found = {role: id_of(frame, fields.values(), role) for role in _SIDES}
+    ids: dict[Role, str] = {role: column for role, column in found.items() if column is not None}
+    reasons = _settle_roles(frame, fields, ids)
     settled_ones = {c for c, why in reasons.items() if why.startswith("the ") and not name_matches(c, TIMES)}
     time = guess_time(frame, {name, *ids.values(), *settled_ones, *_never(frame)})
     _mark_times(frame, time, notes, fields)
@@ -112,6 +109,8 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
             notes[column] = f"left out: {display}"
         else:
             notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
+    for named, column in ids.items():
+        notes[column] += f"; it names the {named}"
     if not fields:
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
@@ -121,20 +120,22 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
         label=target.label,
         time=time.column,
         time_format=time.format,
-        group=ids.get("user"),
-        keys=tuple(ids.values()),
+        user=ids.get("user"),
+        item=ids.get("item"),
     )
-    checks = {
-        column: note.partition(_CHECK)[2] for column, note in notes.items() if note.startswith(f"left out: {_CHECK}")
-    }
-    doubts = {name: target.doubt, str(time.column): time.doubt}
-    doubts |= {column: f"column {column!r} is left out: {check}" for column, check in checks.items()}
-    notes |= {column: f"left out: {check}" for column, check in checks.items()}
+    doubts = {name: target.doubt, str(time.column): time.doubt, **_take_checks(notes)}
     return Inference(
         schema=schema,
         notes={column: notes[column] for column in frame.columns},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
     )
+
+
+def _take_checks(notes: dict[str, str]) -> dict[str, str]:
+    """What is to be checked of columns that are left out; their notes then no longer say CHECK."""
+    checks = {c: note.partition(_CHECK)[2] for c, note in notes.items() if note.startswith(f"left out: {_CHECK}")}
+    notes |= {column: f"left out: {check}" for column, check in checks.items()}
+    return {column: f"column {column!r} is left out: {check}" for column, check in checks.items()}
 
 
 def _never(frame: pl.DataFrame) -> dict[str, str]:
@@ -176,6 +177,19 @@ def _fields(frame: pl.DataFrame, notes: dict[str, str]) -> dict[str, Field]:
 def _reason(column: str, role: Role) -> str:
     named, reason = role_of(column)
     return reason if named == role else "a history is the user's"
+
+
+def _settle_roles(frame: pl.DataFrame, fields: dict[str, Field], ids: Mapping[Role, str]) -> dict[str, str]:
+    """Give the fields the roles that the rows settle; why each field has its role, by column."""
+    reasons = {column: _reason(column, f.role) for column, f in fields.items()}
+    for column, f in fields.items():
+        first = fields.get(f"{is_position(column, frame.columns)}[0]", f)
+        if first.column == column:
+            fields[column], settled = settled_role(frame, f, ids)
+            reasons[column] = settled or reasons[column]
+        else:  # the numbers of a vector are of one side
+            fields[column], reasons[column] = replace(f, role=first.role), reasons[first.column]
+    return reasons
 
 
 def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str], fields: dict[str, Field]) -> None:

@@ -51,9 +51,7 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings) -> str:
     """Why a split does not work, or nothing."""
     try:
         with renumbering_rows(rows.kept):
-            parts = split_table(
-                rows.frame, split, y=rows.main, time=schema.time, group=schema.group, time_format=schema.time_format
-            )
+            parts = split_table(rows.frame, split, y=rows.main, time=schema.time, time_format=schema.time_format)
     except DataError as e:
         return str(e)
     if schema.label.task == "binary":

@@ -18,18 +18,24 @@ __all__ = ["add_histories", "check_history"]
 def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:
     """Check that histories can be made of a table, and that a field reads them.
 
+    Args:
+        frame: the table.
+        schema: what its columns mean.
+        settings: columns and length.
+
     Returns:
         The column that orders rows.
 
     Errors:
-        ConfigError: neither the settings nor the schema name an order.
+        ConfigError: neither the settings nor the schema name an order, or no users or items.
         DataError: a column is absent, the new one is there already, or a row has no place in the order.
         SchemaError: no field reads the new column, or a column is a label's.
     """
     order = settings.order or schema.time
     if order is None:
         raise ConfigError("a history needs an order: give history.order, or the schema's time, a column of moments")
-    for what, name in (("user", settings.user), ("item", settings.item), ("order", order)):
+    user, item = settings.of_schema(schema).ids
+    for what, name in (("user", user), ("item", item), ("order", order)):
         if name not in frame.columns:
             hint = nearest(name, frame.columns)
             raise DataError(f"a history's {what} column must be in the table: {name!r} is not; {hint}")
@@ -62,7 +68,7 @@ def add_histories(
     Args:
         frames: tables of the same columns; `train` is the one whose rows are events.
         targets: of the main label, [N] each.
-        settings: columns and length.
+        settings: columns and length, with the columns of users and items (`HistorySettings.of_schema`).
         order: the column that orders rows, as `check_history` gives it.
         order_format: of its text, where it is the schema's time and this has a format.
 
@@ -75,16 +81,17 @@ def add_histories(
     >>> made["train"]["history"].to_list()
     [[], ['a'], ['a'], []]
     """
+    user_column, item_column = settings.ids
     # All parts at once, so that a text column of moments is read alike in each.
-    rows = pl.concat([f.select(list(dict.fromkeys((settings.user, settings.item, order)))) for f in frames.values()])
+    rows = pl.concat([f.select(list(dict.fromkeys((user_column, item_column, order)))) for f in frames.values()])
     event = np.concatenate(
         [
             (targets[name] > 0) | (not settings.positives_only) if name == "train" else np.zeros(f.height, dtype=bool)
             for name, f in frames.items()
         ]
     )
-    user = as_text(rows.get_column(settings.user)).rank("dense")  # from 1 on, so that none has 0
-    event &= (user.is_not_null() & as_text(rows.get_column(settings.item)).is_not_null()).to_numpy()
+    user = as_text(rows.get_column(user_column)).rank("dense")  # from 1 on, so that none has 0
+    event &= (user.is_not_null() & as_text(rows.get_column(item_column)).is_not_null()).to_numpy()
     moment = np.unique(order_values(rows, order, "order", order_format), return_inverse=True)[1]
     # One number that rises by user and, within, by moment: a search for it counts the events before a row.
     base = user.fill_null(0).to_numpy().astype(np.int64) * (rows.height + 1)
@@ -93,7 +100,7 @@ def add_histories(
     places = (base + moment)[events]
     end = np.searchsorted(places, base + moment, side="left")
     start = np.maximum(np.searchsorted(places, base, side="left"), end - settings.max_length)
-    lists = _lists(rows.get_column(settings.item).gather(events), start, end).alias(settings.column)
+    lists = _lists(rows.get_column(item_column).gather(events), start, end).alias(settings.column)
     made, first = {}, 0
     for name, f in frames.items():
         made[name] = f.with_columns(lists.slice(first, f.height))

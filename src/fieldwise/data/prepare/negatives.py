@@ -1,5 +1,7 @@
 """Negatives for implicit logs, where only what happened is recorded: items that the user never used."""
 
+from typing import NoReturn
+
 import numpy as np
 import polars as pl
 
@@ -27,7 +29,7 @@ def sample_negatives(
     Args:
         positives: rows of one part, all of them also in `log`.
         log: all positive rows of all parts; its items are the catalogue.
-        settings: columns and number.
+        settings: columns and number, with the columns of users and items (`NegativeSampling.of_schema`).
         seed: the same seed, rows and settings give the same negatives on every machine.
         label_column: set to `negative_value` in the result; appended where the positives have no such column.
         negative_value: the label's value that stands for "not used".
@@ -38,38 +40,43 @@ def sample_negatives(
     Errors:
         DataError: a column is missing or has nulls, a positive is not in the log, an item has two descriptions,
             a user has fewer than n unused items.
+        ConfigError: the settings lack the column of users or of items.
 
     >>> log = pl.DataFrame({"user": [1, 1, 2], "app": ["a", "b", "c"], "used": [1, 1, 1]})
     >>> ask = NegativeSampling(user="user", item="app", per_positive=1)
     >>> sample_negatives(log.head(1), log=log, settings=ask, seed=0, label_column="used", negative_value=0).rows()
     [(1, 'c', 0)]
     """
-    _check(positives, log, settings)
+    user_column, item_column = _check(positives, log, settings)
     n = settings.per_positive
-    items = log.get_column(settings.item).unique().sort()
-    users = log.get_column(settings.user).unique().sort()
-    user = _codes(log.get_column(settings.user), users)
-    used = np.unique(user * len(items) + _codes(log.get_column(settings.item), items))
-    asking = _codes(positives.get_column(settings.user), users)
-    item = _codes(positives.get_column(settings.item), items)
+    items = log.get_column(item_column).unique().sort()
+    users = log.get_column(user_column).unique().sort()
+    user = _codes(log.get_column(user_column), users)
+    used = np.unique(user * len(items) + _codes(log.get_column(item_column), items))
+    asking = _codes(positives.get_column(user_column), users)
+    item = _codes(positives.get_column(item_column), items)
     inside = (item < len(items)) & np.isin(asking * len(items) + item, used)
     if not inside.all():
         row = int(np.argmin(inside))
         raise DataError(
-            f"every positive must be in the log: row {row} (counting from 0), user {positives[settings.user][row]!r} "
-            f"with item {positives[settings.item][row]!r}, is not; pass all positive rows as log"
+            f"every positive must be in the log: row {row} (counting from 0), user {positives[user_column][row]!r} "
+            f"with item {positives[item_column][row]!r}, is not; pass all positive rows as log"
         )
     used_by = np.bincount(used // len(items), minlength=len(users))
     unused = len(items) - used_by
     if len(asking) and unused[asking].min() < n:
         row = int(np.argmin(unused[asking]))
-        raise DataError(
-            f"each user needs at least {n} unused items for {n} negatives a positive: user "
-            f"{positives[settings.user][row]!r} used {used_by[asking[row]]} of {len(items)}; lower per_positive"
-        )
+        _refuse_busy(positives[user_column][row], int(used_by[asking[row]]), len(items), n)
     rank = _distinct(unused[asking], n, np.random.default_rng(seed))
     drawn = _unused_item(asking.repeat(n), rank.reshape(-1), used, used_by, len(items))
     return _described(positives, log, settings, items.gather(drawn), label_column, negative_value)
+
+
+def _refuse_busy(user: object, used: int, items: int, n: int) -> NoReturn:
+    raise DataError(
+        f"each user needs at least {n} unused items for {n} negatives a positive: user {user!r} used {used} of "
+        f"{items}; lower per_positive"
+    )
 
 
 def _distinct(bound: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -106,18 +113,19 @@ def _described(
     label_column: str,
     negative_value: bool | int | float | str,
 ) -> pl.DataFrame:
+    _, item = settings.ids
     copies = positives.select(pl.all().repeat_by(settings.per_positive).explode(empty_as_null=False))
-    copies = copies.with_columns(drawn.cast(positives.schema[settings.item]).alias(settings.item))
+    copies = copies.with_columns(drawn.cast(positives.schema[item]).alias(item))
     if settings.item_columns:
-        about = log.select(settings.item, *settings.item_columns).unique()
-        if about.height > about.get_column(settings.item).n_unique():
-            twice = about.filter(about.get_column(settings.item).is_duplicated()).sort(settings.item)
+        about = log.select(item, *settings.item_columns).unique()
+        if about.height > about.get_column(item).n_unique():
+            twice = about.filter(about.get_column(item).is_duplicated()).sort(item)
             raise DataError(
-                f"an item needs one description: item {twice[settings.item][0]!r} has several different values in "
+                f"an item needs one description: item {twice[item][0]!r} has several different values in "
                 f"{', '.join(settings.item_columns)}; mend the log, or leave out of item_columns what changes"
             )
-        about = about.with_columns(pl.col(c).cast(positives.schema[c]) for c in (settings.item, *settings.item_columns))
-        copies = copies.drop(settings.item_columns).join(about, on=settings.item, how="left", maintain_order="left")
+        about = about.with_columns(pl.col(c).cast(positives.schema[c]) for c in (item, *settings.item_columns))
+        copies = copies.drop(settings.item_columns).join(about, on=item, how="left", maintain_order="left")
     copies = mark_negative(copies, label_column, negative_value)
     return copies.select(*positives.columns, *([] if label_column in positives.columns else [label_column]))
 
@@ -138,12 +146,14 @@ def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool |
         ) from e
 
 
-def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSampling) -> None:
+def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSampling) -> tuple[str, str]:
+    """The columns of users and items, which both tables have, without gaps."""
+    ids = settings.ids
     for what, frame in (("positives", positives), ("log", log)):
-        for name in (settings.user, settings.item, *settings.item_columns):
+        for name in (*ids, *settings.item_columns):
             if name not in frame.columns:
                 raise DataError(f"the {what} must have column {name!r}, found only: {', '.join(frame.columns)}")
-        for name in (settings.user, settings.item):
+        for name in ids:
             missing = frame.get_column(name).is_null()
             if missing.any():
                 row = int(missing.arg_max() or 0)
@@ -151,6 +161,7 @@ def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSamplin
                     f"every row needs a user and an item: column {name!r} of the {what} is empty in row {row} "
                     "(counting from 0); remove or fill such rows"
                 )
+    return ids
 
 
 def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:

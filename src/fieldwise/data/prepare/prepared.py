@@ -105,8 +105,8 @@ def prepare(
         target_encoding: for columns of categories' mean labels.
 
     Errors:
-        SchemaError: the schema's time, group or keys name columns that the table has not, or no field reads a column
-            that is made.
+        SchemaError: the schema's time, user, item, group or keys are columns that the table has not, or no field reads
+            a column that is made.
         DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
         ConfigError: the history has no order; target encoding and sampled negatives, which do not go together.
     """
@@ -125,7 +125,7 @@ def prepare(
     check_table(frame, schema, made_later=made)
     rows = read_labels(frame, schema.labels)
     with renumbering_rows(rows.kept):
-        columns = {"time": schema.time, "group": schema.group, "time_format": schema.time_format}
+        columns = {"time": schema.time, "user": schema.user or schema.group, "time_format": schema.time_format}
         indices = split_table(rows.frame, split, seed=seed, y=rows.main, **columns)
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
     encoded = encode_parts(
@@ -145,8 +145,8 @@ def check_columns(columns: Collection[str], schema: Schema) -> None:
     Errors:
         SchemaError: one is missing; names the nearest.
     """
-    named = [("time", schema.time), ("group", schema.group), *(("keys", key) for key in schema.keys)]
-    for what, column in named:
+    said = [(what, getattr(schema, what)) for what in ("time", "user", "item", "group")]
+    for what, column in [*said, *(("keys", key) for key in schema.keys)]:
         if column is not None and column not in columns:
             raise SchemaError(
                 f"the schema's {what} must be in the table: {column!r} is not; {nearest(column, columns)}"
@@ -187,13 +187,13 @@ def encode_parts(
         # Before negatives are drawn: what a user never used is no event of that user's, whichever rows count.
         mains = {name: rows.main for name, rows in labelled.items()}
         form = schema.time_format if order == schema.time else None
-        frames = add_histories(frames, mains, history, order=order, order_format=form)
+        frames = add_histories(frames, mains, history.of_schema(schema), order=order, order_format=form)
     counts = {}
     weights = {name: rows.weight for name, rows in labelled.items() if rows.weight is not None}
     _check_weights(weights, negatives)
     if negatives is not None:
         before = sum(map(len, targets.values()))
-        frames, targets = _with_negatives(frames, targets, schema, negatives, seed)
+        frames, targets = _with_negatives(frames, targets, schema, negatives.of_schema(schema), seed)
         counts["negatives_drawn"] = sum(map(len, targets.values())) - before
     _check_classes({name: y[weights[name] > 0] if name in weights else y for name, y in targets.items()}, schema)
     encoder, train = Encoder.fit_transform(frames["train"], schema, y=targets["train"])
@@ -205,14 +205,14 @@ def encode_parts(
 
 
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
-    """An integer for each row's group [N], or None where the schema has no group or the table no such column.
+    """An integer for each row's group [N] (`Schema.grouping`), or None where there is no such column.
 
     A row without a group is a group by itself, so that group AUC skips and counts it as it does every group of one
     class. Codes of two tables have nothing in common.
     """
-    if schema.group is None or schema.group not in frame.columns:
+    if schema.grouping is None or schema.grouping not in frame.columns:
         return None
-    cells = coded(frame.get_column(schema.group))
+    cells = coded(frame.get_column(schema.grouping))
     codes = cells.look_up(cells.texts.rank("dense").to_numpy().astype(np.int64), 0)
     absent = codes == 0
     codes[absent] = codes.max(initial=0) + 1 + np.arange(absent.sum())

@@ -31,8 +31,8 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     {'test_rows_in_train': 1}
     """
     train = frames["train"]
-    named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.group]
-    keys = [key for key in schema.keys if key in train.columns and not _numbers_rows(train.get_column(key))]
+    named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.grouping]
+    keys = [key for key in schema.row_keys if key in train.columns and not _numbers_rows(train.get_column(key))]
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
     known = np.unique(_hashes(train, columns))
     found = {}

@@ -1,9 +1,10 @@
 """Settings of preparation: histories, target encoding, negatives. Polars is not loaded for them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fieldwise.errors import ConfigError
+from fieldwise.schema import Schema
 
 __all__ = ["HistorySettings", "NegativeSampling", "TargetEncoding"]
 
@@ -23,16 +24,16 @@ class HistorySettings:
 
     Args:
         column: name of the new column; a cell is a list of items, oldest first.
-        user: column of users. A row without a user has an empty history.
-        item: column of items. A training row without an item is no event.
+        user: column of users; the schema's `user`, where left out. A row without a user has an empty history.
+        item: column of items; the schema's `item`, where left out. A training row without an item is no event.
         order: column that orders a user's rows; the schema's time, where left out.
         positives_only: of the training rows count those with a positive label (above 0) alone.
         max_length: how many items are kept, the newest ones.
     """
 
     column: str = "history"
-    user: str
-    item: str
+    user: str | None = None
+    item: str | None = None
     order: str | None = None
     positives_only: bool = True
     max_length: int = 50
@@ -45,6 +46,19 @@ class HistorySettings:
             raise ConfigError(f"a history's column must be a new one, but {self.column!r} is named twice: rename it")
         if self.max_length < 1:
             raise ConfigError(f"a history's max_length must be at least 1, found {self.max_length}")
+
+    def of_schema(self, schema: Schema) -> "HistorySettings":
+        """The same with the schema's columns of users and items, where they were left out."""
+        return replace(self, user=self.user or schema.user, item=self.item or schema.item)
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """The columns of users and of items.
+
+        Errors:
+            ConfigError: neither the settings nor the schema say one of them.
+        """
+        return _ids("history", self.user, self.item)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,16 +112,16 @@ class NegativeSampling:
     """How negatives are drawn.
 
     Args:
-        user: column of users.
-        item: column of items.
+        user: column of users; the schema's `user`, where left out.
+        item: column of items; the schema's `item`, where left out.
         per_positive: negatives a positive row, at least 1.
         parts: the parts of the split that get them.
         only_where_missing: leave out parts that hold negatives already, such as published test files.
         item_columns: columns that describe the item; they become the drawn item's. All others keep the positive's.
     """
 
-    user: str
-    item: str
+    user: str | None = None
+    item: str | None = None
     per_positive: int = 2
     parts: tuple[Part, ...] = ("train",)
     only_where_missing: bool = False
@@ -118,7 +132,30 @@ class NegativeSampling:
             raise ConfigError(f"per_positive must be at least 1, found {self.per_positive}")
         if not self.parts:
             raise ConfigError("negatives need at least one part: name some of train, valid and test in parts")
-        if self.item in (self.user, *self.item_columns):
+        if self.item is not None and self.item in (self.user, *self.item_columns):
             raise ConfigError(f"the item column {self.item!r} must not be named as user or in item_columns too")
         if self.user in self.item_columns:
             raise ConfigError(f"the user column {self.user!r} must not be named in item_columns")
+
+    def of_schema(self, schema: Schema) -> "NegativeSampling":
+        """The same with the schema's columns of users and items, where they were left out."""
+        return replace(self, user=self.user or schema.user, item=self.item or schema.item)
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """The columns of users and of items.
+
+        Errors:
+            ConfigError: neither the settings nor the schema say one of them.
+        """
+        return _ids("negatives", self.user, self.item)
+
+
+def _ids(section: str, user: str | None, item: str | None) -> tuple[str, str]:
+    if user is None or item is None:
+        absent = "user" if user is None else "item"
+        raise ConfigError(
+            f"[{section}] needs to know which column names the {absent}, and the schema does not say: write {absent} = "
+            f"COLUMN in the schema, or in [{section}]"
+        )
+    return user, item

@@ -61,7 +61,7 @@ class LeaveLastOutSplit:
     Args:
         valid_rows: validation rows a user, at least 1.
         test_rows: test rows a user, at least 1.
-        user: column of users; the schema's `group` where left out.
+        user: column of users; the schema's `user`, or its `group`, where left out.
         order: column that orders a user's rows; the schema's `time` where left out.
         min_train: training rows that a user must keep to be held out at all.
     """

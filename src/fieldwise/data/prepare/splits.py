@@ -48,7 +48,7 @@ def split_table(
     seed: int = 0,
     y: np.ndarray | None = None,
     time: str | None = None,
-    group: str | None = None,
+    user: str | None = None,
     time_format: str | None = None,
 ) -> Split:
     """Divide a table's rows.
@@ -59,7 +59,7 @@ def split_table(
         seed: of the random ways; the others ignore it.
         y: targets [N], needed to stratify.
         time: the schema's time column, where the settings name none.
-        group: the schema's group column, where the settings name no user.
+        user: the schema's column of users, where the settings name none.
         time_format: of the schema's time column, where it is text of dates.
 
     Errors:
@@ -78,7 +78,7 @@ def split_table(
         case TimeSplit():
             part = _by_time(frame, settings, time, time_format)
         case LeaveLastOutSplit():
-            part, kept = _last_out(frame, settings, time, group, time_format)
+            part, kept = _last_out(frame, settings, time, user, time_format)
         case ColumnSplit():
             part = _by_column(frame, settings, seed, y)
     train, valid, test = (np.flatnonzero(part == k).astype(np.int64) for k in range(3))
@@ -175,12 +175,12 @@ def _last_out(
     frame: pl.DataFrame,
     settings: LeaveLastOutSplit,
     time: str | None,
-    group: str | None,
+    named: str | None,
     time_format: str | None,
 ) -> tuple[np.ndarray, int]:
-    user, order = settings.user or group, settings.order or time
+    user, order = settings.user or named, settings.order or time
     if user is None or order is None:
-        missing = "user (or the schema's group)" if user is None else "order (or the schema's time)"
+        missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs to know users and order: give the split's {missing}")
     values = order_values(frame, order, "order", time_format if order == time else None)
     if user not in frame.columns:

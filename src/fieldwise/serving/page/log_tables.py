@@ -42,7 +42,8 @@ def tables_of_log(
         if column not in log.columns:
             raise DataError(f"the log must have the column {column!r}: {nearest(column, log.columns)}")
     named = {label.column for schema in schemas for label in schema.labels}
-    named |= {column for schema in schemas for column in (schema.time, schema.group, *schema.keys) if column}
+    for schema in schemas:
+        named |= {c for c in (schema.time, schema.user, schema.item, schema.group, *schema.keys) if c is not None}
     timed = next((schema for schema in schemas if schema.time in log.columns), None)
     time = (None, None) if timed is None else (timed.time, timed.time_format)
     extra = [column for column in log.columns if column not in {item, user, *role, *named}]
