@@ -95,9 +95,8 @@ def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note
     schema, inferred = _schema(frame, settings, note)
     split, why = (settings.split, "as asked for") if settings.split is not None else suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
-    parts = split_table(
-        rows.frame, split, seed=seed, y=rows.y, time=schema.time, group=schema.group, time_format=schema.time_format
-    )
+    columns = {"time": schema.time, "user": schema.user or schema.group, "time_format": schema.time_format}
+    parts = split_table(rows.frame, split, seed=seed, y=rows.y, **columns)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
     note(f"rows are divided into {sizes} rows: {why}")
     findings = audit(rows.frame[parts.train], rows.y[parts.train], schema, keep=settings.keep, seed=seed)
