@@ -23,9 +23,8 @@ def kinds(*arguments, **more):
     return [(one.column, one.kind, one.left_out) for one in found(*arguments, **more)]
 
 
-@pytest.mark.parametrize(
-    ("column", "field", "kind"),
-    [
+def test_what_is_left_out(subtests):
+    for column, field, kind in [
         (["fi"] * ROWS, Categorical("x"), "constant"),
         ([None] * ROWS, Categorical("x"), "constant"),
         ([2.5] * ROWS, Numeric("x"), "constant"),
@@ -39,25 +38,22 @@ def kinds(*arguments, **more):
         (np.where(Y > 0, RNG.choice([-9, 9], ROWS), 0), Numeric("x"), "label-like"),  # tells, but not by its order
         ([["hit"] if y else ["miss"] for y in Y], Bag("x"), "label-like"),
         (["hit|a" if y else "miss|a" for y in Y], Sequence("x"), "label-like"),
-    ],
-)
-def test_what_is_left_out(column, field, kind):
-    assert kinds(column, field) == [("x", kind, True)]
+    ]:
+        with subtests.test(column=column, field=field, kind=kind):
+            assert kinds(column, field) == [("x", kind, True)]
 
 
-@pytest.mark.parametrize(
-    ("column", "field"),
-    [
+def test_what_stays(subtests):
+    for column, field in [
         (RNG.integers(0, 3, ROWS), Categorical("x")),
         (RNG.random(ROWS), Numeric("x")),
         (Y + RNG.normal(0, 1, ROWS), Numeric("x")),
         ([["a"] if k % 2 else None for k in range(ROWS)], Bag("x")),
         ([f"r{k // 2}" for k in range(ROWS)], Categorical("x")),  # each value twice: no name of single rows
         (RNG.permutation(ROWS), Numeric("x")),  # all different, but in no order: a measurement
-    ],
-)
-def test_what_stays(column, field):
-    assert kinds(column, field) == []
+    ]:
+        with subtests.test(column=column, field=field):
+            assert kinds(column, field) == []
 
 
 def test_a_column_is_judged_by_auc_out_of_fold():

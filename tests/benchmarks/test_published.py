@@ -11,12 +11,15 @@ from benchmarks.results import load, merge
 from fieldwise.errors import ConfigError
 
 
-@pytest.mark.parametrize("table", read_tables().values(), ids=lambda t: t.name)
-def test_every_row_is_a_recipe_of_one_task(table):
-    recipes = [row.load(table.protocol) for row in table.rows]
-    assert len({(r.benchmark, r.protocol, r.schema.label.task, repr(r.split), r.rows_seed) for r in recipes}) == 1
-    names = [row.name for row in table.rows]
-    assert {table.base or names[0], *table.draws} <= set(names)
+def test_every_row_is_a_recipe_of_one_task(subtests):
+    for table in read_tables().values():
+        with subtests.test(table=table):
+            recipes = [row.load(table.protocol) for row in table.rows]
+            assert (
+                len({(r.benchmark, r.protocol, r.schema.label.task, repr(r.split), r.rows_seed) for r in recipes}) == 1
+            )
+            names = [row.name for row in table.rows]
+            assert {table.base or names[0], *table.draws} <= set(names)
 
 
 def line(recipe, auc, against=None):

@@ -39,15 +39,16 @@ def own_recipe(**more: object) -> Recipe:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "din"])
-def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(name):
-    found = resolve(MODELS[name](), TrainingSettings(), facts())
-    assert given(found.model) == {f.name for f in dataclasses.fields(found.model)}
-    assert given(found.training) == {f.name for f in dataclasses.fields(found.training)}
-    network = found.model.build(LAYOUT)
-    names = {parameter for parameter, _ in network.named_parameters()}
-    assert set(found.training.l2) <= names
-    assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {c.setting for c in found.chosen}
+def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(subtests):
+    for name in [name for name in MODELS if name != "din"]:
+        with subtests.test(name=name):
+            found = resolve(MODELS[name](), TrainingSettings(), facts())
+            assert given(found.model) == {f.name for f in dataclasses.fields(found.model)}
+            assert given(found.training) == {f.name for f in dataclasses.fields(found.training)}
+            network = found.model.build(LAYOUT)
+            names = {parameter for parameter, _ in network.named_parameters()}
+            assert set(found.training.l2) <= names
+            assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {c.setting for c in found.chosen}
 
 
 def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():
@@ -73,14 +74,15 @@ def test_afm_s_prior_is_divided_by_its_pairs_of_fields():
     assert narrow["embedding.weight"] / wide["embedding.weight"] == pytest.approx(36 / 3, rel=1e-3)
 
 
-@pytest.mark.parametrize(("rows", "batch"), [(589, 32), (9_731, 128), (58_284, 1024), (335_955, 2048)])
-def test_batches_give_small_tables_fifty_steps(rows, batch):
-    training = resolve(LR(), TrainingSettings(), facts(rows=rows)).training
-    assert training.batch_size == batch
-    assert any(
-        str(choice) == f"batch size {batch}: {rows:,} rows"
-        for choice in resolve(LR(), TrainingSettings(), facts(rows=rows)).chosen
-    )
+def test_batches_give_small_tables_fifty_steps(subtests):
+    for rows, batch in [(589, 32), (9_731, 128), (58_284, 1024), (335_955, 2048)]:
+        with subtests.test(rows=rows, batch=batch):
+            training = resolve(LR(), TrainingSettings(), facts(rows=rows)).training
+            assert training.batch_size == batch
+            assert any(
+                str(choice) == f"batch size {batch}: {rows:,} rows"
+                for choice in resolve(LR(), TrainingSettings(), facts(rows=rows)).chosen
+            )
 
 
 def test_a_large_vocabulary_is_updated_by_the_rows_of_a_batch():

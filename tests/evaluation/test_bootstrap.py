@@ -36,15 +36,16 @@ MEASURES = {
 }
 
 
-@pytest.mark.parametrize("metric", MEASURES)
-def test_a_replicate_is_the_metric_of_rows_drawn_with_replacement(metric):
-    y, scores = log()
-    found = resampled(y, scores, metric, replicates=5, seed=7)
-    rng = np.random.default_rng(7)  # the documented draw: N of N rows, once a replicate for all scores
-    for r in range(5):
-        rows = rng.integers(0, len(y), len(y))
-        expected = [MEASURES[metric](y[rows], score[rows]) for score in scores]
-        np.testing.assert_allclose(found[r], expected, rtol=1e-12)
+def test_a_replicate_is_the_metric_of_rows_drawn_with_replacement(subtests):
+    for metric in MEASURES:
+        with subtests.test(metric=metric):
+            y, scores = log()
+            found = resampled(y, scores, metric, replicates=5, seed=7)
+            rng = np.random.default_rng(7)  # the documented draw: N of N rows, once a replicate for all scores
+            for r in range(5):
+                rows = rng.integers(0, len(y), len(y))
+                expected = [MEASURES[metric](y[rows], score[rows]) for score in scores]
+                np.testing.assert_allclose(found[r], expected, rtol=1e-12)
 
 
 def test_groups_are_drawn_whole():
@@ -77,15 +78,16 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     assert 0.88 < held / 200 < 0.99
 
 
-@pytest.mark.parametrize(("seeds", "luck"), [(1, 0.0), (2, 0.0), (3, 1.0), (3, 4.0), (5, 2.0)])
-def test_equal_models_are_told_apart_no_more_often_than_by_chance(seeds, luck):
+def test_equal_models_are_told_apart_no_more_often_than_by_chance(subtests):
     """Differences of two equal models: one part by the rows, shared by all seeds, another by each seed."""
-    rng = np.random.default_rng(11)
-    p = []
-    for _ in range(2000):
-        by_seed = rng.normal() + luck * rng.normal(size=seeds)
-        p.append(estimate(by_seed, by_seed.mean() + np.array([-1.0, 1.0]) / np.sqrt(2)).p)  # of variance 1
-    assert 0.02 < np.mean(np.array(p) < 0.05) < 0.09
+    for seeds, luck in [(1, 0.0), (2, 0.0), (3, 1.0), (3, 4.0), (5, 2.0)]:
+        with subtests.test(seeds=seeds, luck=luck):
+            rng = np.random.default_rng(11)
+            p = []
+            for _ in range(2000):
+                by_seed = rng.normal() + luck * rng.normal(size=seeds)
+                p.append(estimate(by_seed, by_seed.mean() + np.array([-1.0, 1.0]) / np.sqrt(2)).p)  # of variance 1
+            assert 0.02 < np.mean(np.array(p) < 0.05) < 0.09
 
 
 def test_a_mean_over_seeds_adds_both_variances():

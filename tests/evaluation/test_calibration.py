@@ -142,15 +142,16 @@ def test_equal_probabilities_share_a_bin():
     assert reliability([1, 1], [1.0, 1.0], binning="width").observed.tolist() == [1.0]
 
 
-@pytest.mark.parametrize("decimals", [1, 2, 12])
-@pytest.mark.parametrize("bins", [1, 7, 15])
-def test_the_expected_calibration_error_is_that_of_ranks(bins, decimals):
+def test_the_expected_calibration_error_is_that_of_ranks(subtests):
     """The definition, bin by bin, with scipy's mean ranks as the place of equal probabilities."""
-    y, z = rows(701)
-    p = sigmoid(z).round(decimals)
-    place = np.floor((rankdata(p) - 0.5) / len(p) * bins)
-    gaps = [abs(p[place == b].sum() - y[place == b].sum()) for b in range(bins)]
-    assert calibration_error(y, p, bins=bins) == pytest.approx(sum(gaps) / len(p), rel=1e-12)
+    for bins in [1, 7, 15]:
+        for decimals in [1, 2, 12]:
+            with subtests.test(bins=bins, decimals=decimals):
+                y, z = rows(701)
+                p = sigmoid(z).round(decimals)
+                place = np.floor((rankdata(p) - 0.5) / len(p) * bins)
+                gaps = [abs(p[place == b].sum() - y[place == b].sum()) for b in range(bins)]
+                assert calibration_error(y, p, bins=bins) == pytest.approx(sum(gaps) / len(p), rel=1e-12)
 
 
 def test_the_luck_of_true_probabilities():

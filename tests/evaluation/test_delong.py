@@ -73,15 +73,12 @@ def test_scores_that_order_alike_do_not_differ():
     assert delong(y, first, 3 * first + 1).p == 1.0
 
 
-@pytest.mark.parametrize(
-    ("y", "score", "sentence"),
-    [
+def test_what_cannot_be_tested_is_refused(subtests):
+    for y, score, sentence in [
         ([1, 0, 0], [1, 2, 3], "two rows of each class, found 1 positive and 2 negative"),
         ([1, 1, 0, 0], [1, 2, 3, math.nan], "finite"),
         ([1, 1, 0, 0], [1, 2, 3], "as many as the labels"),
         ([1, 1, 0, 2], [1, 2, 3, 4], "0 or 1"),
-    ],
-)
-def test_what_cannot_be_tested_is_refused(y, score, sentence):
-    with pytest.raises(DataError, match=sentence):
-        delong(y, score, score)
+    ]:
+        with subtests.test(y=y, score=score, sentence=sentence), pytest.raises(DataError, match=sentence):
+            delong(y, score, score)

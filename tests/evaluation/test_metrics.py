@@ -18,24 +18,27 @@ def labelled(seed, rows, rate):
     return y, random.normal(size=rows) + y
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, bool])
-@pytest.mark.parametrize(("rows", "rate"), [(2, 0.5), (17, 0.5), (3000, 0.02), (3000, 0.97)])
-def test_probability_metrics_agree_with_scikit_learn(rows, rate, dtype):
-    y, logit = labelled(rows, rows, rate)
-    p = expit(logit)
-    given_y = y.astype(dtype)
-    assert ours.logloss(given_y, p) == pytest.approx(sk.log_loss(y, p), rel=1e-12)
-    assert ours.logloss_from_logits(given_y, logit) == pytest.approx(sk.log_loss(y, p), rel=1e-12)
-    for threshold in (0.5, 0.2):
-        said = p >= threshold
-        assert ours.accuracy(given_y, p, threshold=threshold) == pytest.approx(sk.accuracy_score(y, said), rel=1e-12)
-        for mine, theirs in (
-            (ours.precision, sk.precision_score),
-            (ours.recall, sk.recall_score),
-            (ours.f1, sk.f1_score),
-        ):
-            expected = theirs(y, said, zero_division=0.0)
-            assert mine(given_y, p, threshold=threshold) == pytest.approx(expected, rel=1e-12)
+def test_probability_metrics_agree_with_scikit_learn(subtests):
+    for rows, rate in [(2, 0.5), (17, 0.5), (3000, 0.02), (3000, 0.97)]:
+        for dtype in [np.float32, np.float64, np.int8, bool]:
+            with subtests.test(rows=rows, rate=rate, dtype=dtype):
+                y, logit = labelled(rows, rows, rate)
+                p = expit(logit)
+                given_y = y.astype(dtype)
+                assert ours.logloss(given_y, p) == pytest.approx(sk.log_loss(y, p), rel=1e-12)
+                assert ours.logloss_from_logits(given_y, logit) == pytest.approx(sk.log_loss(y, p), rel=1e-12)
+                for threshold in (0.5, 0.2):
+                    said = p >= threshold
+                    assert ours.accuracy(given_y, p, threshold=threshold) == pytest.approx(
+                        sk.accuracy_score(y, said), rel=1e-12
+                    )
+                    for mine, theirs in (
+                        (ours.precision, sk.precision_score),
+                        (ours.recall, sk.recall_score),
+                        (ours.f1, sk.f1_score),
+                    ):
+                        expected = theirs(y, said, zero_division=0.0)
+                        assert mine(given_y, p, threshold=threshold) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 1000])
@@ -59,19 +62,17 @@ def test_saturated_logits_are_ranked_as_logits():
     assert ours.binary_metrics([0, 1], [40.0, 50.0], group=[7, 7])["gauc"] == 1.0
 
 
-@pytest.mark.parametrize("zero_division", [0.0, 1.0])
-@pytest.mark.parametrize(
-    ("y", "p", "mine", "theirs"),
-    [
+def test_division_by_zero_gives_the_named_value(subtests):
+    for y, p, mine, theirs in [
         ([1, 0], [0.1, 0.1], ours.precision, sk.precision_score),
         ([0, 0], [0.9, 0.1], ours.recall, sk.recall_score),
         ([0, 0], [0.1, 0.1], ours.f1, sk.f1_score),
         ([1, 0], [0.1, 0.9], ours.f1, sk.f1_score),
-    ],
-)
-def test_division_by_zero_gives_the_named_value(y, p, mine, theirs, zero_division):
-    expected = theirs(y, np.array(p) >= 0.5, zero_division=zero_division)
-    assert mine(y, p, zero_division=zero_division) == expected
+    ]:
+        for zero_division in [0.0, 1.0]:
+            with subtests.test(y=y, p=p, mine=mine, theirs=theirs, zero_division=zero_division):
+                expected = theirs(y, np.array(p) >= 0.5, zero_division=zero_division)
+                assert mine(y, p, zero_division=zero_division) == expected
 
 
 def test_logloss_clips_certainty_at_float64_epsilon_whatever_type_comes_in():
@@ -178,9 +179,8 @@ BINARY = [
 REGRESSION = [ours.rmse, ours.mae, ours.regression_metrics]
 
 
-@pytest.mark.parametrize(
-    ("y", "other", "sentence"),
-    [
+def test_broken_columns_are_one_sentence(subtests):
+    for y, other, sentence in [
         ([], [], "at least one row, but labels are empty"),
         ([0, 1], [0.5], "as many as the labels, found 1 for 2 labels"),
         ([0, 1, 0], [0.5, np.nan, np.nan], r"must be finite, found nan in row 1 \(counting from 0\), one of 2"),
@@ -188,18 +188,20 @@ REGRESSION = [ours.rmse, ours.mae, ours.regression_metrics]
         ([np.nan, 1], [0.5, 0.5], "labels must be finite, found nan in row 0"),
         ([0, 1], [[0.5], [0.5]], r"must be one-dimensional, found shape \(2, 1\)"),
         ([0, 1], ["a", "b"], "must be numbers, found an array of <U1"),
-    ],
-)
-def test_broken_columns_are_one_sentence(y, other, sentence):
-    for metric in BINARY + REGRESSION:
-        with pytest.raises(DataError, match=sentence):
-            metric(y, other)
+    ]:
+        with subtests.test(y=y, other=other, sentence=sentence):
+            for metric in BINARY + REGRESSION:
+                with pytest.raises(DataError, match=sentence):
+                    metric(y, other)
 
 
-@pytest.mark.parametrize("metric", BINARY)
-def test_labels_outside_zero_and_one_are_refused(metric):
-    with pytest.raises(DataError, match=r"must be 0 or 1, found -1 in row 1 \(counting from 0\)"):
-        metric([1, -1], [0.5, 0.5])
+def test_labels_outside_zero_and_one_are_refused(subtests):
+    for metric in BINARY:
+        with (
+            subtests.test(metric=metric),
+            pytest.raises(DataError, match=r"must be 0 or 1, found -1 in row 1 \(counting from 0\)"),
+        ):
+            metric([1, -1], [0.5, 0.5])
 
 
 @pytest.mark.parametrize("metric", [ours.auc, ours.normalized_entropy, ours.binary_metrics])
@@ -210,10 +212,13 @@ def test_one_class_only_is_refused_with_class_and_count(metric):
         metric([0], [0.5])
 
 
-@pytest.mark.parametrize("metric", [ours.logloss, ours.normalized_entropy, ours.accuracy, ours.f1])
-def test_logits_given_for_probabilities_are_refused(metric):
-    with pytest.raises(DataError, match=r"must lie in \[0, 1\], found 1.5 in row 1 .* apply the sigmoid"):
-        metric([0, 1], [0.5, 1.5])
+def test_logits_given_for_probabilities_are_refused(subtests):
+    for metric in [ours.logloss, ours.normalized_entropy, ours.accuracy, ours.f1]:
+        with (
+            subtests.test(metric=metric),
+            pytest.raises(DataError, match=r"must lie in \[0, 1\], found 1.5 in row 1 .* apply the sigmoid"),
+        ):
+            metric([0, 1], [0.5, 1.5])
 
 
 def test_public_names_are_pinned():

@@ -36,12 +36,13 @@ def rankings(draw):
     return np.array(y), np.array(score)
 
 
-@pytest.mark.parametrize("ties", TIES)
-@pytest.mark.parametrize(("rows", "rate"), [(2, 0.5), (3, 0.5), (50, 0.5), (5000, 0.01), (5000, 0.98)])
-def test_auc_agrees_with_scikit_learn(rows, rate, ties):
-    y, score = labelled(rows, rows, rate)
-    score = TIES[ties](score)
-    assert auc(y, score) == pytest.approx(roc_auc_score(y, score), rel=1e-12)
+def test_auc_agrees_with_scikit_learn(subtests):
+    for rows, rate in [(2, 0.5), (3, 0.5), (50, 0.5), (5000, 0.01), (5000, 0.98)]:
+        for ties in TIES:
+            with subtests.test(rows=rows, rate=rate, ties=ties):
+                y, score = labelled(rows, rows, rate)
+                score = TIES[ties](score)
+                assert auc(y, score) == pytest.approx(roc_auc_score(y, score), rel=1e-12)
 
 
 def test_auc_by_hand():
@@ -99,20 +100,22 @@ def by_loop(y, score, group, one_class):
     return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights), len(values), skipped
 
 
-@pytest.mark.parametrize("one_class", ["skip", "half"])
-@pytest.mark.parametrize(
-    ("rows", "groups", "rate", "ties"),
-    [(600, 90, 0.2, ties) for ties in TIES] + [(12, 3, 0.5, "few"), (600, 90, 0.9, "many"), (900, 4, 0.5, "few")],
-)
-def test_group_auc_agrees_with_a_loop(rows, groups, rate, ties, one_class):
-    y, score = labelled(rows, rows, rate)
-    score = TIES[ties](score)
-    group = np.random.default_rng(groups).zipf(1.3, size=rows) % groups
-    group[:2] = group[0]
-    value, counted, skipped = by_loop(y, score, group, one_class)
-    found = group_auc(y, score, group, one_class=one_class)
-    assert found.value == pytest.approx(value, rel=1e-12)
-    assert (found.groups, found.skipped_groups, found.skipped_rows) == (counted, len(skipped), sum(skipped))
+def test_group_auc_agrees_with_a_loop(subtests):
+    for rows, groups, rate, ties in [(150, 25, 0.2, ties) for ties in TIES] + [
+        (12, 3, 0.5, "few"),
+        (600, 90, 0.9, "many"),
+        (900, 4, 0.5, "few"),
+    ]:
+        for one_class in ["skip", "half"]:
+            with subtests.test(rows=rows, groups=groups, rate=rate, ties=ties, one_class=one_class):
+                y, score = labelled(rows, rows, rate)
+                score = TIES[ties](score)
+                group = np.random.default_rng(groups).zipf(1.3, size=rows) % groups
+                group[:2] = group[0]
+                value, counted, skipped = by_loop(y, score, group, one_class)
+                found = group_auc(y, score, group, one_class=one_class)
+                assert found.value == pytest.approx(value, rel=1e-12)
+                assert (found.groups, found.skipped_groups, found.skipped_rows) == (counted, len(skipped), sum(skipped))
 
 
 def test_group_auc_by_hand():
@@ -137,28 +140,26 @@ def test_one_group_gives_plain_auc_and_group_constants_do_not_matter():
     assert auc(y, score + 100.0 * group) < auc(y, score) - 0.1
 
 
-@pytest.mark.parametrize("kind", [str, object, np.int32, np.uint64, "datetime64[s]"])
-def test_groups_may_be_of_any_one_type(kind):
-    y, score = labelled(4, 60, 0.5)
-    number = np.arange(60) % 7
-    group = np.array([f"u{n}" for n in number], dtype=object) if kind is object else number.astype(kind)
-    assert group_auc(y, score, group).value == pytest.approx(group_auc(y, score, number).value, rel=1e-12)
+def test_groups_may_be_of_any_one_type(subtests):
+    for kind in [str, object, np.int32, np.uint64, "datetime64[s]"]:
+        with subtests.test(kind=kind):
+            y, score = labelled(4, 60, 0.5)
+            number = np.arange(60) % 7
+            group = np.array([f"u{n}" for n in number], dtype=object) if kind is object else number.astype(kind)
+            assert group_auc(y, score, group).value == pytest.approx(group_auc(y, score, number).value, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("group", "sentence"),
-    [
+def test_broken_groups_are_one_sentence(subtests):
+    for group, sentence in [
         (["a"], r"groups must be as many as the labels, found shape \(1,\) for 2 labels"),
         ([1.0, np.nan], r"row 1 \(counting from 0\) has none"),
         (np.array([None, "a"], dtype=object), r"row 0 \(counting from 0\) has none"),
         (np.array(["2024-01-01", "NaT"], dtype="datetime64[s]"), "row 1 "),
         (np.array([1, "a"], dtype=object), "found a mixture"),
         ([1, 2], "each of the 2 groups holds one class only"),
-    ],
-)
-def test_broken_groups_are_one_sentence(group, sentence):
-    with pytest.raises(DataError, match=sentence):
-        group_auc([0, 1], [0.1, 0.2], group)
+    ]:
+        with subtests.test(group=group, sentence=sentence), pytest.raises(DataError, match=sentence):
+            group_auc([0, 1], [0.1, 0.2], group)
 
 
 def test_unknown_rule_for_one_class_groups_is_refused():

@@ -18,20 +18,21 @@ def test_three_users_by_hand():
     assert found["ndcg"] == pytest.approx([1 / ideal_of_two, 1 / np.log2(3), 0])
 
 
-@pytest.mark.parametrize("k", [1, 5, 40, 100])
-def test_ndcg_is_scikit_learns(k):
-    rng = np.random.default_rng(k)
-    likes = rng.random((30, 40)) < 0.2
-    likes[:, 0] = True
-    scores = rng.normal(size=(30, 40))
-    user, item = np.nonzero(likes)
-    place = np.concatenate([places(scores[u], np.flatnonzero(likes[u])) for u in range(30)])
-    found = top_k_metrics(place, user, users=30, k=k)
-    assert found["ndcg"].mean() == pytest.approx(ndcg_score(likes, scores, k=k), rel=1e-12)
-    first = [set(np.argsort(-scores[u])[:k]) & set(np.flatnonzero(likes[u])) for u in range(30)]
-    assert found["recall"] == pytest.approx([len(one) / likes[u].sum() for u, one in enumerate(first)])
-    assert found["hr"].tolist() == [bool(one) for one in first]
-    assert len(item) == len(place)
+def test_ndcg_is_scikit_learns(subtests):
+    for k in [1, 5, 40, 100]:
+        with subtests.test(k=k):
+            rng = np.random.default_rng(k)
+            likes = rng.random((30, 40)) < 0.2
+            likes[:, 0] = True
+            scores = rng.normal(size=(30, 40))
+            user, item = np.nonzero(likes)
+            place = np.concatenate([places(scores[u], np.flatnonzero(likes[u])) for u in range(30)])
+            found = top_k_metrics(place, user, users=30, k=k)
+            assert found["ndcg"].mean() == pytest.approx(ndcg_score(likes, scores, k=k), rel=1e-12)
+            first = [set(np.argsort(-scores[u])[:k]) & set(np.flatnonzero(likes[u])) for u in range(30)]
+            assert found["recall"] == pytest.approx([len(one) / likes[u].sum() for u, one in enumerate(first)])
+            assert found["hr"].tolist() == [bool(one) for one in first]
+            assert len(item) == len(place)
 
 
 def test_equal_scores_are_placed_by_the_tie():

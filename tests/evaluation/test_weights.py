@@ -36,9 +36,8 @@ WEIGHT = RNG.gamma(1.0, size=ROWS)
 COUNT = RNG.integers(0, 4, ROWS)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
+def test_as_scikit_learn(subtests):
+    for ours, theirs in [
         (auc(Y, Z, weight=WEIGHT), metrics.roc_auc_score(Y, Z, sample_weight=WEIGHT)),
         (logloss(Y, P, weight=WEIGHT), metrics.log_loss(Y, P, sample_weight=WEIGHT)),
         (logloss_from_logits(Y, Z, weight=WEIGHT), metrics.log_loss(Y, P, sample_weight=WEIGHT)),
@@ -48,10 +47,9 @@ COUNT = RNG.integers(0, 4, ROWS)
         (f1(Y, P, weight=WEIGHT), metrics.f1_score(Y, P >= 0.5, sample_weight=WEIGHT)),
         (rmse(Y, Z, weight=WEIGHT), metrics.root_mean_squared_error(Y, Z, sample_weight=WEIGHT)),
         (mae(Y, Z, weight=WEIGHT), metrics.mean_absolute_error(Y, Z, sample_weight=WEIGHT)),
-    ],
-)
-def test_as_scikit_learn(ours: float, theirs: float) -> None:
-    assert ours == pytest.approx(theirs, rel=1e-12)
+    ]:
+        with subtests.test(ours=ours, theirs=theirs):
+            assert ours == pytest.approx(theirs, rel=1e-12)
 
 
 OURS: dict[str, Callable[..., float]] = {
@@ -65,14 +63,17 @@ OURS: dict[str, Callable[..., float]] = {
 }
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_as_rows_that_stand_there_so_often(name: str) -> None:
-    there = COUNT > 0
-    often = np.repeat(np.arange(ROWS), COUNT)
-    repeated = OURS[name](Y[often], Z[often], GROUP[often])
-    weighted = OURS[name](Y[there], Z[there], GROUP[there], weight=COUNT[there])
-    assert weighted == pytest.approx(repeated, rel=1e-12)
-    assert OURS[name](Y, Z, GROUP, weight=np.full(ROWS, 0.3)) == pytest.approx(OURS[name](Y, Z, GROUP), rel=1e-12)
+def test_as_rows_that_stand_there_so_often(subtests):
+    for name in OURS:
+        with subtests.test(name=name):
+            there = COUNT > 0
+            often = np.repeat(np.arange(ROWS), COUNT)
+            repeated = OURS[name](Y[often], Z[often], GROUP[often])
+            weighted = OURS[name](Y[there], Z[there], GROUP[there], weight=COUNT[there])
+            assert weighted == pytest.approx(repeated, rel=1e-12)
+            assert OURS[name](Y, Z, GROUP, weight=np.full(ROWS, 0.3)) == pytest.approx(
+                OURS[name](Y, Z, GROUP), rel=1e-12
+            )
 
 
 def test_all_metrics_at_once_leave_out_rows_of_no_weight() -> None:
@@ -87,18 +88,16 @@ def test_all_metrics_at_once_leave_out_rows_of_no_weight() -> None:
     assert numbers["rows"] == (COUNT > 0).sum()
 
 
-@pytest.mark.parametrize(
-    ("weight", "message"),
-    [
+def test_wrong_weights_are_a_sentence(subtests):
+    for weight, message in [
         ([-1.0] + [1.0] * (ROWS - 1), "weights must not be negative, found -1 in row 0"),
         ([1.0, np.nan] + [1.0] * (ROWS - 2), "weights must be finite, found nan in row 1"),
         ([1.0], r"one number for each of 400 rows, found shape \(1,\)"),
         ([0] * ROWS, "the weights of all 400 rows are zero"),
         (["a"] * ROWS, "weights must be numbers"),
         (Y, "rows of both classes"),
-    ],
-)
-def test_wrong_weights_are_a_sentence(weight: object, message: str) -> None:
-    for measure in (auc, binary_metrics, normalized_entropy_from_logits):
-        with pytest.raises(DataError, match=message):
-            measure(Y, Z, weight=weight)
+    ]:
+        with subtests.test(weight=weight, message=message):
+            for measure in (auc, binary_metrics, normalized_entropy_from_logits):
+                with pytest.raises(DataError, match=message):
+                    measure(Y, Z, weight=weight)

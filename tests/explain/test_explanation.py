@@ -28,24 +28,25 @@ USUAL = {
 }
 
 
-@pytest.mark.parametrize("name", USUAL)
-def test_a_row_adds_up_and_is_plain(make, rows, name):
-    settings, method = USUAL[name]
-    bundle = make(settings)
-    found = explain(bundle, rows)
-    assert found.method == method
-    for number, score in enumerate(bundle.score(rows)):
-        row = json.loads(json.dumps(found.row(number), allow_nan=False))
-        assert row["score"] == pytest.approx(score, rel=1e-6)
-        assert row["prediction"] == pytest.approx(sigmoid(score), rel=1e-6)
-        assert row["base"] + sum(f["contribution"] for f in row["fields"]) + row["gap"] == pytest.approx(
-            score, abs=1e-6
-        )
-        sizes = [abs(f["contribution"]) for f in row["fields"]]
-        assert sizes == sorted(sizes, reverse=True)
-        assert {f["field"] for f in row["fields"]} == {"user", "history", "item", "genres", "price", "hour"}
-        if method == "terms":
-            assert abs(row["gap"]) < 1e-5
+def test_a_row_adds_up_and_is_plain(subtests, make, rows):
+    for name in USUAL:
+        with subtests.test(name=name):
+            settings, method = USUAL[name]
+            bundle = make(settings)
+            found = explain(bundle, rows)
+            assert found.method == method
+            for number, score in enumerate(bundle.score(rows)):
+                row = json.loads(json.dumps(found.row(number), allow_nan=False))
+                assert row["score"] == pytest.approx(score, rel=1e-6)
+                assert row["prediction"] == pytest.approx(sigmoid(score), rel=1e-6)
+                assert row["base"] + sum(f["contribution"] for f in row["fields"]) + row["gap"] == pytest.approx(
+                    score, abs=1e-6
+                )
+                sizes = [abs(f["contribution"]) for f in row["fields"]]
+                assert sizes == sorted(sizes, reverse=True)
+                assert {f["field"] for f in row["fields"]} == {"user", "history", "item", "genres", "price", "hour"}
+                if method == "terms":
+                    assert abs(row["gap"]) < 1e-5
 
 
 def test_a_pair_is_divided_between_its_fields(make, rows):

@@ -65,26 +65,24 @@ def test_a_seed_repeats(linear):
     assert one[1].deletion_area == two[1].deletion_area != other[1].deletion_area
 
 
-@pytest.mark.parametrize(
-    ("settings", "names"),
-    [
+def test_every_way_that_a_model_has_is_judged(subtests, make, rows):
+    for settings, names in [
         (FM(embedding_dim=3), ["terms", "occlusion"]),
         (AFM(embedding_dim=3, attention_dim=3), ["terms", "integrated_gradients", "occlusion", "attention"]),
         (AutoInt(embedding_dim=4, layers=2, attention_dim=4), ["integrated_gradients", "occlusion", "attention"]),
         (IntTower(embedding_dim=4, hidden=(4,), user_heads=2, item_heads=2, head_dim=3, cir_weight=0), None),
         (DIN(embedding_dim=4, hidden=(4,)), ["occlusion"]),
-    ],
-)
-def test_every_way_that_a_model_has_is_judged(make, rows, settings, names):
-    subject = Subject.of(make(settings), rows)
-    orders = orders_of(subject)
-    assert list(orders) == (names or ["integrated_gradients", "occlusion", "gates"])
-    assert all(order.shape == (12, 6) and (order >= 0).all() for order in orders.values())
-    if "attention" in orders:
-        # Two fields of every pair, or what every field takes: it is shared out.
-        np.testing.assert_allclose(orders["attention"].sum(1), 2 if isinstance(settings, AFM) else 1, rtol=1e-5)
-    if "gates" in orders:
-        np.testing.assert_allclose(orders["gates"].sum(1), 2, rtol=1e-5)  # 1 a tower
+    ]:
+        with subtests.test(settings=settings, names=names):
+            subject = Subject.of(make(settings), rows)
+            orders = orders_of(subject)
+            assert list(orders) == (names or ["integrated_gradients", "occlusion", "gates"])
+            assert all(order.shape == (12, 6) and (order >= 0).all() for order in orders.values())
+            if "attention" in orders:
+                # Two fields of every pair, or what every field takes: it is shared out.
+                np.testing.assert_allclose(orders["attention"].sum(1), 2 if isinstance(settings, AFM) else 1, rtol=1e-5)
+            if "gates" in orders:
+                np.testing.assert_allclose(orders["gates"].sum(1), 2, rtol=1e-5)  # 1 a tower
 
 
 def test_rows_that_nothing_moves_leave_an_interval(make, rows):

@@ -27,21 +27,23 @@ def softmax(x):
     return e / e.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_terms_add_up_to_the_score(make, rows, name):
-    bundle = make(MODELS[name])
-    terms = terms_of(bundle.network, bundle.encoder.transform(rows))
-    np.testing.assert_allclose(terms.logit, bundle.score(rows), rtol=1e-5, atol=1e-5)
-    assert all(len(term) == len(rows) for term in (*terms.added.values(), *terms.shown.values()))
-    assert all(term.dtype == np.float64 for term in terms.added.values())
+def test_terms_add_up_to_the_score(subtests, make, rows):
+    for name in MODELS:
+        with subtests.test(name=name):
+            bundle = make(MODELS[name])
+            terms = terms_of(bundle.network, bundle.encoder.transform(rows))
+            np.testing.assert_allclose(terms.logit, bundle.score(rows), rtol=1e-5, atol=1e-5)
+            assert all(len(term) == len(rows) for term in (*terms.added.values(), *terms.shown.values()))
+            assert all(term.dtype == np.float64 for term in terms.added.values())
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_no_rows_have_no_terms(make, rows, name):
-    bundle = make(MODELS[name])
-    whole, none = (terms_of(bundle.network, bundle.encoder.transform(part)) for part in (rows, rows.head(0)))
-    assert none.logit.shape == (0,)
-    assert {k: v.shape[1:] for k, v in none.added.items()} == {k: v.shape[1:] for k, v in whole.added.items()}
+def test_no_rows_have_no_terms(subtests, make, rows):
+    for name in MODELS:
+        with subtests.test(name=name):
+            bundle = make(MODELS[name])
+            whole, none = (terms_of(bundle.network, bundle.encoder.transform(part)) for part in (rows, rows.head(0)))
+            assert none.logit.shape == (0,)
+            assert {k: v.shape[1:] for k, v in none.added.items()} == {k: v.shape[1:] for k, v in whole.added.items()}
 
 
 def test_many_rows_are_those_of_few(make, rows, monkeypatch):

@@ -69,13 +69,14 @@ def matches_differences(module, call, *inputs):
     return torch.autograd.gradcheck(function, (*values, *inputs))
 
 
-@pytest.mark.parametrize("name", list(LAYERS))
-def test_gradients_are_those_of_differences(name):
-    module, shapes = LAYERS[name]
-    module.eval()  # statistics of normalization stay, from one call to the next
-    torch.manual_seed(0)
-    given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    assert matches_differences(module, lambda *inputs: inputs, *given)
+def test_gradients_are_those_of_differences(subtests):
+    for name in list(LAYERS):
+        with subtests.test(name=name):
+            module, shapes = LAYERS[name]
+            module.eval()  # statistics of normalization stay, from one call to the next
+            torch.manual_seed(0)
+            given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+            assert matches_differences(module, lambda *inputs: inputs, *given)
 
 
 @pytest.mark.parametrize("name", ["mlp-batch-norm", "dice"])

@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from fieldwise.layers import SENet
@@ -28,12 +27,11 @@ def test_the_squeezed_vector_is_cut_at_zero():
     assert hand_made("sigmoid").field_weights(-X).tolist() == [[0.5, 0.5]]
 
 
-@pytest.mark.parametrize(
-    ("fields", "ratio", "size"), [(39, 12, 3), (10, 2, 5), (10, 3, 3), (3, 0.3, 10), (2, 3, 1), (2, 100, 1)]
-)
-def test_the_squeezed_size_is_rounded_down_but_never_zero(fields, ratio, size):
-    layer = SENet(fields, reduction_ratio=ratio)
-    assert layer.reduce.weight.shape == (size, fields)
-    assert layer.expand.weight.shape == (fields, size)
-    assert layer.reduce.bias is None
-    assert layer.expand.bias is None
+def test_the_squeezed_size_is_rounded_down_but_never_zero(subtests):
+    for fields, ratio, size in [(39, 12, 3), (10, 2, 5), (10, 3, 3), (3, 0.3, 10), (2, 3, 1), (2, 100, 1)]:
+        with subtests.test(fields=fields, ratio=ratio, size=size):
+            layer = SENet(fields, reduction_ratio=ratio)
+            assert layer.reduce.weight.shape == (size, fields)
+            assert layer.expand.weight.shape == (fields, size)
+            assert layer.reduce.bias is None
+            assert layer.expand.bias is None

@@ -15,18 +15,19 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "names"), CHOICES)
-def test_it_is_the_shared_table_cut_to_the_chosen_fields(layout, names):
+def test_it_is_the_shared_table_cut_to_the_chosen_fields(subtests):
     """With the same rows in it, it gives what a table of all fields gives at the chosen places."""
-    layout = lab.LAYOUTS[layout]
-    places = [[f.name for f in layout.fields].index(name) for name in names]
-    whole, own = FieldEmbedding(layout, 3).double(), SubsetEmbedding(layout, names, 3).double()
-    spans = dict.fromkeys((layout.fields[i].offset, layout.fields[i].rows) for i in places)
-    with torch.no_grad():
-        own.weight.copy_(torch.cat([whole.weight[start : start + rows] for start, rows in spans]))
-    for rows in (0, 1, 6):
-        batch = lab.random_batch(layout, rows)
-        torch.testing.assert_close(own(batch), whole(batch)[:, places])
+    for layout, names in CHOICES:
+        with subtests.test(layout=layout, names=names):
+            layout = lab.LAYOUTS[layout]
+            places = [[f.name for f in layout.fields].index(name) for name in names]
+            whole, own = FieldEmbedding(layout, 3).double(), SubsetEmbedding(layout, names, 3).double()
+            spans = dict.fromkeys((layout.fields[i].offset, layout.fields[i].rows) for i in places)
+            with torch.no_grad():
+                own.weight.copy_(torch.cat([whole.weight[start : start + rows] for start, rows in spans]))
+            for rows in (0, 1, 6):
+                batch = lab.random_batch(layout, rows)
+                torch.testing.assert_close(own(batch), whole(batch)[:, places])
 
 
 def test_its_rows_are_those_of_the_chosen_fields_alone():

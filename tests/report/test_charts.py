@@ -16,18 +16,16 @@ def chart(*lines, **more):
     return parsed(line_chart(lines, title="t", x_label="x", y_label="y", **more))
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
+def test_ticks_are_round(subtests):
+    for low, high, expected in [
         (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]),
         (0.48, 0.61, [0.5, 0.55, 0.6]),
         (-3, 12, [0, 5, 10]),
         (0, 0.02, [0, 0.005, 0.01, 0.015, 0.02]),
         (0, 25_000, [0, 5000, 10_000, 15_000, 20_000, 25_000]),
-    ],
-)
-def test_ticks_are_round(low, high, expected):
-    assert nice_ticks(low, high) == pytest.approx(expected)
+    ]:
+        with subtests.test(low=low, high=high, expected=expected):
+            assert nice_ticks(low, high) == pytest.approx(expected)
 
 
 def test_points_lie_where_the_axes_say():

@@ -3,7 +3,6 @@
 import re
 
 import numpy as np
-import pytest
 from sklearn.metrics import log_loss
 
 from fieldwise import Label
@@ -72,9 +71,10 @@ def test_numbers_have_sentences_too():
     assert "worse than no model" in worse["rmse"]
 
 
-@pytest.mark.parametrize(("share", "text"), [(0, "0"), (0.001, "0.1"), (0.5, "50"), (0.995, "99.5"), (1, "100")])
-def test_shares_near_the_ends_keep_a_decimal(share, text):
-    assert of_100(share) == text
+def test_shares_near_the_ends_keep_a_decimal(subtests):
+    for share, text in [(0, "0"), (0.001, "0.1"), (0.5, "50"), (0.995, "99.5"), (1, "100")]:
+        with subtests.test(share=share, text=text):
+            assert of_100(share) == text
 
 
 def test_the_picture_counts_rows_by_tens_of_per_cent():

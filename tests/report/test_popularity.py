@@ -145,16 +145,16 @@ def test_the_section_says_how_both_order_the_test_rows(made):
     assert f"positive one higher {model} of 100, and popularity {popular}." in blocks[-1].text
 
 
-@pytest.mark.parametrize(
-    ("columns", "changes", "words"),
-    [
+def test_what_leaves_it_out_is_said(subtests, made):
+    for columns, changes, words in [
         ({"user": None}, {}, "the rows have no column of users"),
         ({}, {"bundle": None}, "a kept run of a comparison has no network"),
         ({}, {"target_encoding": object()}, "mean labels belong to rows"),
         ({}, {"schema": Schema(fields=SCHEMA.fields, label=NUMBER)}, "the label is a number"),
-    ],
-)
-def test_what_leaves_it_out_is_said(made, columns, changes, words):
-    (note,) = popularity_section(run_of(made, **changes), {"user": "user", "item": "item"} | columns, seed=0).blocks
-    assert note.text.startswith("Left out: ")
-    assert words in note.text
+    ]:
+        with subtests.test(columns=columns, changes=changes, words=words):
+            (note,) = popularity_section(
+                run_of(made, **changes), {"user": "user", "item": "item"} | columns, seed=0
+            ).blocks
+            assert note.text.startswith("Left out: ")
+            assert words in note.text

@@ -37,9 +37,9 @@ def held(network, table, settings):
     return total + 2 * best + (best if settings.average else 0)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_parameters_are_counted_with_all_that_has_their_size(subtests):
+    """With a table large enough to be updated by its rows alone."""
+    for settings in [
         {"optimizer": "adam"},
         {"optimizer": "adam", "embedding_update": "lazy"},
         {"optimizer": "adam", "average": 0.9},
@@ -48,35 +48,33 @@ def held(network, table, settings):
         {"optimizer": "adagrad"},
         {"optimizer": "adagrad", "embedding_update": "dense"},
         {"optimizer": "rowwise_adagrad"},
-    ],
-    ids=str,
-)
-def test_parameters_are_counted_with_all_that_has_their_size(settings):
-    """With a table large enough to be updated by its rows alone."""
-    settings, table = TrainingSettings(**settings), table_of(200, buckets=LARGE_TABLE)
-    network = build_network(FM(embedding_dim=3), table.layout, 0)
-    estimate = bytes_of_parameters(network, settings)
-    assert estimate == held(network, table, settings)
+    ]:
+        with subtests.test(settings=settings):
+            settings, table = TrainingSettings(**settings), table_of(200, buckets=LARGE_TABLE)
+            network = build_network(FM(embedding_dim=3), table.layout, 0)
+            estimate = bytes_of_parameters(network, settings)
+            assert estimate == held(network, table, settings)
 
 
-@pytest.mark.parametrize("model", [FM(), AFM(), DeepFM(hidden=(8,), batch_norm=True), XDeepFM(hidden=(8,))])
-@pytest.mark.parametrize("rows", [100, 700, 2_000])
-def test_what_autograd_keeps_does_not_grow_with_the_table(model, rows):
+def test_what_autograd_keeps_does_not_grow_with_the_table(subtests):
     """The reference counts a whole batch of that size; the table has 2,000 rows."""
-    table = table_of(2_000)
-    network = build_network(model, table.layout, 0)
-    batch, _ = table.batch(torch.arange(rows))
-    own = {p.untyped_storage().data_ptr() for p in network.parameters()}
-    kept = {}
+    for rows in [100, 700, 2_000]:
+        for model in [FM(), AFM(), DeepFM(hidden=(8,), batch_norm=True), XDeepFM(hidden=(8,))]:
+            with subtests.test(rows=rows, model=model):
+                table = table_of(2_000)
+                network = build_network(model, table.layout, 0)
+                batch, _ = table.batch(torch.arange(rows))
+                own = {p.untyped_storage().data_ptr() for p in network.parameters()}
+                kept = {}
 
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = 0 if storage.data_ptr() in own else storage.nbytes()
-        return tensor
+                def keep(tensor, kept=kept, own=own):
+                    storage = tensor.untyped_storage()
+                    kept[storage.data_ptr()] = 0 if storage.data_ptr() in own else storage.nbytes()
+                    return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        alive = network(batch)
-    assert alive.shape == (rows,)
-    before = {name: t.clone() for name, t in network.state_dict().items()}
-    assert bytes_saved_for_backward(network, table, rows) == pytest.approx(sum(kept.values()), rel=0.05)
-    assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
+                with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+                    alive = network(batch)
+                assert alive.shape == (rows,)
+                before = {name: t.clone() for name, t in network.state_dict().items()}
+                assert bytes_saved_for_backward(network, table, rows) == pytest.approx(sum(kept.values()), rel=0.05)
+                assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())

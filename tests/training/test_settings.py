@@ -5,9 +5,8 @@ from fieldwise.errors import ConfigError
 from fieldwise.training.settings import TrainingSettings
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
+def test_a_setting_out_of_range_is_named(subtests):
+    for settings, sentence in [
         ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"evaluations_per_epoch": 0}, "evaluations_per_epoch must be at least 1"),
@@ -27,11 +26,9 @@ from fieldwise.training.settings import TrainingSettings
         ({"min_improvement": -1.0}, "min_improvement must not be negative"),
         ({"l2": {"p": -1.0}}, "l2 strength of 'p' must not be negative"),
         ({"l2": {"p": float("nan")}}, "l2 of 'p' must be finite"),
-    ],
-)
-def test_a_setting_out_of_range_is_named(settings, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        TrainingSettings(**settings)
+    ]:
+        with subtests.test(settings=settings, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+            TrainingSettings(**settings)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +44,8 @@ def test_a_word_that_no_setting_has_is_named_in_python_too(settings, sentence):
         TrainingSettings(**settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
+def test_a_mapping_that_is_wrong_is_one_sentence(subtests):
+    for settings, sentence in [
         (
             {"optimizer": "adm"},
             "training.optimizer must be one of 'adam', 'adagrad', 'rowwise_adagrad', 'sgd', found 'adm'",
@@ -58,11 +54,9 @@ def test_a_word_that_no_setting_has_is_named_in_python_too(settings, sentence):
         ({"epochs": 2.5}, "training.epochs must be of type int"),
         ({"l2_rows": "some"}, "training.l2_rows must be one of 'all', 'touched'"),
         ({"monitor": "f1"}, "training.monitor"),
-    ],
-)
-def test_a_mapping_that_is_wrong_is_one_sentence(settings, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        parse(TrainingSettings, settings, "training")
+    ]:
+        with subtests.test(settings=settings, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+            parse(TrainingSettings, settings, "training")
 
 
 def test_settings_survive_plain_values():

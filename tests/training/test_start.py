@@ -27,17 +27,20 @@ def table(y, layout: Layout = LAYOUT) -> EncodedTable:
 WITHOUT = {"ffm", "inttower"}  # whose papers have no bias; the defaults by the data give them one
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "din"])
-def test_every_model_starts_at_the_base_rate(name):
-    settings = {"ffm": FFM(first_order=True), "inttower": IntTower(output_bias=True)}.get(name) or MODELS[name]()
-    rows = table([1.0] * 36 + [0.0] * 4)
-    network = build_network(settings, LAYOUT, 0)
-    batch, _ = rows.batch(slice(0, 40))
-    network.eval()
-    before = network(batch)
-    assert start_at_base_rate(network, rows, Objective())
-    expected = np.log(36.5 / 4.5)
-    assert torch.allclose(network(batch) - before, torch.full((40,), expected, dtype=torch.float32), atol=1e-4)
+def test_every_model_starts_at_the_base_rate(subtests):
+    for name in [name for name in MODELS if name != "din"]:
+        with subtests.test(name=name):
+            settings = {"ffm": FFM(first_order=True), "inttower": IntTower(output_bias=True)}.get(name) or MODELS[
+                name
+            ]()
+            rows = table([1.0] * 36 + [0.0] * 4)
+            network = build_network(settings, LAYOUT, 0)
+            batch, _ = rows.batch(slice(0, 40))
+            network.eval()
+            before = network(batch)
+            assert start_at_base_rate(network, rows, Objective())
+            expected = np.log(36.5 / 4.5)
+            assert torch.allclose(network(batch) - before, torch.full((40,), expected, dtype=torch.float32), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT))

@@ -131,9 +131,8 @@ def test_weights_stay_beside_their_rows_where_the_labels_rule_drops_some() -> No
     np.testing.assert_array_equal(dropped.bundle_.score(rest), alone.bundle_.score(rest))
 
 
-@pytest.mark.parametrize(
-    ("weight", "message"),
-    [
+def test_wrong_weights_are_a_sentence(subtests):
+    for weight, message in [
         (np.r_[-1.0, WEIGHT[1:]], "sample_weight: weights must not be negative, found -1 in row 0"),
         (np.r_[WEIGHT[1:], np.nan], "sample_weight: weights must be finite, found nan in row 1499"),
         (WEIGHT[1:], "one number for each of 1500 rows"),
@@ -142,11 +141,9 @@ def test_weights_stay_beside_their_rows_where_the_labels_rule_drops_some() -> No
         (["much"] * LOG.height, "weights must be numbers"),
         ((LOG["liked"] == 1).to_numpy(), "the train rows must hold both classes"),
         (np.r_[1.0, np.zeros(1499)], "weigh more than 0|both classes"),
-    ],
-)
-def test_wrong_weights_are_a_sentence(weight: object, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, sample_weight=weight)
+    ]:
+        with subtests.test(weight=weight, message=message), pytest.raises(DataError, match=message):
+            Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, sample_weight=weight)
 
 
 def test_drawn_negatives_have_no_weight() -> None:
