@@ -122,7 +122,6 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.Encoder.transform_part": lambda given, _: (
         BUNDLE.encoder.transform_part(given(LOG), BUNDLE.encoder.layout).ids
     ),
-    "fieldwise.Encoder.unseen": lambda given, _: BUNDLE.encoder.unseen(given(LOG)),
     "fieldwise.Recommender.fit": lambda given, _: _refitted(given, valid=given(LOG.tail(60))),
     "fieldwise.Recommender.predict": lambda given, _: FITTED.predict(given(LOG)),
     "fieldwise.Recommender.predict_proba": lambda given, _: FITTED.predict_proba(given(LOG)),

@@ -1,17 +1,19 @@
-"""What crosses from data to models: the layout of the encoded fields, and one batch of encoded rows.
+"""What crosses from data to models: the layout of the encoded fields, bags of ids, and one batch of encoded rows.
 
 Letters: B batch, F fields, S single-valued fields, V numeric fields, G bag fields, N values of all bags in a batch.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fieldwise.schema import Pooling, Role
 
-__all__ = ["Batch", "FieldLayout", "Layout"]
+__all__ = ["Bags", "Batch", "FieldLayout", "Layout"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,78 @@ class Layout:
         return [i for i, f in wanted if kind in (None, f.kind) and role in (None, f.role)]
 
 
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """Bags of ids, one after another: of row n of a table with G bags a row, bag g is number n * G + g.
+
+    Shape:
+        ids: [N], those of all bags.
+        offsets: [bags + 1] int64; bag b holds `ids[offsets[b] : offsets[b + 1]]`.
+        weights: [N] float of the ids, or None where nobody weighted them.
+
+    >>> bags = Bags.of(torch.tensor([7, 8, 9]), torch.tensor([2, 0, 1]))
+    >>> chosen = bags.take(torch.tensor([2, 1, 0]))
+    >>> chosen.ids.tolist(), chosen.segments.tolist()
+    ([9, 7, 8], [0, 2, 2])
+    """
+
+    ids: Tensor
+    offsets: Tensor
+    weights: Tensor | None = None
+
+    @classmethod
+    def of(cls, ids: Tensor, lengths: Tensor, weights: Tensor | None = None) -> "Bags":
+        """Bags of these lengths (int64)."""
+        return cls(ids, nn.functional.pad(lengths.cumsum(0), (1, 0)), weights)
+
+    @classmethod
+    def joined(cls, parts: Iterable["Bags"]) -> "Bags":
+        """The bags of several, one after another; all or none are weighted."""
+        every = list(parts)
+        if len(every) == 1:
+            return every[0]
+        weights = [one.weights for one in every if one.weights is not None]
+        lengths = torch.cat([one.lengths for one in every])
+        return cls.of(torch.cat([one.ids for one in every]), lengths, torch.cat(weights) if weights else None)
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """How many ids each bag holds [bags]."""
+        return self.offsets.diff()
+
+    @cached_property
+    def segments(self) -> Tensor:
+        """The bag of each id [N]."""
+        return torch.repeat_interleave(self.lengths)
+
+    def take(self, numbers: Tensor) -> "Bags":
+        """The bags of these numbers (int64, of any shape), in this order."""
+        numbers = numbers.flatten()
+        first = self.offsets.index_select(0, numbers)
+        lengths = self.offsets.index_select(0, numbers + 1) - first
+        segments = torch.repeat_interleave(lengths)
+        shift = first - lengths.cumsum(0) + lengths
+        at = torch.arange(len(segments), device=shift.device).add_(shift.index_select(0, segments))
+        weights = None if self.weights is None else self.weights.index_select(0, at)
+        found = Bags.of(self.ids.index_select(0, at), lengths, weights)
+        vars(found)["segments"] = segments  # known already
+        return found
+
+    def rows(self, rows: slice | Tensor, groups: int) -> "Bags":
+        """The bags of some rows, of `groups` bags each: by row numbers, or by a slice, whose ids are a view."""
+        if not isinstance(rows, slice):
+            return self.take(rows[:, None] * groups + torch.arange(groups, device=rows.device))
+        first, last, _ = rows.indices((len(self.offsets) - 1) // groups)
+        offsets = self.offsets[first * groups : max(first, last) * groups + 1]
+        ids = slice(int(offsets[0]), int(offsets[-1]))
+        return Bags(self.ids[ids], offsets - offsets[0], None if self.weights is None else self.weights[ids])
+
+    def shares(self, means_G: Tensor) -> Tensor:
+        """Weights for the ids of whole rows [N], float32: 1 / n in a bag of n whose pooling is `mean`, else 1."""
+        means = means_G.repeat(len(self.lengths) // max(len(means_G), 1))
+        return torch.where(means, self.lengths.reciprocal(), 1.0).index_select(0, self.segments)
+
+
 class Batch(NamedTuple):
     """B encoded rows. Row ids already hold their field's offset, so they index the shared table.
 
@@ -109,10 +183,28 @@ class Batch(NamedTuple):
         empty = torch.empty(0, device=ids.device)
         return cls(ids, empty.new_empty(ids.shape[0], 0), empty.long(), empty.long(), empty)
 
+    @classmethod
+    def of_bags(cls, ids: Tensor, values: Tensor, bags: Bags) -> "Batch":
+        """Rows and their weighted bags."""
+        assert bags.weights is not None, "the ids of a batch's bags are weighted"
+        return cls(ids, values, bags.ids, bags.segments, bags.weights)
+
+    def bags(self, groups: int) -> Bags:
+        """The bags of all rows, `groups` a row (G of the layout)."""
+        lengths = torch.bincount(self.bag_segments, minlength=self.size * groups)
+        return Bags.of(self.bag_ids, lengths, self.bag_weights)
+
     @property
     def size(self) -> int:
         """B."""
         return int(self.ids.shape[0])
+
+    def rows(self, rows: slice | Tensor, groups: int) -> "Batch":
+        """Some rows, of `groups` bags each: by row numbers, or by a slice, whose ids and values are views."""
+        ids, values = (x[rows] if isinstance(rows, slice) else x.index_select(0, rows) for x in self[:2])
+        if not groups:
+            return self._replace(ids=ids, values=values)
+        return Batch.of_bags(ids, values, self.bags(groups).rows(rows, groups))
 
     def to(self, device: torch.device | str) -> "Batch":
         """The rows on a device; the tensors themselves where they are there already.

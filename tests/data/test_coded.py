@@ -105,7 +105,14 @@ def test_fit_transform_is_fit_and_transform(monkeypatch: pytest.MonkeyPatch, few
     for found, rows in zip((table, encoder.transform(other)), expected, strict=True):
         for name in ("ids", "values", "bag_ids", "bag_offsets"):
             np.testing.assert_array_equal(getattr(found, name), getattr(rows, name), strict=True)
-    assert encoder.unseen_in(expected[1]) == encoder.unseen(other)
+    table, at = expected[1], {f.name: f.offset + 1 for f in truth.layout.fields}
+    cells = np.split(table.bag_ids, table.bag_offsets[1:-1])  # tags and seen of each row
+    assert encoder.unseen_in(table) == {
+        "word": (table.ids[:, 0] == at["word"]).mean(),
+        "number": (table.ids[:, 1] == at["number"]).mean(),
+        "tags": (np.concatenate(cells[::2]) == at["tags"]).mean(),
+        "seen": (np.concatenate(cells[1::2]) == at["seen"]).mean(),
+    }
 
 
 def test_of_several_bad_fields_the_first_is_named_by_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,10 +154,6 @@ def fit_trees(
 
 def _bag(table: EncodedTable, position: int, offset: int, rows: int) -> np.ndarray:
     """How often each value of a bag occurs, [N, rows]."""
-    bags = sum(f.kind == "bag" for f in table.layout.fields)
-    starts, ends = table.bag_offsets[position:-1:bags], table.bag_offsets[position + 1 :: bags]
-    lengths = ends - starts
-    row = np.repeat(np.arange(len(table)), lengths)
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    value = table.bag_ids[np.repeat(starts, lengths) + within] - offset
-    return np.bincount(row * rows + value, minlength=len(table) * rows).reshape(len(table), rows).astype(np.float64)
+    bag = table.bag(position)
+    place = bag.segments * rows + bag.ids - offset
+    return torch.bincount(place, minlength=len(table) * rows).view(len(table), rows).double().numpy()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import DataError
-from fieldwise.layout import Batch, Layout
+from fieldwise.layout import Bags, Batch, Layout
 from fieldwise.storage.arrays import map_array, write_array
 from fieldwise.storage.artifact import Artifact, Kind
 from fieldwise.storage.writer import writing
@@ -114,40 +114,25 @@ class EncodedTable:
         return torch.from_numpy(self.ids), torch.from_numpy(self.values), y
 
     @cached_property
-    def _bag_tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        means = torch.tensor([f.pooling == "mean" for f in self.layout.fields if f.kind == "bag"])
-        return torch.from_numpy(self.bag_ids), torch.from_numpy(self.bag_offsets), means
+    def bags(self) -> Bags:
+        """The bags of all rows."""
+        return Bags(torch.from_numpy(self.bag_ids), torch.from_numpy(self.bag_offsets))
+
+    def bag(self, position: int) -> Bags:
+        """One bag of each row, that of the field at this position among the layout's bags."""
+        return self.bags.take(torch.arange(position, len(self) * len(self._means), len(self._means)))
+
+    @cached_property
+    def _means(self) -> Tensor:
+        """Which bags are pooled by mean [G]."""
+        return torch.tensor([f.pooling == "mean" for f in self.layout.fields if f.kind == "bag"])
 
     def _bags(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        flat, offsets, means = self._bag_tensors
-        groups = int(means.shape[0])
+        groups = len(self._means)
         if groups == 0:
             return _NO_IDS, _NO_SEGMENTS, _NO_WEIGHTS
-        if isinstance(rows, slice):
-            return self._run_of_bags(*rows.indices(len(self))[:2])
-        row_numbers = rows
-        bags = (row_numbers[:, None] * groups + torch.arange(groups)).reshape(-1)
-        starts = offsets[bags]
-        lengths = offsets[bags + 1] - starts
-        segments = torch.repeat_interleave(torch.arange(bags.shape[0]), lengths)
-        first = torch.cumsum(lengths, 0) - lengths
-        positions = torch.arange(segments.shape[0]) + (starts - first)[segments]
-        share = torch.where(means.repeat(row_numbers.shape[0]), 1.0 / lengths, 1.0)
-        return flat[positions], segments, share[segments]
-
-    def _run_of_bags(self, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The bags of rows that follow one another: views, and a few small arrays."""
-        means = self._bag_tensors[2].numpy()
-        groups, last = len(means), max(first, last)
-        offsets = self.bag_offsets[first * groups : last * groups + 1]
-        lengths = np.diff(offsets)
-        share = np.where(np.tile(means, last - first), np.float32(1) / np.maximum(lengths, 1), 1).astype(np.float32)
-        segments = np.repeat(np.arange(len(lengths)), lengths)
-        return (
-            self._bag_tensors[0][int(offsets[0]) : int(offsets[-1])],
-            torch.from_numpy(segments),
-            torch.from_numpy(np.repeat(share, lengths)),
-        )
+        bags = self.bags.rows(rows, groups)
+        return bags.ids, bags.segments, bags.shares(self._means)
 
     def save(self, folder: Path) -> None:
         """Write the table to a folder, where it replaces an older one in one step.

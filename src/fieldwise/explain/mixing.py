@@ -6,9 +6,11 @@ Letters: N rows, M mixed rows, F fields, S single-valued fields, G bags, K backg
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 from torch import nn
 
 from fieldwise.data.table import EncodedTable
+from fieldwise.layout import Bags
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 __all__ = ["Mixer"]
@@ -29,12 +31,11 @@ class Mixer:
         self.network, self.rows, self.layout = network, len(table), table.layout
         self.ids = np.concatenate([table.ids, background.ids])
         self.values = np.concatenate([table.values, background.values])
-        self.bag_ids = np.concatenate([table.bag_ids, background.bag_ids])
-        self.bag_offsets = np.concatenate([table.bag_offsets, table.bag_offsets[-1] + background.bag_offsets[1:]])
+        self.bags = Bags.joined([table.bags, background.bags])
         fields = table.layout.fields
         self.singles = [i for i, f in enumerate(fields) if f.kind != "bag"]
         self.numbers = [i for i, f in enumerate(fields) if f.kind == "value"]
-        self.bags = [i for i, f in enumerate(fields) if f.kind == "bag"]
+        self.several = [i for i, f in enumerate(fields) if f.kind == "bag"]
 
     @property
     def num_fields(self) -> int:
@@ -62,8 +63,6 @@ class Mixer:
         source_MF = np.where(taken_MF, (self.rows + others)[:, None], rows[:, None])
         ids = np.take_along_axis(self.ids, source_MF[:, self.singles], 0)
         values = np.take_along_axis(self.values, source_MF[:, self.numbers], 0)
-        bags = (source_MF[:, self.bags] * len(self.bags) + np.arange(len(self.bags))).ravel()
-        starts, lengths = self.bag_offsets[bags], np.diff(self.bag_offsets)[bags]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        positions = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        return EncodedTable(self.layout, ids, values, self.bag_ids[positions], offsets, None)
+        numbers = source_MF[:, self.several] * len(self.several) + np.arange(len(self.several))
+        bags = self.bags.take(torch.from_numpy(numbers))
+        return EncodedTable(self.layout, ids, values, bags.ids.numpy(), bags.offsets.numpy(), None)

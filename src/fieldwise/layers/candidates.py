@@ -37,7 +37,7 @@ class Side:
     def __reduce__(self) -> tuple[type["Side"], tuple[object, ...]]:
         return Side, (self.positions, self.layout)  # copies and pickles read anew
 
-    @property
+    @cached_property
     def num_bags(self) -> int:
         """G of this side."""
         return len(self.layout.positions(kind="bag"))
@@ -73,6 +73,15 @@ class Split:
     def order(self) -> Tensor:
         """Where each of the layout's fields stands when the candidates' fields follow the context's, int64 [F]."""
         return torch.tensor([*self.context.positions, *self.candidates.positions]).argsort()
+
+    @cached_property
+    def bags(self) -> tuple[Tensor, Tensor]:
+        """For each bag of the layout its side (0 the context, 1 the candidates) and its place among that side's [G]."""
+        sides = enumerate((self.context, self.candidates))
+        own = [(k, [side.positions[i] for i in side.layout.positions(kind="bag")]) for k, side in sides]
+        found = sorted((position, k, place) for k, bags in own for place, position in enumerate(bags))
+        _, side, place = torch.tensor(found, dtype=torch.int64).reshape(-1, 3).unbind(1)
+        return side, place
 
     @classmethod
     def at(cls, layout: Layout, context: Iterable[int]) -> "Split":

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fieldwise.errors import DataError
 from fieldwise.layers.candidates import Part, SharesContext, Split
-from fieldwise.layout import Batch
+from fieldwise.layout import Bags, Batch
 from fieldwise.models.several import SeveralLabels
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.denormals import flushed_denormals
@@ -88,12 +88,8 @@ def stacked(batches: Sequence[Batch], bags: int) -> Batch:
     """
     if len(batches) == 1:
         return batches[0]
-    first, segments = 0, []
-    for batch in batches:
-        segments.append(batch.bag_segments + first * bags)
-        first += batch.size
-    ids, values, bag_ids, _, weights = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    return Batch(ids, values, bag_ids, torch.cat(segments), weights)
+    ids, values = (torch.cat([batch[k] for batch in batches]) for k in (0, 1))
+    return Batch.of_bags(ids, values, Bags.joined(batch.bags(bags) for batch in batches))
 
 
 def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | None = None) -> Batch:
@@ -105,41 +101,23 @@ def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | No
         candidates: N rows.
         owner_N: as above.
     """
-    rows, sides = candidates.size, (split.context, split.candidates)
+    rows = candidates.size
     if owner_N is None:
         own = context.ids.expand(rows, -1), context.values.expand(rows, -1)
     else:
         own = context.ids.index_select(0, owner_N), context.values.index_select(0, owner_N)
     ids = _merged(split, ("id", "value"), own[0], candidates.ids)
     values = _merged(split, ("value",), own[1], candidates.values)
-    bags = split.layout.positions(kind="bag")
-    if not bags:
+    sides = [(context, split.context.num_bags), (candidates, split.candidates.num_bags)]
+    if not any(bags for _, bags in sides):
         return Batch(ids, values, candidates.bag_ids, candidates.bag_segments, candidates.bag_weights)
-    places = [[bags.index(i) for i in side.positions if i in bags] for side in sides]
-    context_place, place = (torch.tensor(p, dtype=torch.int64, device=ids.device) for p in places)
-    if owner_N is None:
-        row_N1 = torch.arange(rows, device=ids.device).unsqueeze(1) * len(bags)
-        repeated = (row_N1 + context_place[context.bag_segments]).flatten()
-        own_ids, own_weights = context.bag_ids.repeat(rows), context.bag_weights.repeat(rows)
-    else:
-        chosen, row = _bags_of(context, max(split.context.num_bags, 1), owner_N)
-        repeated = row * len(bags) + context_place[context.bag_segments[chosen] % max(split.context.num_bags, 1)]
-        own_ids, own_weights = context.bag_ids[chosen], context.bag_weights[chosen]
-    count = max(split.candidates.num_bags, 1)
-    segments = candidates.bag_segments // count * len(bags) + place[candidates.bag_segments % count]
-    segments, order = torch.sort(torch.cat([repeated, segments]), stable=True)
-    bag_ids = torch.cat([own_ids, candidates.bag_ids])[order]
-    weights = torch.cat([own_weights, candidates.bag_weights])[order]
-    return Batch(ids, values, bag_ids, segments, weights)
-
-
-def _bags_of(context: Batch, bags: int, owner_N: Tensor) -> tuple[Tensor, Tensor]:
-    """For N rows the bag values of each one's context [M], row by row, and which of the N rows each stands in [M]."""
-    lengths_C = torch.bincount(context.bag_segments // bags, minlength=context.size)
-    lengths_N, start_N = lengths_C[owner_N], (lengths_C.cumsum(0) - lengths_C)[owner_N]
-    row_M = torch.repeat_interleave(lengths_N)
-    before_N = lengths_N.cumsum(0) - lengths_N
-    return torch.arange(len(row_M), device=row_M.device) + (start_N - before_N)[row_M], row_M
+    side_G, place_G = (x.to(ids.device) for x in split.bags)
+    row_N = torch.arange(rows, device=ids.device)
+    owner_N = torch.zeros_like(row_N) if owner_N is None else owner_N
+    # All bags of the contexts come first, then the candidates'.
+    first_N2 = torch.stack([owner_N * sides[0][1], context.size * sides[0][1] + row_N * sides[1][1]], 1)
+    bags = Bags.joined(batch.bags(bags) for batch, bags in sides)
+    return Batch.of_bags(ids, values, bags.take(first_N2[:, side_G] + place_G))
 
 
 def _score(network: nn.Module, split: Split, context: Part, candidates: Part) -> Tensor:
@@ -159,7 +137,7 @@ def _holds_user(split: Split) -> bool:
 
 
 def _score_towers(network: TwoTower, split: Split, context: Batch, candidates: Batch) -> Tensor:
-    user = network.user(joined(split, context, _rows(candidates, split.candidates.num_bags, 0, 1)))
+    user = network.user(joined(split, context, candidates.rows(slice(0, 1), split.candidates.num_bags)))
     # The item tower reads no bag of user or context: a long history is not repeated for every candidate.
     of_items = [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
     read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[context.bag_segments]
@@ -180,20 +158,9 @@ def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: T
 
 
 def _blocks(batch: Batch, bags: int) -> Iterator[Batch]:
-    """The batch in blocks of rows; one empty block where there is no row."""
-    for start in range(0, max(batch.size, 1), SCORING_BATCH):
-        yield _rows(batch, bags, start, min(start + SCORING_BATCH, batch.size))
-
-
-def _rows(batch: Batch, bags: int, start: int, end: int) -> Batch:
-    if not bags or (start == 0 and end == batch.size):
-        return batch._replace(ids=batch.ids[start:end], values=batch.values[start:end])
-    bounds = torch.tensor([start * bags, end * bags], device=batch.bag_segments.device)
-    first, last = torch.searchsorted(batch.bag_segments, bounds).tolist()
-    return Batch(
-        batch.ids[start:end],
-        batch.values[start:end],
-        batch.bag_ids[first:last],
-        batch.bag_segments[first:last] - start * bags,
-        batch.bag_weights[first:last],
-    )
+    """The batch in blocks of rows; one block where there is no row."""
+    if batch.size <= SCORING_BATCH:
+        yield batch
+        return
+    for start in range(0, batch.size, SCORING_BATCH):
+        yield batch.rows(slice(start, start + SCORING_BATCH), bags)

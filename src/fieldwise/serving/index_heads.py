@@ -66,25 +66,15 @@ def same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.nd
     same = (old.ids[at] == new.ids[rows]).all(1) & (old.values[at] == new.values[rows]).all(1)
     bags = len(new.layout.positions(kind="bag"))
     if bags:
-        before, now = (np.diff(table.bag_offsets).reshape(-1, bags) for table in (old, new))
-        same &= (before[at] == now[rows]).all(1)
-        left, right = at[same], rows[same]
-        differs = (
-            old.bag_ids[_spans(old.bag_offsets[::bags], left)] != new.bag_ids[_spans(new.bag_offsets[::bags], right)]
-        )
-        row_of = np.repeat(np.arange(len(right)), now[right].sum(1))
-        same[same] = np.bincount(row_of[differs], minlength=len(right)) == 0
+        lengths = [table.bags.lengths.view(-1, bags) for table in (old, new)]
+        same &= (lengths[0][at] == lengths[1][rows]).all(1).numpy()
+        left, right = (torch.from_numpy(some[same]) for some in (at, rows))
+        before, now = old.bags.rows(left, bags), new.bags.rows(right, bags)
+        differs = now.segments[before.ids != now.ids] // bags
+        same[same] = np.bincount(differs.numpy(), minlength=len(right)) == 0
     found = np.zeros(len(new), bool)
     found[rows] = same
     return found
-
-
-def _spans(starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The positions from starts[row] to starts[row + 1], row after row."""
-    first, lengths = starts[rows], starts[rows + 1] - starts[rows]
-    before = np.cumsum(lengths) - lengths
-    positions: np.ndarray = np.arange(lengths.sum()) + np.repeat(first - before, lengths)
-    return positions
 
 
 def head_blocks(

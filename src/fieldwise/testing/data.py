@@ -125,14 +125,4 @@ def rows_of(layout: Layout, batch: Batch, rows: Sequence_[int]) -> Batch:
     >>> rows_of(small_layout(), random_batch(small_layout(), 5), [4, 1]).size
     2
     """
-    bags = len(layout.positions(kind="bag"))
-    kept = [
-        (b * bags + g, n)
-        for b, row in enumerate(rows)
-        for g in range(bags)
-        for n in torch.nonzero(batch.bag_segments == row * bags + g).flatten().tolist()
-    ]
-    index = torch.tensor([n for _, n in kept], dtype=torch.int64)
-    segments = torch.tensor([s for s, _ in kept], dtype=torch.int64)
-    chosen = torch.tensor(rows, dtype=torch.int64)
-    return Batch(batch.ids[chosen], batch.values[chosen], batch.bag_ids[index], segments, batch.bag_weights[index])
+    return batch.rows(torch.tensor(rows, dtype=torch.int64), len(layout.positions(kind="bag")))

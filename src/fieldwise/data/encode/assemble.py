@@ -1,15 +1,17 @@
 """Encoded columns become rows: block by block, so that what is written stays in the processor's cache.
 
-Letters: N rows, S columns, G bag fields, M ids of all bags.
+Letters: N rows, S columns.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
+from fieldwise.layout import Bags
 from fieldwise.storage.threads import each
 
-__all__ = ["bag_counts", "interleave", "rows_of"]
+__all__ = ["interleave", "rows_of"]
 
 BLOCK = 65_536  # rows
 
@@ -40,38 +42,15 @@ def rows_of(
     return out
 
 
-def interleave(bags: Sequence[tuple[np.ndarray, np.ndarray]], rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Order the bags' ids row by row, within a row field by field.
+def interleave(bags: Sequence[Bags], rows: int) -> Bags:
+    """The bags of N rows, row by row and within a row field by field.
 
     Args:
-        bags: for each bag field its ids, one cell after another, and how many each cell has [N].
+        bags: of each field, one a row.
         rows: N.
-
-    Shape:
-        ids: [M] int32. offsets: [N * G + 1] int64, where each bag begins.
     """
     if not bags:
-        return np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    lengths = np.stack([n for _, n in bags], axis=1)
-    offsets = np.zeros(lengths.size + 1, dtype=np.int64)
-    np.cumsum(lengths.ravel(), out=offsets[1:])
+        return Bags.of(torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
     if len(bags) == 1:
-        return bags[0][0].astype(np.int32, copy=False), offsets
-    flat = np.empty(int(offsets[-1]), dtype=np.int32)
-    starts = offsets[:-1].reshape(rows, len(bags))
-    for g, (ids, n) in enumerate(bags):
-        first = np.cumsum(n) - n  # of each cell among this field's ids
-        flat[np.repeat(starts[:, g] - first, n) + np.arange(ids.size)] = ids
-    return flat, offsets
-
-
-def bag_counts(hit: np.ndarray, offsets: np.ndarray, bags: int) -> np.ndarray:
-    """How many ids of each bag field are marked [G], and how many there are [G]: [2, G] int64.
-
-    Args:
-        hit: marks of the ids [M], bool.
-        offsets: [N * G + 1], where each bag begins.
-        bags: G.
-    """
-    before = np.concatenate([[0], np.cumsum(hit, dtype=np.int64)])[offsets]
-    return np.stack([np.diff(x).reshape(-1, bags).sum(axis=0) for x in (before, offsets)])
+        return bags[0]
+    return Bags.joined(bags).take(torch.arange(len(bags) * rows).view(len(bags), rows).t())

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
 from fieldwise.config import parse, to_plain
-from fieldwise.data.encode.assemble import BLOCK, bag_counts, interleave, rows_of
+from fieldwise.data.encode.assemble import BLOCK, interleave, rows_of
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.fitted import (
     MISSING,
@@ -26,7 +27,7 @@ from fieldwise.data.encode.fitted import (
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
-from fieldwise.layout import FieldLayout, Layout
+from fieldwise.layout import Bags, FieldLayout, Layout
 from fieldwise.schema import Bag, Field, Numeric, Schema, Sequence
 from fieldwise.storage.threads import each
 
@@ -168,10 +169,6 @@ class Encoder:
         cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
         return self._table(cells, frame.height, y)
 
-    def table_of(self, cells: list[Cells], rows: int, part: Layout) -> EncodedTable:
-        """The table of some fields' encoded columns: of those of `part`, in its order."""
-        return self._table(cells, rows, None, part)
-
     def _table(self, cells: list[Cells], rows: int, y: np.ndarray | None, part: Layout | None = None) -> EncodedTable:
         layout = self.layout if part is None else part
         offsets = [at.offset for at in layout.fields]
@@ -180,25 +177,19 @@ class Encoder:
         numbers = [c.numbers for c in cells if c.numbers is not None]
         values = rows_of(numbers, rows, np.float32)
         bags = [
-            (c.ids + np.int32(at), c.lengths) for c, at in zip(cells, offsets, strict=True) if c.lengths is not None
+            Bags.of(torch.from_numpy(c.ids + np.int32(at)), torch.from_numpy(c.lengths))
+            for c, at in zip(cells, offsets, strict=True)
+            if c.lengths is not None
         ]
-        bag_ids, bag_offsets = interleave(bags, rows)
+        several = interleave(bags, rows)
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
-        return EncodedTable(layout, ids, values, bag_ids, bag_offsets, targets)
-
-    def unseen(self, frame: TableLike) -> dict[str, float]:
-        """For each field with a vocabulary, the share of its values in `frame` that fall on the unknown row.
-
-        Absent values count among the values, and fall on the missing row. Of rows that are encoded already
-        `unseen_in` tells the same at once.
-        """
-        frame = as_table(frame)
-        known = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary)]
-        found = each(lambda pair: _cells(pair[0], pair[1], frame).ids == UNKNOWN, known, rows=frame.height)
-        return {f.name: float(hit.mean()) if hit.size else 0.0 for (f, _), hit in zip(known, found, strict=True)}
+        return EncodedTable(layout, ids, values, several.ids.numpy(), several.offsets.numpy(), targets)
 
     def unseen_in(self, table: EncodedTable) -> dict[str, float]:
-        """`unseen` of the rows that `table` holds encoded."""
+        """For each field with a vocabulary, the share of its values in `table` that fall on the unknown row.
+
+        Absent values count among the values, and fall on the missing row.
+        """
         counts = self.unseen_counts(table)
         return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
 
@@ -211,8 +202,8 @@ class Encoder:
         unknown = sum(((block == rows).sum(axis=0) for block in blocks), np.zeros(len(single), dtype=np.int64))
         counts = {f.name: (int(n), len(table)) for f, n in zip(single, unknown, strict=True)}
         for g, f in enumerate(bags):
-            hits, values = bag_counts(table.bag_ids == f.offset + UNKNOWN, table.bag_offsets, len(bags))[:, g]
-            counts[f.name] = int(hits), int(values)
+            ids = table.bag(g).ids
+            counts[f.name] = int((ids == f.offset + UNKNOWN).sum()), len(ids)
         vocabularies = (f.name for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary))
         return {name: counts[name] for name in vocabularies}
 
@@ -249,7 +240,7 @@ class Encoder:
         names = {f.name for f in part.fields}
         pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
         cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)
-        return self.table_of(cells, frame.height, part)
+        return self._table(cells, frame.height, None, part)
 
 
 @dataclass(frozen=True, kw_only=True)

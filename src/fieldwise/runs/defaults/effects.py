@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 
 from fieldwise.data.table import EncodedTable
 
@@ -56,12 +57,10 @@ def _occurrences(train: EncodedTable, rows: np.ndarray) -> Iterator[tuple[np.nda
         yield train.ids[rows, s], x.astype(np.float64), places
     bags = [f for f in train.layout.fields if f.kind == "bag"]
     for g, field in enumerate(bags):
-        bag = rows * len(bags) + g
-        first, length = train.bag_offsets[bag], train.bag_offsets[bag + 1] - train.bag_offsets[bag]
-        at = np.repeat(places, length)
-        inside = np.arange(len(at)) - np.repeat(np.cumsum(length) - length, length)
-        share = np.repeat(1 / np.maximum(length, 1), length) if field.pooling == "mean" else np.ones(len(at))
-        yield train.bag_ids[np.repeat(first, length) + inside], share, at
+        bag = train.bags.take(torch.from_numpy(rows * len(bags) + g))
+        at = bag.segments.numpy()
+        share = (1 / bag.lengths.numpy().clip(1))[at] if field.pooling == "mean" else np.ones(len(at))
+        yield bag.ids.numpy(), share, at
 
 
 def _most_likely(score: np.ndarray, information: np.ndarray) -> float:
