@@ -1,7 +1,6 @@
 """`fieldwise serve`."""
 
 import gc
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.cli.listening import Listening
 from fieldwise.cli.options import Reading, Threads, set_threads
 from fieldwise.cli.show import say
 from fieldwise.errors import ConfigError, MissingExtraError
@@ -102,11 +102,7 @@ class ServeOptions:
     on_store_failure: Annotated[
         str, typer.Option(help="refuse: 503 while a store fails; degrade: answer without its fields, and say so.")
     ] = "refuse"
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000
-    token: Annotated[
-        str | None, typer.Option(envvar="FIELDWISE_TOKEN", show_envvar=True, help="What requests must bear.")
-    ] = None
+    listening: Listening
     max_rows: Annotated[int, typer.Option(min=1, help="Rows of a prediction.")] = 1000
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that an answer may take.")] = 10.0
@@ -128,7 +124,8 @@ class ServeOptions:
         from fieldwise.serving.gate import ServerSettings
 
         return ServerSettings(
-            token=self.token,
+            token=self.listening.token,
+            allow_hosts=self.listening.hosts,
             max_rows=self.max_rows,
             max_body=self.max_body,
             timeout=self.timeout,
@@ -141,6 +138,7 @@ def run(options: ServeOptions) -> None:
     try:
         import uvicorn
 
+        from fieldwise.serving.connections import Connections, limited_protocol
         from fieldwise.serving.http import create_app
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
@@ -148,6 +146,8 @@ def run(options: ServeOptions) -> None:
     from fieldwise.serving.replacement import Live, Watcher
 
     _check_sources(options)
+    options.listening.check()
+    limits = options.listening.limits(options.max_body)
     set_threads(options.threads)
     load = Loader(options)
     state = Watcher.state(load.manifests)
@@ -156,10 +156,16 @@ def run(options: ServeOptions) -> None:
     watcher = Watcher(live, load, load.manifests, every=options.watch, note=say, state=state)
     app = create_app(live, options.server_settings(), open_stores(options, load.tables), title=options.title)
     sys.setswitchinterval(SWITCH)
-    listening = _listen(options.host, options.port)
-    place = f"http://{options.host}:{listening.getsockname()[1]}"
+    listening = options.listening.listen()
+    place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
     say(f"serving at {place} (a page to look at; {place}/docs is the API's reference; Ctrl-C stops it)")
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE))
+    protocol = limited_protocol(Connections(limits, app.state.registry))
+    keep = max(1, round(limits.idle_timeout))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, http=protocol, ws="none", log_level="warning", timeout_keep_alive=keep, timeout_graceful_shutdown=GRACE
+        )
+    )
     gc.collect()
     gc.freeze()  # what is there now stays: looking through it for garbage would hold all requests for 0.3 s at times
     if options.watch:
@@ -181,11 +187,3 @@ def _check_sources(options: ServeOptions) -> None:
         raise ConfigError("--separator, --encoding and --columns say how to read --log, which is not given")
     if options.exclude_seen and options.log is None:
         raise ConfigError("--exclude-seen needs to know what users have used: give --log")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as e:
-        raise ConfigError(f"cannot listen at {host}:{port}: {e.strerror or e}; give another --host or --port") from None

@@ -138,9 +138,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         400: "The body cannot be read",
         401: "No token, or a wrong one",
         404: "Unknown user or item",
+        405: "Another method",
         408: "The body did not arrive in time",
         413: "The body is too large",
+        421: "The server is called by a name that it does not have",
         422: "The request cannot be answered as it is",
+        431: "The first line and headers are too large",
         503: "The answer took too long, too many requests wait, or a store fails: ask again after Retry-After",
     }.items()
 }

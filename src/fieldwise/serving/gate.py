@@ -3,12 +3,14 @@
 import asyncio
 import hmac
 import logging
+import re
 import time
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fieldwise.errors import ConfigError
 from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.http_errors import error_answer
 from fieldwise.serving.replacement import Live
@@ -17,7 +19,9 @@ from fieldwise.serving.routes.files import is_page
 __all__ = ["Gate", "Metrics", "ServerSettings"]
 
 FAULT = "the server failed at this request, which is its own fault; its log says how"
-OPEN = ("/healthz", "/readyz")  # without a token
+PORT = re.compile(r":[0-9]*$")
+HEALTH = "/healthz"
+OPEN = (HEALTH, "/readyz")  # without a token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +30,8 @@ class ServerSettings:
 
     Args:
         token: what `Authorization: Bearer` must hold; None lets everyone in.
+        allow_hosts: names that requests may call this server by, in small letters (`Host`, without its port); None for
+            any. A page of another site whose name is made to lead here then reads nothing.
         max_body: bytes of a request.
         max_rows: rows of a prediction.
         max_ids: ids of a list, and values of all filters.
@@ -36,9 +42,13 @@ class ServerSettings:
         max_batch: requests that are answered at once.
         batch_window: seconds that a request which finds no other at work waits for more to come.
         max_waiting: requests that may wait for an answer; further ones get 503 at once.
+
+    Errors:
+        ConfigError: an empty token.
     """
 
     token: str | None = None
+    allow_hosts: frozenset[str] | None = None
     max_body: int = 1 << 20
     max_rows: int = 1000
     max_ids: int = 100_000
@@ -49,6 +59,10 @@ class ServerSettings:
     max_batch: int = 32
     batch_window: float = 0.0
     max_waiting: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.token is not None and not self.token.strip():
+            raise ConfigError("a token must be a text, found an empty one: give None to let everyone in")
 
 
 class Metrics:
@@ -114,9 +128,20 @@ class Gate:
             self.metrics.requests.labels(scope["method"], path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
+    def _is_called(self, host: bytes) -> bool:
+        """Whether a request calls this server by one of its names."""
+        known = self.limits.allow_hosts
+        return known is None or PORT.sub("", host.decode("latin-1").lower()) in known
+
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
+        if not self._is_called(headers.get(b"host", b"")) and path != HEALTH:
+            name = headers.get(b"host", b"")[:100].decode("latin-1")
+            known = ", ".join(sorted(self.limits.allow_hosts or ()))
+            what = f"this server is called {known}, found {name!r}: start it with --allow-host for another name"
+            await error_answer(421, what, "host")(scope, receive, send)
+            return
         if self.limits.token is not None and path not in OPEN and not is_page(path):
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(given, self.limits.token.encode()):

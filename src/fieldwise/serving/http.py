@@ -66,5 +66,6 @@ def create_app(
         app.include_router(routes.router(served))
     app.include_router(files.router())
     add_errors(app)
+    app.state.registry = served.metrics.registry
     app.add_middleware(Gate, limits=served.limits, metrics=served.metrics)
     return app

@@ -1,0 +1,267 @@
+"""Connections within limits: heads, silence, slow readers, how many; asked with raw sockets on loopback."""
+
+import json
+import resource
+import socket
+import time
+
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from prometheus_client.parser import text_string_to_metric_families
+from serving.commands import serving
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LIMITS = {
+    "--max-connections": 12,
+    "--max-connections-per-address": 8,
+    "--max-head": 4000,
+    "--head-timeout": 0.6,
+    "--idle-timeout": 0.8,  # whole seconds between requests: 1
+    "--max-body": 20_000,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, ranker):
+    made = tmp_path_factory.mktemp("served")
+    ranker.save(made / "ranker")
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with serving(folder, "ranker", *(word for pair in LIMITS.items() for word in pair)) as running:
+        yield running
+
+
+@pytest.fixture
+def connect(server):
+    """Open a connection from an address of loopback; all are closed at the end, and the server has noticed."""
+    opened = []
+
+    def call(address="127.0.0.1"):
+        one = socket.create_connection(("127.0.0.1", server.port), timeout=10, source_address=(address, 0))
+        opened.append(one)
+        return one
+
+    yield call
+    for one in opened:
+        one.close()
+    until = time.monotonic() + 10
+    while counted(server, "fieldwise_connections") > 1:  # the one that asks
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def counted(server, name, **labels):
+    text = server.get("/metrics", headers={"Connection": "close"}).text
+    samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    return sum(one.value for one in samples if one.name == name and labels.items() <= one.labels.items())
+
+
+def read_all(connection):
+    """What comes until the server closes, and how long that took."""
+    began, found = time.monotonic(), b""
+    try:
+        while data := connection.recv(65536):
+            found += data
+    except ConnectionResetError:
+        pass
+    return found, time.monotonic() - began
+
+
+def refused(answer, status):
+    """An answer of the server's one form that closes the connection."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), answer
+    assert b"connection: close" in head.lower()
+    error = json.loads(body)["error"]
+    assert error.keys() == {"message", "field"}
+    return error["message"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 5000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 5000,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 700,
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 101 + b"\r\n",
+        b"GET /" + b"a" * 5000,
+        b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+    ids=["a value", "half a value", "fields", "101 fields", "half a path", "a path"],
+)
+def test_a_head_has_a_limit(server, connect, head):
+    before = counted(server, "fieldwise_connections_closed_total", limit="head_bytes")
+    one = connect()
+    one.sendall(head)
+    answer, took = read_all(one)
+    assert "4,000 bytes and 100 fields" in refused(answer, 431)
+    assert took < 3
+    assert counted(server, "fieldwise_connections_closed_total", limit="head_bytes") == before + 1
+
+
+def test_a_sender_of_endless_headers_is_cut_off(server, connect):
+    """200 MB are never taken: the connection breaks within what the system buffers, and the server stays small."""
+    one, sent = connect(), 0
+    one.sendall(GET[:-2])
+    try:
+        while sent < 200_000_000:
+            one.sendall(b"X: " + b"a" * 100_000 + b"\r\n")
+            sent += 100_005
+    except OSError:
+        pass
+    assert sent < 30_000_000
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(b"", None), (b"\r\n", None), (GET[:20], 408), (GET[:-2] + b"X: a\r\n", 408)]
+)
+def test_a_head_has_a_time(connect, sent, status):
+    one = connect()
+    one.sendall(sent)
+    answer, took = read_all(one)
+    assert 0.3 < took < 5
+    if status is None:
+        assert answer == b""
+    else:
+        assert "0.6 s to arrive" in refused(answer, status)
+
+
+def test_dripping_bytes_do_not_prolong_it(connect):
+    one, began = connect(), time.monotonic()
+    one.sendall(GET)
+    assert b"200 OK" in one.recv(65536)
+    try:
+        while time.monotonic() - began < 10:
+            one.sendall(b"\r\n")
+            time.sleep(0.1)
+    except OSError:
+        pass
+    assert time.monotonic() - began < 5
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(connect):
+    one = connect()
+    for _ in range(3):
+        one.sendall(GET)
+        assert b"200 OK" in one.recv(65536)
+        time.sleep(0.4)
+    assert read_all(one)[1] < 5
+    one.close()
+
+
+def test_connections_of_an_address_and_of_all(server, connect):
+    held = [connect() for _ in range(8)]
+    one = connect()
+    answer = read_all(one)[0]
+    assert "8 connections of one address may be open" in refused(answer, 503)
+    assert b"retry-after: 1" in answer
+    held += [connect("127.0.0.2") for _ in range(4)]
+    assert "12 connections may be open" in refused(read_all(connect("127.0.0.3"))[0], 503)
+    for two in held:
+        two.close()
+    time.sleep(0.2)
+    assert server.get("/healthz").status_code == 200
+    assert counted(server, "fieldwise_connections_refused_total", limit="address") >= 1
+    assert counted(server, "fieldwise_connections_refused_total", limit="all") >= 1
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n", GET.replace(b"Host", b"Ho st"), b"\0" * 50],
+    ids=["TLS", "a version", "no path", "a name", "zeros"],
+)
+def test_malformed_requests_are_answered_in_the_one_form(connect, sent):
+    one = connect()
+    one.sendall(sent)
+    refused(read_all(one)[0], 400)
+
+
+@pytest.mark.parametrize(
+    "hosts", [b"", b"Host: localhost\r\nHost: localhost\r\n", b"Host: localhost\r\nhost: other\r\n"]
+)
+def test_a_request_has_one_host(connect, hosts):
+    one = connect()
+    one.sendall(b"GET /healthz HTTP/1.1\r\n" + hosts + b"\r\n")
+    assert "one header Host" in refused(read_all(one)[0], 400)
+
+
+def test_little_is_read_behind_a_refusal(connect):
+    """A body beyond the limit, after its 413: what is sent on and on is cut off."""
+    one, sent = connect(), 0
+    one.sendall(
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 300000000\r\n\r\n"
+    )
+    try:
+        while sent < 300_000_000:
+            one.sendall(b"x" * 100_000)
+            sent += 100_000
+    except OSError:
+        pass
+    assert sent < 30_000_000
+
+
+@pytest.mark.parametrize("framing", [b"1;" + b"x" * 3000 + b"\r\na\r\n", b"0\r\n" + b"X: y\r\n" * 3000])
+def test_framing_and_trailers_have_limits(connect, framing):
+    one, sent = connect(), 0
+    one.sendall(
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
+    try:
+        while sent < 200_000_000:
+            one.sendall(framing)
+            sent += len(framing)
+    except OSError:
+        pass
+    assert sent < 30_000_000
+
+
+def test_a_reader_that_takes_nothing_is_cut_off_without_a_word_in_the_log(server, connect):
+    one = connect()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    ask = GET.replace(b"/healthz", b"/openapi.json")
+    before = counted(server, "fieldwise_connections_closed_total", limit="reading")
+    until = time.monotonic() + 10
+    one.settimeout(0.2)
+    while counted(server, "fieldwise_connections_closed_total", limit="reading") == before:
+        assert time.monotonic() < until
+        try:
+            one.send(ask * 50)
+        except OSError:
+            time.sleep(0.1)
+    assert "Traceback" not in server.log
+
+
+def test_few_files_are_no_end_of_service(folder):
+    """Half heads from 400 connections where the system allows 200 files: others are answered once those are late."""
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+
+    with serving(folder, "ranker", "--head-timeout", 1, before=few) as server:
+        assert "at most 72 connections, since the system lets this process open so many files" in server.log
+        held = []
+        for _ in range(400):
+            try:
+                held.append(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+                held[-1].sendall(GET[:20])
+            except OSError:
+                pass
+        until = time.monotonic() + 10
+        while True:
+            try:
+                if server.get("/healthz").status_code == 200:
+                    break
+            except Exception:  # refused, or closed at once
+                pass
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        for one in held:
+            one.close()
+        assert "Traceback" not in server.log
