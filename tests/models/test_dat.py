@@ -1,12 +1,18 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
+from fieldwise.config import given
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import DAT, DSSM, parameter_count
 from fieldwise.models.tower_losses import category_alignment_loss, mimic_loss
+from fieldwise.runs.fitting import FitSettings
+from fieldwise.schema import Categorical, Label, Schema
+from fieldwise.training.settings import TrainingSettings
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5}
 
@@ -225,3 +231,21 @@ def test_bad_settings_name_themselves(subtests):
     ]:
         with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
             DAT(**settings)
+
+
+def test_the_schema_says_which_fields_have_vectors():
+    """What is left out is filled with the fields that read the schema's columns; what was not given stays so."""
+    age, who = Categorical("age", role="user"), Categorical("reader", role="user", column="user_id")
+    genre, book = Categorical("genre", role="item"), Categorical("isbn", role="item")
+    schema = Schema(fields=(age, who, genre, book), label=Label("liked"), user="user_id", item="isbn")
+    model = DAT(embedding_dim=4)
+    found = model.of_schema(schema)
+    assert (found.user_id, found.item_id) == ("reader", "isbn")
+    assert given(found) == {"embedding_dim", "user_id", "item_id"}
+    assert DAT(item_id="genre").of_schema(schema).item_id == "genre"
+    silent = dataclasses.replace(schema, user=None, item=None)  # the rule: the names of ids before others
+    assert (model.of_schema(silent).user_id, model.of_schema(silent).item_id) == ("reader", "isbn")
+    settled, _ = FitSettings(schema=schema, model=model, training=TrainingSettings(), defaults="fixed").settled(None)
+    assert settled.model == found
+    with pytest.raises(ConfigError, match=r"no categorical field reads 'email', which the schema says names them: add"):
+        model.of_schema(dataclasses.replace(schema, user="email"))

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.config import nearest
+from fieldwise.config import changed, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import check_positive
 from fieldwise.models.tower_losses import category_alignment_loss, mimic_loss
 from fieldwise.models.twotower import Activation, Similarity, Tower, TowerSettings
+from fieldwise.schema import Schema
+from fieldwise.schema.ids import Who, id_field
 
 __all__ = ["DAT", "DATNetwork"]
 
@@ -38,8 +40,8 @@ class DAT(TowerSettings):
         temperature: where the learned temperature starts; not read for `dot`.
         mlp_dropout: share of the towers' hidden units dropped.
         batch_norm: BatchNorm after each of the towers' hidden linear layers.
-        user_id: name of the field that tells users apart; the first categorical field of role user where left out.
-        item_id: name of the field that tells items apart; the first categorical field of role item where left out.
+        user_id: name of the field that tells users apart; where left out the one that reads the schema's `user`.
+        item_id: name of the field that tells items apart; where left out the one that reads the schema's `item`.
         mimic_user_weight: lambda_1, of the users' mimic loss.
         mimic_item_weight: lambda_2, of the items' mimic loss.
         category: name of a categorical item field whose categories are aligned; none where left out.
@@ -71,6 +73,24 @@ class DAT(TowerSettings):
         weights = {"mimic_user_weight": self.mimic_user_weight, "mimic_item_weight": self.mimic_item_weight}
         check_positive(zero=True, **weights, category_weight=self.category_weight)
 
+    def of_schema(self, schema: Schema) -> "DAT":
+        """The same with the fields that tell users and items apart, where they were left out.
+
+        Errors:
+            ConfigError: the schema says which column names them, and no categorical field reads it.
+        """
+        roles: dict[str, Who] = {"user_id": "user", "item_id": "item"}
+        found = {name: id_field(role, schema) for name, role in roles.items() if getattr(self, name) is None}
+        for name, field in found.items():
+            said = getattr(schema, roles[name])
+            if field is None and said is not None:
+                raise ConfigError(
+                    f"DAT has a vector for each {roles[name]}, but no categorical field reads {said!r}, which the "
+                    f"schema says names them: add the field, name another as model.{name}, or take DSSM"
+                )
+        named = {name: field for name, field in found.items() if field is not None}
+        return changed(self, named, "model") if named else self
+
     def build(self, layout: Layout) -> "DATNetwork":
         """A network with fresh weights."""
         user_tower, item_tower = self.towers(layout, "DAT", joined=self.output_dim)
@@ -89,7 +109,7 @@ class DAT(TowerSettings):
 
 
 def _id_field(layout: Layout, setting: str, name: str | None) -> "IdField":
-    """The named field, or the first categorical one of the role that the setting asks for."""
+    """The named field, or without a schema (`DAT.of_schema`) the first categorical one of the role."""
     role = "user" if setting == "user_id" else "item"
     found = {layout.fields[i].name: i for i in layout.positions(kind="id", role=role)}
     if name is None and found:

@@ -56,10 +56,14 @@ class FitSettings:
         object.__setattr__(self, "model", as_settings(self.model))
 
     def settled(self, train: Part) -> tuple["FitSettings", tuple[Chosen, ...]]:
-        """The same with every setting as a number, and those of them that follow from the training rows."""
+        """The same with every setting as a number, and those of them that follow from the training rows.
+
+        Settings with `of_schema` take from the schema which fields name users and items.
+        """
+        model = self.model.of_schema(self.schema) if hasattr(self.model, "of_schema") else self.model
         if self.defaults == "fixed":
-            return self, ()
-        found = resolve(self.model, self.training, Facts.of(train.table, self.schema.labels))
+            return (self if model is self.model else dataclasses.replace(self, model=model)), ()
+        found = resolve(model, self.training, Facts.of(train.table, self.schema.labels))
         return dataclasses.replace(self, model=found.model, training=found.training, defaults="fixed"), found.chosen
 
 
@@ -183,7 +187,7 @@ def _settings(recipe: Recipe, start: Bundle | None = None) -> FitSettings:
 
 def _with(recipe: Recipe, found: FitSettings) -> Recipe:
     if recipe.defaults == "fixed":
-        return recipe
+        return dataclasses.replace(recipe, model=found.model)
     return dataclasses.replace(recipe, model=found.model, training=found.training, defaults="fixed")
 
 

@@ -9,7 +9,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.schema import Categorical, Field, Schema
 from fieldwise.schema.names import id_rank
 
-__all__ = ["Who", "id_column", "id_columns", "ids_by_name"]
+__all__ = ["Who", "id_column", "id_columns", "id_field", "ids_by_name"]
 
 Who = Literal["user", "item"]
 USUAL: dict[Who, str] = {"user": "user_id", "item": "item_id"}
@@ -87,6 +87,20 @@ def id_columns(
         "user": _found("user", [schema], columns, user, "--user"),
         "item": _found("item", [schema], columns, item, "--item"),
     }
+
+
+def id_field(role: Who, schema: Schema) -> str | None:
+    """The name of the role's categorical field that tells users, or items, apart; None where there is none.
+
+    >>> from fieldwise import Label
+    >>> fields = Categorical("age", role="user"), Categorical("who", role="user", column="user_id")
+    >>> id_field("user", Schema(fields=fields, label=Label("click")))
+    'who'
+    """
+    fields = {f.column: f.name for f in schema.with_role(role) if isinstance(f, Categorical)}
+    said = getattr(schema, role)
+    column = said if said is not None else _found(role, [schema], fields, None, "")
+    return None if column is None else fields.get(column)
 
 
 def ids_by_name(role: Who, fields: Iterable[Field]) -> list[tuple[int, tuple[str, ...]]]:
