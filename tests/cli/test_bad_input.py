@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.cli.signals import as_interrupts
 from fieldwise.errors import DataError
 from fieldwise.runs.records import Store
 
@@ -403,7 +404,10 @@ def test_a_bug_is_not_hidden(recipe, monkeypatch):
 # Ctrl-C
 
 
-def test_ctrl_c_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, tmp_path):
+@pytest.mark.parametrize(
+    ("signals", "code"), [("SIGINT", 130), ("SIGTERM", -signal.SIGTERM), ("SIGHUP SIGTERM", -signal.SIGHUP)]
+)
+def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, tmp_path, signals, code):
     settings = [
         "--set",
         "training.epochs=100000",
@@ -421,9 +425,10 @@ def test_ctrl_c_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, tmp
         if " epoch 3/" in line:
             break
     time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    for name in signals.split():  # of a terminal that closes: several
+        process.send_signal(getattr(signal, name))
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     record = json.loads(out)
     assert record["stopped"] == "interrupted"
     assert record["epochs"] >= 3
@@ -431,6 +436,21 @@ def test_ctrl_c_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, tmp
     assert "the best so far" in err
     assert err.endswith("fieldwise: interrupted\n")
     assert Bundle.load(tmp_path / "b").score(log).shape == (400,)
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As under `nohup`; and what was there before is there afterwards."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with as_interrupts() as received:
+            os.kill(os.getpid(), signal.SIGHUP)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)  # what the first one began is under way
+        assert received == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_ctrl_c_before_training_leaves_nothing(fieldwise, recipe, monkeypatch):

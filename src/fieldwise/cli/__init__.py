@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from fieldwise.cli.signals import as_interrupts, die_by
 from fieldwise.errors import FieldwiseError
 
 __all__ = ["main", "run"]
@@ -30,8 +31,15 @@ NO_MEMORY = (  # PyTorch's words for tensors that no memory holds
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 1 the machine's fault, 2 the user's fault, 130 interrupted."""
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+    """Run a command and exit: 0 done, 1 the machine's fault, 2 the user's fault, 130 interrupted.
+
+    SIGTERM and SIGHUP interrupt a command as Ctrl-C does, and then end the process.
+    """
+    with as_interrupts() as received:
+        code = run(sys.argv[1:] if arguments is None else list(arguments))
+    if received:
+        die_by(received[0])
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ import typer
 from fieldwise.cli.listening import Listening
 from fieldwise.cli.options import Reading, Threads, set_threads
 from fieldwise.cli.show import say
+from fieldwise.cli.signals import usual_ends
 from fieldwise.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ def run(options: ServeOptions) -> None:
     _check_sources(options)
     options.listening.check()
     limits = options.listening.limits(options.max_body)
+    usual_ends()  # uvicorn stops gracefully by itself
     set_threads(options.threads)
     load = Loader(options)
     state = Watcher.state(load.manifests)

@@ -1,0 +1,75 @@
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: what was trained is saved, and a server stops gracefully."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+__all__ = ["as_interrupts", "die_by", "usual_ends"]
+
+ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+
+
+@contextlib.contextmanager
+def as_interrupts() -> Iterator[list[int]]:
+    """Within it, SIGTERM and SIGHUP raise `KeyboardInterrupt`; gives the list that the first of them is added to.
+
+    Further ones are ignored, since what the first one began is under way: a system that stops sends several. A signal
+    that is ignored from the start (`nohup`) stays ignored.
+    """
+    received: list[int] = []
+    owner = os.getpid()
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        if os.getpid() != owner:  # a child that was forked off: it ends as if this handler were not there
+            die_by(number)
+        if received:
+            return
+        received.append(number)
+        if number == getattr(signal, "SIGHUP", None):
+            _write_nowhere()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield received
+        return
+    before = {number: signal.getsignal(number) for number in ENDS}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, interrupt)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            if handler is signal.SIG_DFL:
+                signal.signal(number, handler)
+
+
+def usual_ends() -> None:
+    """SIGTERM and SIGHUP do what they did before `as_interrupts`: for commands that handle them themselves."""
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDS:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+
+
+def die_by(number: int) -> None:
+    """End this process by a signal, so that whoever waits for it sees which one it was."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _write_nowhere() -> None:
+    """Send what is still written to a terminal that is gone nowhere: an error there would end the saving."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            if stream.isatty():
+                os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
