@@ -164,7 +164,7 @@ def test_every_damage_to_every_file_is_one_sentence(saved, part, damage):
         file.unlink()
         if damage == "folder":
             file.mkdir()
-    with pytest.raises(BundleError, match=r"damaged|is no bundle") as caught:
+    with pytest.raises(BundleError, match=r"damaged|is not a bundle") as caught:
         Bundle.load(saved)
     assert "\n" not in str(caught.value)
     assert str(saved) in str(caught.value)
@@ -223,7 +223,7 @@ def test_a_manifest_edited_with_its_checksum_is_one_sentence(saved, change):
 def test_a_manifest_edited_without_its_checksum_is_damaged(saved):
     path = saved / "bundle.json"
     path.write_text(path.read_text().replace('"n": 3', '"n": 4'))
-    with pytest.raises(BundleError, match="does not have the checksum"):
+    with pytest.raises(BundleError, match="does not match its checksum"):
         Bundle.load(saved)
 
 
@@ -282,7 +282,7 @@ def test_what_is_no_bundle_says_so(tmp_path, what):
         folder.mkdir()
     elif what == "a file":
         folder.write_text("x")
-    with pytest.raises(BundleError, match="is no bundle"):
+    with pytest.raises(BundleError, match="is not a bundle"):
         Bundle.load(folder)
 
 

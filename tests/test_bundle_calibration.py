@@ -151,5 +151,5 @@ def test_when_and_by_what_a_bundle_was_saved(tmp_path):
     found = bundle_origin(tmp_path / "b")
     assert found["created"] == manifest(tmp_path / "b")["created"]
     assert set(found["versions"]) == {"fieldwise", "torch", "polars", "numpy", "python"}
-    with pytest.raises(BundleError, match="is no bundle"):
+    with pytest.raises(BundleError, match="is not a bundle"):
         bundle_origin(tmp_path)

@@ -56,7 +56,7 @@ def test_flushes_to_disk_before_it_renames(tmp_path, monkeypatch):
         (
             OSError(errno.ENOSPC, "No space left on device"),
             DataError,
-            r"the disk is full: .*f\.json cannot be written; free space there",
+            r"the disk is full: cannot write .*f\.json; free some space there",
         ),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), DataError, "the disk is full"),
         (OSError(errno.EIO, "Input/output error"), DataError, r"cannot write .*f\.json: Input/output error"),
@@ -94,7 +94,7 @@ def test_a_real_full_device_is_one_sentence(tmp_path, monkeypatch):
 
 def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path):
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(DataError, match=r"cannot write .*choose a folder that can be written to"):
+    with pytest.raises(DataError, match=r"cannot write .*choose a writable folder"):
         write_atomically(tmp_path / "taken" / "f", b"x")
 
 
@@ -109,7 +109,7 @@ def test_a_folder_in_the_place_of_the_file_is_one_sentence(tmp_path):
 def test_a_folder_without_permission_is_one_sentence(tmp_path):
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(DataError, match="choose a folder that can be written to"):
+        with pytest.raises(DataError, match="choose a writable folder"):
             write_atomically(tmp_path / "f", b"x")
     finally:
         tmp_path.chmod(0o700)
@@ -131,9 +131,9 @@ def test_a_check_of_a_folder_that_takes_files_leaves_nothing(tmp_path, folder):
 @pytest.mark.parametrize("below", ["", "deep", "deep/er"])
 def test_a_file_where_a_folder_should_be_is_told_beforehand(tmp_path, below):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(DataError, match=r"file is no folder; choose a folder that can be written to"):
+    with pytest.raises(DataError, match=r"file is not a folder; choose a writable folder"):
         check_folder(tmp_path / "file" / below)
-    with pytest.raises(DataError, match=r"file is no folder"):
+    with pytest.raises(DataError, match=r"file is not a folder"):
         check_file(tmp_path / "file" / below / "f.txt")
 
 
@@ -145,9 +145,9 @@ def test_a_folder_where_a_file_should_be_is_told_beforehand(tmp_path):
 @pytest.mark.parametrize(
     ("number", "sentence"),
     [
-        (errno.EROFS, "cannot write .*new: Read-only file system; choose a folder that can be written to"),
+        (errno.EROFS, "cannot write .*new: Read-only file system; choose a writable folder"),
         (errno.EACCES, "cannot write .*new: Permission denied; choose"),
-        (errno.ENOSPC, "the disk is full: .*new cannot be written; free space there"),
+        (errno.ENOSPC, "the disk is full: cannot write .*new; free some space there"),
         (errno.EDQUOT, "the disk is full"),
     ],
 )

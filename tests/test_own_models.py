@@ -128,7 +128,7 @@ def test_names_are_not_taken_twice():
     register_model("pooled")(Pooled)  # as a notebook's cell that is run again
     with pytest.raises(ConfigError, match=r"two models cannot have one name: 'pooled' is .*:Pooled already"):
         register_model("pooled")(Column)
-    with pytest.raises(ConfigError, match="'fm' is the name of a model of fieldwise's"):
+    with pytest.raises(ConfigError, match="'fm' is the name of a built-in model"):
         register_model("fm")(Pooled)
     register_model()(PooledSettings)
     assert model_name(PooledSettings()) == f"{__name__}:PooledSettings"
@@ -142,7 +142,7 @@ def test_a_bundle_imports_nothing_that_it_names(module, tmp_path):
     own._REGISTERED.clear()
     with pytest.raises(BundleError, match=rf"model '{module}:Mean', which is not fieldwise's.*--import {module}"):
         Bundle.load(tmp_path / "b")
-    with pytest.raises(ConfigError, match="no file may have code imported"):
+    with pytest.raises(ConfigError, match="code named by a file is not imported"):
         load_recipe("simulated/fm", [f"model.name={module}:Mean"])
     assert module not in sys.modules
     assert Bundle.load(tmp_path / "b", model=mean).settings.width == 3
@@ -169,7 +169,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(module, tmp_path, caps
         ("no_such_module", "there is no 'no_such_module'"),
         ("broken_for_tests", "cannot be imported: ZeroDivisionError: division by zero"),
         (f"{module}:Maen", "has no 'Maen': did you mean 'Mean'?"),
-        (f"{module}:torch", "is not among fieldwise's models"),
+        (f"{module}:torch", "is not a built-in model"),
     ):
         assert run(["--import", target, "recipes"]) == 2
         error = capsys.readouterr().err
@@ -209,13 +209,13 @@ class Callback:
     ("model", "sentence"),
     [
         (NoForward, r"NoForward must have forward\(batch\)"),
-        (Loose, "Loose must take the layout first, then settings that have names"),
+        (Loose, "Loose must take the layout first, then named settings"),
         (Named, "Named has a setting 'name'"),
         (Needy, "Needy needs the setting 'width'"),
-        (Pooled(Layout.of_sizes([3])), r"found a network that is built already: give Pooled, or fieldwise.settings_of"),
-        (Callback(), "Callback must hold plain values alone"),
-        (3, "int is not among fieldwise's models"),
-        (Schema, "Schema is not among fieldwise's models"),
+        (Pooled(Layout.of_sizes([3])), r"found a network that is already built: give Pooled, or fieldwise.settings_of"),
+        (Callback(), "Callback must hold only plain values"),
+        (3, "int is not a built-in model"),
+        (Schema, "Schema is not a built-in model"),
     ],
 )
 def test_what_is_no_model(model, sentence):
@@ -226,7 +226,9 @@ def test_what_is_no_model(model, sentence):
 
 
 def test_logits_of_another_shape_are_refused():
-    with pytest.raises(ConfigError, match=r"Column.forward\(batch\) must give one logit a row, shape \[\d+\], found"):
+    with pytest.raises(
+        ConfigError, match=r"Column.forward\(batch\) must return one logit per row, shape \[\d+\], found"
+    ):
         fitted(Column)
 
 

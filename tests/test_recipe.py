@@ -302,7 +302,7 @@ def test_models_by_name(name):
 
 
 def test_settings_of_another_kind_are_no_model():
-    with pytest.raises(ConfigError, match="RandomSplit is not among fieldwise's models"):
+    with pytest.raises(ConfigError, match="RandomSplit is not a built-in model"):
         model_name(RandomSplit())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"model\.name must be a known model, found None"):
         model_from_dict({})

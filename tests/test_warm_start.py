@@ -277,7 +277,7 @@ def test_a_relative_path_counts_from_the_recipe_file(tmp_path):
 
 def test_no_bundle_there_is_one_sentence(tmp_path):
     recipe = load_recipe("simulated/afm", ["data.rows=2000", f"warm_start={tmp_path / 'none'}"])
-    with pytest.raises(BundleError, match=r"none is no bundle"):
+    with pytest.raises(BundleError, match=r"none is not a bundle"):
         train_recipe(recipe, prepare_recipe(recipe, tmp_path))
 
 

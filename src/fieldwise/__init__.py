@@ -1,6 +1,7 @@
 """fieldwise: recommenders built on attention over feature fields.
 
-Importing it does nothing else; PyTorch, Polars and scikit-learn are loaded with the first name that needs them.
+Importing the package loads nothing else; PyTorch, Polars and scikit-learn are imported with the first name that needs
+them.
 """
 
 from importlib import import_module

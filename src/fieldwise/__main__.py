@@ -1,4 +1,4 @@
-"""`python -m fieldwise` is the command `fieldwise`."""
+"""`python -m fieldwise` runs the command `fieldwise`."""
 
 from fieldwise.cli import main
 

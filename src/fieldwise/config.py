@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses, built from plain mappings (TOML, JSON) with errors that a person can act on."""
+"""Settings as frozen dataclasses, built from plain mappings (TOML, JSON) with clear errors."""
 
 import dataclasses
 import difflib
@@ -17,22 +17,24 @@ MOST_SHOWN = 24
 
 
 class Settings:
-    """Base of settings dataclasses that remember which settings were given.
+    """Base class of settings that remember which values were given.
 
-    Those that were not follow from the data where a recipe or an estimator is trained (`fieldwise.runs.defaults`);
-    their values in the object are what the class has, and what a network built from it directly gets. Two settings of
-    equal values are equal, whichever were given.
+    A recipe or an estimator chooses the others from the data before training (`fieldwise.runs.defaults`). Until then
+    they have the class's defaults, which a network built directly from the settings uses. Settings with equal values
+    are equal, whichever were given.
     """
 
     def __new__(cls, **settings: Any) -> "Settings":
-        """An object of the class, before its `__init__` fills it."""
+        """A new object, before `__init__` fills it."""
         made = super().__new__(cls)
-        object.__setattr__(made, "_given", tuple(sorted(settings)))  # a copied set may have another order, and hash
+        object.__setattr__(
+            made, "_given", tuple(sorted(settings))
+        )  # a tuple: a copied set may have another order and hash
         return made
 
 
 def given(settings: Any) -> frozenset[str]:
-    """The names of the settings that were given; all of them for a dataclass that is no `Settings`.
+    """The names of the settings that were given; all of them for a dataclass that is not a `Settings`.
 
     >>> from fieldwise.models import FM
     >>> sorted(given(FM(embedding_dim=8)))
@@ -43,9 +45,9 @@ def given(settings: Any) -> frozenset[str]:
 
 
 def changed(settings: T, values: Mapping[str, Any], where: str) -> T:
-    """The settings with other values for some names, which then are given; what was not given stays so.
+    """A copy of the settings with some values changed; only these become given.
 
-    Unlike `dataclasses.replace`, which gives every setting.
+    `dataclasses.replace`, in contrast, marks every setting as given.
 
     Errors:
         ConfigError: an unknown name, or a wrong value, below `where`.
@@ -55,23 +57,23 @@ def changed(settings: T, values: Mapping[str, Any], where: str) -> T:
 
 
 def given_plain(settings: Any) -> dict[str, Any]:
-    """`to_plain` of the settings that were given, so that `parse` makes the same settings of it again."""
+    """`to_plain` for the settings that were given, from which `parse` makes the same settings again."""
     names = given(settings)
     return {name: value for name, value in to_plain(settings).items() if name in names}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint naming the nearest known word and the rest, to end an error sentence with.
+    """A hint with the nearest known word and the others, for the end of an error message.
 
     >>> nearest("layrs", ["layers", "heads"])
     "did you mean 'layers'? known: heads, layers"
     """
     options = sorted(known)
     if not options:
-        return "there are none"
+        return "none are known"
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     shown = options if len(options) <= MOST_SHOWN else difflib.get_close_matches(word, options, n=5, cutoff=0.0)
-    listing = ("known: " if shown is options else f"of {len(options)} the nearest: ") + ", ".join(shown)
+    listing = ("known: " if shown is options else f"nearest of {len(options)}: ") + ", ".join(shown)
     return f"did you mean {close[0]!r}? {listing}" if close else listing
 
 
@@ -80,7 +82,7 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
 
     Args:
         cls: a dataclass whose annotations use bool, int, float, str, Literal, tuple, dict, unions with None,
-            other dataclasses, and unions of dataclasses told apart by a `kind` field.
+            other dataclasses, and unions of dataclasses distinguished by a `kind` field.
         data: the mapping, as read from TOML or JSON.
         where: the path that errors name, such as `training.l2`.
         error: the class of errors raised.
@@ -95,7 +97,7 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
     for name, f in fields.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if required and name not in data:
-            raise error(f"{where} needs the setting {name!r}, which is absent")
+            raise error(f"{where} needs the setting {name!r}, which is missing")
     values = {key: _convert(value, hints[key], f"{where}.{key}", error) for key, value in data.items()}
     try:
         return cls(**values)
@@ -104,7 +106,7 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
 
 
 def to_plain(value: Any) -> Any:
-    """The inverse of `parse`: dataclasses to dicts, tuples to lists, without the entries that are None."""
+    """The inverse of `parse`: dataclasses as dicts, tuples as lists, without entries that are None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         items = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         return {k: to_plain(v) for k, v in items if v is not None}
@@ -175,7 +177,7 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     if all(option in (bool, int, float, str) for option in options):
         names = ", ".join(option.__name__ for option in options)
         raise error(f"{path} must be finite and of one of the types {names}, found {value!r}")
-    raise error(failures[0] if len(failures) == 1 else f"{path}: {value!r} fits none of: " + "; ".join(failures))
+    raise error(failures[0] if len(failures) == 1 else f"{path}: {value!r} matches none of: " + "; ".join(failures))
 
 
 def _convert_tuple(value: Any, args: tuple[Any, ...], path: str, error: type[FieldwiseError]) -> Any:

@@ -1,11 +1,11 @@
-"""What can go wrong, as few classes as callers need to tell apart.
+"""The exceptions that fieldwise raises.
 
     FieldwiseError
-    ├── SchemaError      the meaning given to columns is wrong or does not fit the table
-    ├── DataError        a file or a table holds something that it must not
+    ├── SchemaError      the schema is invalid or does not fit the table
+    ├── DataError        a file or a table breaks a rule
     ├── ConfigError      a setting, recipe key or option is wrong
     ├── BundleError      a saved model is damaged, too new, or scores differently
-    ├── TrainingError    training cannot go on (a loss that is not finite)
+    ├── TrainingError    training cannot continue (the loss is not finite)
     └── MissingExtraError  a feature needs a package that is not installed
 
 Every message is one sentence: the rule, what was found and where, what to do. The command line prints it
@@ -24,15 +24,15 @@ __all__ = [
 
 
 class FieldwiseError(Exception):
-    """Base of every error that fieldwise raises for its user."""
+    """Base class of all errors that fieldwise raises for users."""
 
 
 class SchemaError(FieldwiseError, ValueError):
-    """The schema contradicts itself or the table."""
+    """The schema is inconsistent or does not fit the table."""
 
 
 class DataError(FieldwiseError, ValueError):
-    """A file or a table breaks a rule: the message names the place (file and line, or column and row)."""
+    """A file or a table breaks a rule; the message names the place (file and line, or column and row)."""
 
 
 class ConfigError(FieldwiseError, ValueError):
@@ -40,12 +40,12 @@ class ConfigError(FieldwiseError, ValueError):
 
 
 class BundleError(FieldwiseError):
-    """A bundle cannot be trusted: damaged, from a newer version, or scoring differently than when saved."""
+    """A bundle cannot be used: it is damaged, from a newer version, or scores differently than when it was saved."""
 
 
 class TrainingError(FieldwiseError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class MissingExtraError(FieldwiseError, ImportError):
-    """An optional dependency is absent; the message gives the line that installs it."""
+    """An optional dependency is missing; the message gives the command that installs it."""

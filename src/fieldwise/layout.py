@@ -1,4 +1,4 @@
-"""What crosses from data to models: the layout of the encoded fields, bags of ids, and one batch of encoded rows.
+"""The interface between data and models: the layout of the encoded fields, bags of ids, and a batch of encoded rows.
 
 Letters: B batch, F fields, S single-valued fields, V numeric fields, G bag fields, N values of all bags in a batch.
 """
@@ -18,15 +18,15 @@ __all__ = ["Bags", "Batch", "FieldLayout", "Layout"]
 
 @dataclass(frozen=True, kw_only=True)
 class FieldLayout:
-    """Where one field stands in the shared embedding table.
+    """The position of one field in the shared embedding table.
 
     Args:
         kind: `id` (a category or a bin), `value` (a number times a vector), `bag` (several ids, pooled).
         offset: the first row of the field in the shared table.
         rows: how many rows it has, missing and unknown included.
-        ordered: whether a bag's ids stand in order (a history).
+        ordered: whether the order of a bag's ids has a meaning (a history).
         shares: the field whose rows this one uses (offset and rows are then that field's).
-        unknown: whether the second of its rows is for values that training never saw (fields with a vocabulary).
+        unknown: whether its second row is for values not seen in training (fields with a vocabulary).
     """
 
     name: str
@@ -42,7 +42,7 @@ class FieldLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """The encoded fields in the schema's order.
+    """The encoded fields, in the schema's order.
 
     >>> layout = Layout.of_sizes([3, 4])
     >>> layout.num_fields, layout.num_rows, layout.fields[1].offset
@@ -53,7 +53,7 @@ class Layout:
 
     @classmethod
     def of_sizes(cls, sizes: list[int], roles: list[Role] | None = None) -> "Layout":
-        """A layout of categories alone: field f has `sizes[f]` rows. For models used without an encoder."""
+        """A layout of categorical fields only: field f has `sizes[f]` rows. For models used without an encoder."""
         fields, offset = [], 0
         for f, rows in enumerate(sizes):
             role: Role = roles[f] if roles else "context"
@@ -68,23 +68,23 @@ class Layout:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the shared table."""
+        """Number of rows of the shared table."""
         return max((f.offset + f.rows for f in self.fields), default=0)
 
     def positions(self, *, kind: str | None = None, role: str | None = None) -> list[int]:
-        """Positions of the fields of a kind and of a role (of all kinds, all roles, where left out)."""
+        """Positions of the fields of a kind and of a role (of all kinds, all roles, if omitted)."""
         wanted = enumerate(self.fields)
         return [i for i, f in wanted if kind in (None, f.kind) and role in (None, f.role)]
 
 
 @dataclass(frozen=True, eq=False)
 class Bags:
-    """Bags of ids, one after another: of row n of a table with G bags a row, bag g is number n * G + g.
+    """Bags of ids, one after another: in a table with G bags per row, bag g of row n has the number n * G + g.
 
     Shape:
-        ids: [N], those of all bags.
+        ids: [N], the ids of all bags.
         offsets: [bags + 1] int64; bag b holds `ids[offsets[b] : offsets[b + 1]]`.
-        weights: [N] float of the ids, or None where nobody weighted them.
+        weights: [N] float weights of the ids, or None.
 
     >>> bags = Bags.of(torch.tensor([7, 8, 9]), torch.tensor([2, 0, 1]))
     >>> chosen = bags.take(torch.tensor([2, 1, 0]))
@@ -150,13 +150,13 @@ class Bags:
 
 
 class Batch(NamedTuple):
-    """B encoded rows. Row ids already hold their field's offset, so they index the shared table.
+    """A batch of B encoded rows. Row ids include their field's offset, so they index the shared table.
 
-    A layout without bags needs none of the last three; one of categories alone has `Batch.of_ids`.
+    A layout without bags does not need the last three tensors; for categorical fields only, use `Batch.of_ids`.
 
     Shape:
         ids: [B, S] integer, row ids of the fields of kind `id` and `value`, in layout order.
-        values: [B, V] float, the numbers of the fields of kind `value` (0 where missing).
+        values: [B, V] float, the numbers of the fields of kind `value` (0 if missing).
         bag_ids: [N] integer, row ids of all bags, row by row and within a row in layout order.
         bag_segments: [N] int64, b * G + g of each value, not decreasing.
         bag_weights: [N] float, 1 / n for `mean` over n values, else 1.
@@ -173,7 +173,7 @@ class Batch(NamedTuple):
 
     @classmethod
     def of_ids(cls, ids: Tensor) -> "Batch":
-        """Rows of a layout of categories alone, on the device of `ids` [B, S].
+        """A batch for a layout of categorical fields only, on the device of `ids` [B, S].
 
         >>> from fieldwise.models import FM
         >>> network = FM(embedding_dim=4).build(Layout.of_sizes([3, 4]))
@@ -207,7 +207,7 @@ class Batch(NamedTuple):
         return Batch.of_bags(ids, values, self.bags(groups).rows(rows, groups))
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The rows on a device; the tensors themselves where they are there already.
+        """The batch on a device; tensors already there are not copied.
 
         >>> Batch.of_ids(torch.tensor([[0, 3]])).to("meta")
         Batch(rows=1, ids=[1, 2] int64, values=[1, 0] float32, bag values=0, device=meta)
@@ -215,7 +215,7 @@ class Batch(NamedTuple):
         return Batch._make(tensor.to(device) for tensor in self)
 
     def __repr__(self) -> str:
-        if not all(isinstance(tensor, Tensor) for tensor in self):  # as what `torch.export` says of shapes
+        if not all(isinstance(tensor, Tensor) for tensor in self):  # `torch.export` puts shapes here
             return f"Batch{tuple(self)!r}"
         kind = {name: f"{list(t.shape)} {t.dtype}".replace("torch.", "") for name, t in self._asdict().items()}
         bags = f"bag values={len(self.bag_ids)}"

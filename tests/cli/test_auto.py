@@ -25,7 +25,7 @@ def test_a_table_leads_to_a_folder_and_the_next_commands(fieldwise, log):
     assert code == 0
     assert "label: column 'click', binary" in err
     assert "column 'row_id'" in err
-    assert "test rows; * the bundle's model" in out
+    assert "test rows; * the model in the bundle" in out
     for name in ("schema.toml", "recipe.toml", "leaderboard.json", "leaderboard.md", "bundle/bundle.json"):
         assert (Path("runs/auto-clicks") / name).is_file()
     commands = [line.rpartition("fieldwise ")[2].split() for line in err.splitlines() if line.startswith("next, ")]

@@ -107,8 +107,8 @@ def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
         (("train", "adult/afm", "--data-dir", "gone"), ("data folder must exist: gone",)),
         (("train", "adult/afm"), ("adult is not complete", "fieldwise data fetch adult")),
         (("describe", "criteo-sample/lr"), ("criteo-sample is not complete",)),
-        (("evaluate", "gone"), ("gone is no bundle",)),
-        (("predict", "gone", "--data", "x.csv", "--out", "y.csv"), ("gone is no bundle",)),
+        (("evaluate", "gone"), ("gone is not a bundle",)),
+        (("predict", "gone", "--data", "x.csv", "--out", "y.csv"), ("gone is not a bundle",)),
         (("demo", "--data", "movielens"), ("did you mean 'movielens-1m'",)),
         (("data", "fetch", "adlt"), ("did you mean 'adult'",)),
         (("data", "infer", "gone.csv"), ("gone.csv",)),
@@ -313,7 +313,7 @@ def test_a_place_that_cannot_be_written_is_told_before_any_work(
     before = sorted(tmp_path.rglob("*"))
     outcome = fieldwise(*(part.format(**words) for part in command))
     refused(outcome, str(tmp_path / "file"))
-    assert re.search(r"is no folder|Not a directory", outcome[2])
+    assert re.search(r"is not a folder|Not a directory", outcome[2])
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -333,7 +333,7 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(fieldwise, recipe, tmp_p
     (kept,) = (tmp_path / "spare").iterdir()
     assert code == 2
     assert os.strerror(number) in err
-    assert f"its bundle is in {kept}, move it from there" in err
+    assert f"The trained bundle was saved in {kept}: move it from there" in err
     assert f"Bundle: {kept}" in out
     assert Bundle.load(kept).about["run"]["recipe"] == str(recipe)
     monkeypatch.setattr(Bundle, "save", lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
@@ -376,7 +376,7 @@ def test_full_memory_is_a_sentence(fieldwise, recipe, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("fieldwise.runs.pipeline.train_recipe", full)
-    refused(fieldwise("train", recipe, "--quiet"), "the memory is full")
+    refused(fieldwise("train", recipe, "--quiet"), "out of memory")
 
 
 def test_a_model_that_no_memory_holds(subtests, fieldwise, recipe, tmp_path):
@@ -384,9 +384,9 @@ def test_a_model_that_no_memory_holds(subtests, fieldwise, recipe, tmp_path):
         with subtests.test(size=size):
             setting = ("--set", f"model.embedding_dim={size}")
             refused(
-                fieldwise("train", recipe, "--out", "b", "--quiet", *setting), "the memory is full", "smaller layers"
+                fieldwise("train", recipe, "--out", "b", "--quiet", *setting), "out of memory", "smaller layers"
             )
-            refused(fieldwise("describe", recipe, *setting), "the memory is full")
+            refused(fieldwise("describe", recipe, *setting), "out of memory")
             assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
 
 
@@ -433,7 +433,7 @@ def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, t
     assert record["stopped"] == "interrupted"
     assert record["epochs"] >= 3
     assert "Traceback" not in err
-    assert "the best so far" in err
+    assert "the best model so far" in err
     assert err.endswith("fieldwise: interrupted\n")
     assert Bundle.load(tmp_path / "b").score(log).shape == (400,)
 

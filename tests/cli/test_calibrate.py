@@ -96,7 +96,7 @@ def test_what_is_refused(fieldwise, own, tmp_path):
     calibrate = "calibrate", own, "--method"
     refused(fieldwise(*calibrate, "plat"), "one of platt, isotonic, none, found 'plat'", "did you mean 'platt'")
     refused(fieldwise(*calibrate, "platt", "--separator", ";"), "--data, which is not given")
-    refused(fieldwise("calibrate", "nothing", "--method", "platt"), "nothing is no bundle")
+    refused(fieldwise("calibrate", "nothing", "--method", "platt"), "nothing is not a bundle")
     make_log(50).with_columns(click=1).write_csv(tmp_path / "ones.csv")
     refused(fieldwise(*calibrate, "platt", "--data", "ones.csv"), "'click', ones.csv", "all 50 rows have label 1")
     make_log(50).head(0).write_csv(tmp_path / "none.csv")

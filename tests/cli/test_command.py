@@ -80,7 +80,7 @@ def test_how_a_text_file_is_read():
     assert Reading(separator=";").given
     assert LogReading(encoding="latin-1").given
     with pytest.raises(
-        ConfigError, match="--columns names every column of the file, separated by commas, found 'a,,b'"
+        ConfigError, match="--columns must name every column of the file, separated by commas, found 'a,,b'"
     ):
         Reading(columns="a,,b")
     assert Reading(separator=";", columns="a,b").options() == ["--separator", ";", "--columns", "a,b"]

@@ -282,7 +282,7 @@ def test_train_prints_one_json_object_and_saves_a_bundle(fieldwise, recipe, log)
     assert record["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
     lines = err.splitlines()
     assert lines[0] == f"{recipe}: 240 train, 80 valid, 80 test rows"
-    assert re.match(r"by the data: .*Gaussian priors, divided by 240 rows", lines[1])
+    assert re.match(r"chosen from the data: .*Gaussian priors, divided by 240 rows", lines[1])
     assert record["training"]["monitor"] == "logloss"
     assert all(re.match(rf"{re.escape(str(recipe))} epoch \d/3: train loss ", line) for line in lines[2:])
     assert len(lines) == 2 + record["epochs"]
@@ -351,7 +351,7 @@ def test_predict_keeps_order_and_keys(subtests, fieldwise, bundle, log, tmp_path
             shuffled.write_csv(tmp_path / "new.csv")
             code, out, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", f"deep/scores.{suffix}")
             assert (code, out) == (0, "")
-            assert f"400 rows predicted, written to deep/scores.{suffix} (row_id, user, prediction)" in err
+            assert f"400 predictions written to deep/scores.{suffix} (row_id, user, prediction)" in err
             from fieldwise.data.read.tables import as_table
 
             found = as_table(tmp_path / f"deep/scores.{suffix}")
@@ -459,7 +459,7 @@ def test_evaluate_says_that_rows_trained_an_estimator(fieldwise, bundle, log, tm
     log[200:].write_csv("new.csv")
     err = fieldwise("evaluate", "own", "--data", "known.csv")[2]
     assert (
-        "WARNING: 150 of these 200 rows trained the model, so these figures say little of new rows; measure rows that"
+        "WARNING: 150 of these 200 rows trained the model, so these figures say little of new rows; evaluate on rows"
         in err
     )
     assert "WARNING" not in fieldwise("evaluate", "own", "--data", "new.csv")[2]
@@ -678,7 +678,7 @@ def test_doctor_reports_what_is_missing():
 def test_any_command_names_the_package_that_it_misses(package):
     done = without(package, "describe", "simulated/fm")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"fieldwise: a package is absent: pip install {package}\n"
+    assert done.stderr == f"fieldwise: a package is missing: pip install {package}\n"
 
 
 def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, tmp_path):
@@ -687,9 +687,7 @@ def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, tmp_path):
     assert "300 rows written to log.csv (user_id, " in err
     code, out, err = fieldwise("data", "infer", "log.csv", "--label", "liked")
     assert code == 0
-    assert (
-        err == f"next, this as schema.toml with a recipe beside it: {command('init', 'log.csv', '--label', 'liked')}\n"
-    )
+    assert err == f"next, write it as schema.toml, with a recipe: {command('init', 'log.csv', '--label', 'liked')}\n"
     schema = package.Schema.from_toml(out)
     assert schema.label.column == "liked"
     assert {"user_id", "item_id"} <= {f.name for f in schema.fields}
@@ -856,6 +854,6 @@ def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch
     )
     code, out, err = fieldwise("demo", "--out", "d", "--quiet")
     assert code == 130
-    assert "interrupted: this and the models before it are saved" in err
+    assert "interrupted: this model and those before it are saved" in err
     assert "simulated/fm" in out
     assert sorted(p.name for p in Path("d").iterdir()) == ["fm", "lr"]

@@ -51,7 +51,7 @@ def test_errors_are_one_sentence(subtests, fieldwise, recipe):
 
 def test_settings_of_all_recipes_are_told(fieldwise, recipe):
     ask = ("compare", recipe, "--seeds", 1, "--quiet", "--set", "training.epochs=1")
-    assert "All recipes with training.epochs=1." in fieldwise(*ask)[1]
+    assert "All recipes ran with training.epochs=1." in fieldwise(*ask)[1]
     found = json.loads(fieldwise(*ask, "--json")[1])
     assert found["settings"] == ["training.epochs=1"]
     (line,) = found["boards"][0]["lines"]
@@ -78,7 +78,7 @@ def test_ctrl_c_says_what_is_kept(fieldwise, recipe, monkeypatch):
     monkeypatch.setattr("fieldwise.runs.fits.recorded_runs", stop)
     code, _, err = fieldwise("compare", recipe, "--store", "kept")
     assert code == 130
-    assert "the runs that ended are kept in kept" in err
+    assert "finished runs are kept in kept" in err
 
 
 def test_the_same_recipe_twice(fieldwise, recipe):
@@ -100,14 +100,14 @@ def test_rankings_stand_below_the_figures(fieldwise, recipe, lr):
     assert (ranking["k"], ranking["users"], ranking["items"]) == (3, 9, 7)
     drawn = fieldwise(*ask, "--candidates", 2, "--users", 5)[1]
     assert "5 of 9 users (seed 0), 2 items drawn of 7 (seed 0) beside what they liked" in drawn
-    assert "Figures among items drawn are higher" in drawn
+    assert "Metrics on sampled candidates are higher" in drawn
 
 
 def test_options_of_rankings(subtests, fieldwise, recipe):
     for options, sentence in [
-        (("--k", 5), "--k says how items are ranked: add --ranking, or leave it out"),
-        (("--keep-seen",), "--keep-seen says how items are ranked"),
-        (("--ranking", "--candidates", "some"), "--candidates must be all, or how many items are drawn, found 'some'"),
+        (("--k", 5), "--k is an option of --ranking, which is not given: add --ranking, or omit --k"),
+        (("--keep-seen",), "--keep-seen is an option of --ranking"),
+        (("--ranking", "--candidates", "some"), "--candidates must be `all` or the number of sampled items, found 'some'"),
         (("--ranking", "--candidates", "0"), "candidates must be at least 1, found 0"),
         (("--ranking", "--item", "itme"), "--item must be a column of the rows, found 'itme': did you mean 'item'?"),
     ]:
@@ -128,4 +128,4 @@ def test_a_bundle_is_ranked_with_as_its_recipe_is(fieldwise, recipe, bundle):
     assert "popularity" in fieldwise("evaluate", bundle, *ask)[1]
     code, _, err = fieldwise("evaluate", bundle, "--data", "log.csv", "--ranking")
     assert code == 2
-    assert "--ranking leaves out what users liked in training rows, which --data has not" in err
+    assert "--ranking excludes items that users liked in training rows, which --data does not have" in err

@@ -41,7 +41,7 @@ def test_an_extra_that_is_not_here_is_no_fault_but_half_of_one_is(quick, tmp_pat
     assert [extra["works"] for extra in facts["extras"].values()] == [False, False]
     assert facts["extras"]["none"]["install"] == "pip install 'fieldwise[none]'"
     about = [line for line in facts["attention"] if "absent" in line]
-    assert about == ["of the extra half (half a thing) absent-two are missing: pip install 'fieldwise[half]'"]
+    assert about == ["the extra half (half a thing) lacks absent-two: pip install 'fieldwise[half]'"]
 
 
 def test_an_extra_that_is_installed_but_cannot_be_imported_wants_attention(tmp_path, monkeypatch):

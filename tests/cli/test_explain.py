@@ -40,7 +40,7 @@ def test_a_row_to_read(fieldwise, bundle, table):
 def test_a_set_of_rows(fieldwise, bundle, table):
     code, out, err = fieldwise("explain", bundle, "--data", table, "--rows", 50, "--faithfulness")
     assert code == 0
-    assert err.startswith("50 of 400 rows drawn, seed 0 (--rows takes more)\nnext, ")
+    assert err.startswith("50 of 400 rows sampled, seed 0 (use --rows for more)\nnext, ")
     assert out.startswith("click: 50 rows, mean score ")
     assert "user x item" in out
     order = [line.split()[0] for line in out.split("faithfulness:")[1].splitlines()[2:] if line.strip()]
@@ -93,12 +93,12 @@ def test_the_simulated_logs_pairs_are_counted(fieldwise, tmp_path):
 def test_what_is_refused(fieldwise, bundle, log, table, tmp_path):
     explain = "explain", bundle, "--data", table
     refused(fieldwise(*explain, "--row", 400), "--row counts from 0", "has 400 rows: found 400")
-    refused(fieldwise(*explain, "--row", 1, "--faithfulness"), "leave --row out")
+    refused(fieldwise(*explain, "--row", 1, "--faithfulness"), "omit --row")
     refused(fieldwise(*explain, "--method", "occlussion"), "did you mean 'occlusion'")
     refused(fieldwise(*explain, "--method", "integrated_gradients"), "found FM: take 'terms'")
     refused(fieldwise(*explain, "--label", "clik"), "did you mean 'click'")
     refused(fieldwise(*explain, "--background", "absent.csv"), "absent.csv")
-    refused(fieldwise("explain", "nothing", "--data", table), "nothing is no bundle")
+    refused(fieldwise("explain", "nothing", "--data", table), "nothing is not a bundle")
     log.head(0).write_csv(tmp_path / "none.csv")
     refused(fieldwise("explain", bundle, "--data", "none.csv"), "none.csv has none")
     log.drop("price").write_csv(tmp_path / "less.csv")

@@ -28,7 +28,7 @@ def clicks(log, tmp_path):
 def test_from_a_csv_to_a_bundle(fieldwise, clicks, tmp_path):
     code, out, err = fieldwise("init", "clicks.csv")
     assert (code, out) == (0, "schema.toml\nclicks.toml\n")
-    assert err.endswith(f"next: read schema.toml and correct what is wrong, then {command('train', 'clicks.toml')}\n")
+    assert err.endswith(f"next: check and correct schema.toml, then {command('train', 'clicks.toml')}\n")
     recipe = load_recipe(tmp_path / "clicks.toml")
     assert recipe.schema == Schema.from_toml(tmp_path / "schema.toml")
     assert (recipe.split, recipe.model) == (TimeSplit(), AutoIntPlus())
@@ -44,7 +44,7 @@ def test_files_that_are_there_are_not_written_over(fieldwise, clicks, tmp_path):
     (tmp_path / "schema.toml").write_text("# mine")
     code, _, err = fieldwise("init", "clicks.csv")
     assert code == 2
-    assert "schema.toml is there already" in err
+    assert "schema.toml exists and is not overwritten" in err
     assert "--schema OTHER.toml" in err
     assert (tmp_path / "schema.toml").read_text() == "# mine"
     assert not (tmp_path / "clicks.toml").exists()
@@ -63,7 +63,7 @@ def test_a_schema_that_is_there_is_used_as_it_is(fieldwise, clicks, tmp_path):
     assert load_recipe(tmp_path / "clicks.toml").split == RandomSplit(stratify=True)
     code, _, err = fieldwise("init", "clicks.csv", "--schema", "mine.toml", "--label", "click", "--force")
     assert code == 2
-    assert "for a schema that is guessed" in err
+    assert "for an inferred schema" in err
 
 
 def test_a_table_elsewhere_and_another_way_of_reading(fieldwise, log, tmp_path):

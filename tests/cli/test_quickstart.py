@@ -45,7 +45,7 @@ def test_one_command_serves_what_it_printed():
                 break
         found = re.search(r"serving at (\S+)", lines[-1])
         assert found, "".join(lines)
-        assert any(line.startswith("next, once this is stopped, the page again: ") for line in lines)
+        assert any(line.startswith("next, start the page again later: ") for line in lines)
         text = Path("out.txt").read_text()
         user = re.search(r"ten films for user (\S+) by simulated/(\S+) ", text)
         assert user
@@ -66,7 +66,9 @@ def test_without_serving_it_names_the_command_that_does(fieldwise, small):
     best = re.search(r"by simulated/(\S+) \(best", out)
     assert best
     words = command("serve", Path("a folder") / best[1], "--log", Path("a folder") / "log.parquet")
-    assert err.splitlines()[-1] == f"next, a page to choose users, see recommendations and why: {words}"
+    assert (
+        err.splitlines()[-1] == f"next, start a web page with recommendations and explanations for each user: {words}"
+    )
 
 
 def test_without_the_extra_it_says_so_before_any_work(fieldwise, monkeypatch):

@@ -40,7 +40,7 @@ def test_a_page_of_one_run(fieldwise, bundle, tmp_path):
     ask = "report", bundle, "--slice", "user", "--slice", "tags", "--slice", "price"
     code, out, err = fieldwise(*ask, "--out", "r.html")
     assert (code, out) == (0, "")
-    assert "the report is in r.html (" in err
+    assert "report written to r.html (" in err
     text = (tmp_path / "r.html").read_text()
     assert sections(text) == SECTIONS
     auc = Bundle.load(bundle).about["run"]["test"]["auc"]
@@ -181,7 +181,7 @@ def test_an_older_bundle_has_a_report_too(fieldwise, bundle, tmp_path):
 
 def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     report = "report", bundle, "--out"
-    refused(fieldwise("report", "nothing"), "nothing is no bundle")
+    refused(fieldwise("report", "nothing"), "nothing is not a bundle")
     refused(fieldwise("report", bundle, f"{bundle}/../b"), "twice: give each once")
     refused(fieldwise(*report, "r.html", "--slice", "prize"), "found 'prize': did you mean 'price'")
     refused(fieldwise(*report, "r.html", "--user", "usr"), "--user must be a column of the table, found 'usr'")

@@ -38,10 +38,10 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     build = "index", trained, "--items", "items.csv", "--out", "ix"
     code, out, err = fieldwise(*build, "--storage", "int8")
     assert code == 0
-    assert err.startswith("items are named by the column 'item' (--id names another)\nnext, ")
+    assert err.startswith("items are identified by the column 'item' (change it with --id)\nnext, ")
     assert err.endswith(f"{command('serve', '--prerank', trained, '--index', 'ix')}\n")
     assert "7 items in ix, int8" in out
-    assert "7 new, 0 changed, 0 removed, 0 kept as they were" in out
+    assert "7 new, 0 changed, 0 removed, 0 unchanged" in out
     found = json.loads(fieldwise(*build, "--json")[1])
     assert (found["new"], found["kept"], found["storage"]) == (0, 7, "int8")
     some = items.head(1).with_columns(price=pl.lit(9.9))
@@ -61,7 +61,7 @@ def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
     measure = "evaluate-cascade", trained, bundle, "--index", "ix", "--data", "rows.csv", "--k", 3, "--prerank", 5
     code, out, err = fieldwise(*measure, "--rows", 20, "--json")
     assert code == 0
-    assert err == "20 of 400 rows drawn as contexts, seed 0 (--rows takes more)\n"
+    assert err == "20 of 400 rows sampled as contexts, seed 0 (use --rows for more)\n"
     found = json.loads(out)
     assert (found["contexts"], found["items"], found["k"]) == (20, 7, 3)
     assert 0 <= found["recall"] <= 1
@@ -106,13 +106,13 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
     refused(fieldwise(*build, "--id", "sku"), "--id must be a column of the table, found 'sku'")
     refused(fieldwise(*build, "--changes"), "found none at ix")
     assert fieldwise(*build)[0] == 0
-    refused(fieldwise(*build, "--id", "tags"), "names its items by 'item', found --id tags")
+    refused(fieldwise(*build, "--id", "tags"), "identifies items by 'item', found --id tags")
     pl.DataFrame({"item": ["nobody"]}).write_csv("gone.csv")
     refused(fieldwise(*build, "--remove", "gone.csv"), "found 'nobody'")
     items.drop("price").write_csv("less.csv")
     refused(
         fieldwise("index", trained, "--items", "less.csv", "--out", "ix", "--changes"),
-        "must have the columns of the index's: item, tags, price",
+        "must have the columns of the index: item, tags, price",
     )
     refused(fieldwise("index", trained, "--out", "ix"), "give --items")
     items.with_columns(price=pl.lit(1)).write_parquet("whole.parquet")
@@ -123,7 +123,7 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
         refused(fieldwise(*change), "column 'price' is Int32 there", f"found {shown} in row 0")
     log.write_csv("rows.csv")
     measure = "evaluate-cascade", trained, bundle, "--data", "rows.csv"
-    refused(fieldwise(*measure, "--index", "nothing"), "nothing is no index")
+    refused(fieldwise(*measure, "--index", "nothing"), "nothing is not an index")
     refused(fieldwise(*measure, "--index", "ix", "--k", 10, "--prerank", 5), "found k 10 and prerank 5")
     refused(
         fieldwise("evaluate-cascade", bundle, bundle, "--index", "ix", "--data", "rows.csv"), "belongs to the model"
@@ -134,13 +134,15 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     import socket
 
     refused(fieldwise("serve"), "needs a bundle that scores")
-    refused(fieldwise("serve", "nothing"), "nothing is no bundle")
-    refused(fieldwise("serve", bundle, "--prerank", trained), "give --index, or --items, or a --log")
+    refused(fieldwise("serve", "nothing"), "nothing is not a bundle")
+    refused(fieldwise("serve", bundle, "--prerank", trained), "give --index, --items, or a --log")
     refused(fieldwise("serve", bundle, "--index", "items.csv"), "--index is for", "give --prerank")
-    refused(fieldwise("serve", bundle, "--columns", "user,item"), "say how to read --log, which is not given")
-    refused(fieldwise("serve", bundle, "--exclude-seen"), "--exclude-seen needs to know", "give --log")
-    refused(fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"), "an index is made of a table")
-    refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is no index")
+    refused(fieldwise("serve", bundle, "--columns", "user,item"), "apply to --log, which is not given")
+    refused(fieldwise("serve", bundle, "--exclude-seen"), "--exclude-seen needs a log", "give --log")
+    refused(
+        fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"), "an index is built from a table"
+    )
+    refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is not an index")
     named = "items.csv: the table must have a column that names users: by the schema 'user' or 'user_id', found item"
     refused(fieldwise("serve", bundle, "--users", "items.csv"), named, "give --user-id")
     wrong = "--user-id must be a column of the table, found 'who': known: item"
@@ -148,7 +150,7 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        refused(fieldwise("serve", bundle, "--port", taken.getsockname()[1]), "cannot listen at 127.0.0.1:")
+        refused(fieldwise("serve", bundle, "--port", taken.getsockname()[1]), "cannot listen on 127.0.0.1:")
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
     refused(fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"), "belongs to the model")
 
@@ -157,5 +159,5 @@ def test_export(fieldwise, bundle):
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
     code, out, err = fieldwise("export", bundle, "--out", "exported")
     assert (code, err) == (0, "")
-    assert out.startswith("exported/model.onnx: the same logits of the sample rows to ")
+    assert out.startswith("exported/model.onnx: logits of the sample rows agree within ")
     refused(fieldwise("export", bundle, "--out", "exported", "--to", "tflite"), "found 'tflite'")

@@ -18,7 +18,7 @@ def test_a_search_for_people(fieldwise, tuned):
     code, out, err = fieldwise("tune", tuned, "--trials", 3, "--final-seeds", 2, "--quiet", "--no-cache")
     assert (code, err) == (0, "")
     assert "best logloss on validation rows" in out
-    assert "This study looked at the test rows for these settings alone, after the search." in out
+    assert "This study evaluated only these settings on the test rows, after the search." in out
     assert all(
         path in out for path in ("training.learning_rate", "training.l2.embedding.weight", "model.embedding_dim")
     )
@@ -31,8 +31,8 @@ def test_a_search_that_goes_on_after_its_look_says_so(fieldwise, tuned):
     for _ in range(2):
         code, out, err = fieldwise(*ask, "--trials", 6)
         assert (code, err) == (0, "")
-        went_on = "alone, after 1 trials; the search then went on to 6, and they are still its best." in out
-        assert went_on or "it has looked at them for 2 settings by now" in out
+        went_on = "after 1 trials; the search then went on to 6 trials, and they are still the best." in out
+        assert went_on or "2 settings have been evaluated on them by now" in out
     (record,) = Path("runs/tune").glob("*.test.json")
     told = fieldwise("tune", tuned, "--final-seeds", 1, "--no-cache", "--trials", 2)[2]
     assert "6 trials, more than the 2 asked for" in told

@@ -143,7 +143,7 @@ def test_what_breaks_off_leaves_nothing(cache: Cache, said: list[str]) -> None:
 
     cache.put("k", "a thing", breaks)
     assert list(cache.folder.iterdir()) == []
-    assert "not kept in the cache: a thing (cannot write " in said[0]
+    assert "not stored in the cache: a thing (cannot write " in said[0]
     assert "no more" in said[0]
     assert len(said) == 1
     with pytest.raises(KeyboardInterrupt):

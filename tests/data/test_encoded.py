@@ -311,11 +311,11 @@ def damage_pickle_inside(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (damage_nothing_there, "is no encoded table: it has no table.json"),
+        (damage_nothing_there, "is not an encoded table: it has no table.json"),
         (damage_absent_array, r"is damaged: ids\..*npy cannot be read: No such file"),
-        (damage_cut_short, r"is damaged: ids\..*npy does not have its checksum or its size"),
+        (damage_cut_short, r"is damaged: ids\..*npy does not match its checksum or size"),
         (damage_no_json, "is damaged: table.json cannot be read"),
-        (damage_changed, "is damaged: table.json does not have the checksum"),
+        (damage_changed, "is damaged: table.json does not match its checksum"),
         (damage_pickle_inside, "cannot be read: .*Python objects in dtype; encode the data again"),
         (damage_not_a_mapping, "is damaged: table.json has no format number"),
         (damage_newer_format, "has format 99, but this fieldwise .* reads up to format 2: install a newer fieldwise"),

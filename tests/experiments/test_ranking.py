@@ -259,7 +259,7 @@ def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
     assert len(list(again.folder.glob("ranking.*.npz"))) == 1
     file = next(again.folder.glob("ranking.*.npz"))
     file.write_bytes(b"no longer")
-    with pytest.raises(DataError, match="does not have its checksum or its size"):
+    with pytest.raises(DataError, match="does not match its checksum or size"):
         _ = store.get(again.folder.name).ranked
 
 

@@ -106,7 +106,7 @@ def test_a_damaged_run_is_told(recipes):
     record = recorded_runs(recipes[:1], [0], store=store, data_dir=DATA)["lr.toml"][0]
     rows = next(record.folder.glob("test.*.npz"))
     rows.write_bytes(rows.read_bytes()[:-5] + b"12345")
-    with pytest.raises(DataError, match="does not have its checksum"):
+    with pytest.raises(DataError, match="does not match its checksum"):
         _ = store.get(record.folder.name).test_rows
     (record.folder / "record.json").write_text("{")
     with pytest.raises(DataError, match="cannot be read"):

@@ -265,6 +265,6 @@ def test_both_sides_give_fields_of_the_layout(subtests):
     for positions in [[], range(7), [7], [-1]]:
         with (
             subtests.test(positions=positions),
-            pytest.raises(ConfigError, match="must each give at least one of the layout's fields"),
+            pytest.raises(ConfigError, match="must each have at least one of the layout's fields"),
         ):
             Split.at(LAYOUTS["mixed"], positions)

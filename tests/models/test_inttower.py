@@ -262,7 +262,7 @@ def test_bad_settings_name_themselves(subtests):
         ({"cir_reads": "tower"}, "cir_reads must be one of 'levels', 'heads', found 'tower'"),
         (
             {"cir_reads": "heads", "user_heads": 3, "item_heads": 2},
-            "cir_reads 'heads' compares as many user heads as item heads, found user_heads 3 and item_heads 2",
+            "cir_reads 'heads' needs as many user heads as item heads, found user_heads 3 and item_heads 2",
         ),
     ]:
         with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):

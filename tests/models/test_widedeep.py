@@ -147,7 +147,7 @@ def test_bad_settings_name_themselves(subtests):
         ({"crosses": (("a", "b", "c"),)}, "crosses must be pairs of names of two fields, .* found"),
         ({"crosses": (("a", "a"),)}, r"crosses must be pairs of names of two fields, .* found \('a', 'a'\)"),
         ({"crosses": (("a", 1),)}, r"crosses must be pairs of names of two fields, .* found \('a', 1\)"),
-        ({"crosses": (("a", "b"), ("b", "a"))}, r"crosses must name a pair of fields once, found \('b', 'a'\) again"),
+        ({"crosses": (("a", "b"), ("b", "a"))}, r"must name a pair of fields only once, found \('b', 'a'\) again"),
     ]:
         with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
             WideDeep(**settings)

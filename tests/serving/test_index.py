@@ -147,7 +147,7 @@ def test_folders_of_others_are_left_alone(tmp_path, tower, items):
         build_index(tower, items, tmp_path)
     with pytest.raises(BundleError, match="is a file"):
         build_index(tower, items, tmp_path / "notes.txt")
-    with pytest.raises(BundleError, match="is no index"):
+    with pytest.raises(BundleError, match="is not an index"):
         open_index(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -167,7 +167,7 @@ def test_damage_of_every_kind_is_refused(tmp_path, tower, items):
             folder = fresh(f"{part}{number}")
             path = next(folder.glob(f"{part}.*"))
             path.write_bytes(damage(path.read_bytes()))
-            with pytest.raises(BundleError, match="does not have its checksum or its size; build it again"):
+            with pytest.raises(BundleError, match="does not match its checksum or size; build it again"):
                 open_index(folder)
         path.unlink()
         with pytest.raises(BundleError, match="cannot be read: No such file"):

@@ -286,7 +286,7 @@ def test_one_bundle_and_its_log_recommend(started, tmp_path, ranker):
     reading = "--separator", ";", "--columns", ",".join(LOG.columns)
     heard, server = started("ranker", "--log", "log.txt", *reading, lines=2)
     assert heard[0].startswith("log.txt: 90 rows; users by 'user' (--user-id), items by 'item' (--item-id); ")
-    assert "not recommended again (--include-seen)" in heard[0]
+    assert "are excluded (--include-seen keeps them)" in heard[0]
     page = server.get("/v1/users/u2").json()
     found = server.post("/v1/recommend", json={"user": "u2", "context": page["context"], "k": 5}).json()
     rows = pl.read_csv(tmp_path / "log.txt", separator=";", has_header=False, new_columns=LOG.columns)
@@ -301,7 +301,7 @@ def test_more_items_than_one_bundle_may_rank(started, tmp_path, ranker):
     ranker.save(tmp_path / "ranker")
     catalogue().write_csv(tmp_path / "items.csv")
     heard, server = started("ranker", "--items", "items.csv", "--max-items", "29", lines=2)
-    assert "30 items are more than --max-items 29" in heard[0]
+    assert "30 items exceed --max-items 29" in heard[0]
     assert "--prerank, with its --index" in heard[0]
     assert server.get("/v1/about").json()["items"] is None
     row = {"user": "u1", "history": [], "device": "tv", "item": "i3"}

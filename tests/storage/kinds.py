@@ -37,7 +37,7 @@ class Case:
 
     save: Callable[[Path, int], object]
     load: Callable[[Path], int | None]
-    absent: str = "is no "
+    absent: str = "is not a"
     replaces: bool = True
 
 

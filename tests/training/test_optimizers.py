@@ -232,7 +232,7 @@ def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monke
     ("settings", "sentence"),
     [
         ({"optimizer": "sgd", "momentum": 0.9}, "embedding_update = 'lazy' has no momentum, found momentum = 0.9"),
-        ({"l2": {"embedding.weight": 0.1}}, "l2 counts all rows of an embedding table: set l2_rows = 'touched'"),
+        ({"l2": {"embedding.weight": 0.1}}, "l2 applies to all rows of an embedding table: set l2_rows = 'touched'"),
     ],
 )
 def test_what_lazy_updates_cannot_do_is_one_sentence(tables, settings, sentence):
@@ -242,7 +242,7 @@ def test_what_lazy_updates_cannot_do_is_one_sentence(tables, settings, sentence)
 
 
 def test_rowwise_adagrad_cannot_be_dense():
-    with pytest.raises(ConfigError, match="moves the rows of a batch alone, found embedding_update = 'dense'"):
+    with pytest.raises(ConfigError, match="updates only the rows of a batch, found embedding_update = 'dense'"):
         TrainingSettings(optimizer="rowwise_adagrad", embedding_update="dense")
 
 
@@ -250,7 +250,7 @@ def test_a_table_that_is_used_as_a_whole_is_an_error(tables):
     network = build_network(FM(embedding_dim=3), tables.layout, 0)
     made = run_optimizer(network, TrainingSettings(embedding_update="lazy"))
     network.embedding.weight.sum().backward()
-    with pytest.raises(ConfigError, match="must only be read by its rows"):
+    with pytest.raises(ConfigError, match="must only be read by rows"):
         made.step()
 
 

@@ -215,5 +215,7 @@ def test_l2_names_the_shared_table_and_heads_by_a_pattern(tables):
     l2 = {"embedding.weight": 0.1, "heads.*.first_order.embedding.weight": 0.2}
     run(build_network(FM(embedding_dim=2), both.layout, 0, labels=2), both.train, both.valid, BOTH, l2=l2)
     network = build_network(FM(embedding_dim=2), both.layout, 0, labels=2)
-    with pytest.raises(ConfigError, match=r"'first_order.bias', which the model has not: did you mean 'heads.\d.first"):
+    with pytest.raises(
+        ConfigError, match=r"'first_order.bias', which the model does not have: did you mean 'heads.\d.first"
+    ):
         run(network, both.train, both.valid, BOTH, l2={"first_order.bias": 1.0})

@@ -134,7 +134,7 @@ def test_a_processor_without_bfloat16_is_told_at_the_start(tables, monkeypatch, 
     assert (sentence is not None) == warns
     network = build_network(LR(), tables.layout, 0)
     if warns:
-        with pytest.warns(UserWarning, match="no bfloat16 arithmetic.*take precision = 'float32'"):
+        with pytest.warns(UserWarning, match="no bfloat16 arithmetic.*set precision = 'float32'"):
             Forward(network, TrainingSettings(precision="bfloat16"))
     else:
         Forward(network, TrainingSettings(precision="bfloat16"))

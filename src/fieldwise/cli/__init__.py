@@ -1,6 +1,6 @@
-"""The command line: thin; it parses, calls and prints.
+"""The command line: it parses arguments, calls the package and prints.
 
-Results go to standard output, everything else to standard error.
+Results go to standard output; progress, warnings and errors go to standard error.
 """
 
 import errno
@@ -19,10 +19,10 @@ from fieldwise.errors import FieldwiseError
 __all__ = ["main", "run"]
 
 MACHINE_FAULT = 1
-USER_FAULT = 2  # a full disk and a full memory too: who asked for less, or freed some, would get it
+USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
 INTERRUPTED = 130
-PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w"}  # where they are not named as their modules
-NO_MEMORY = (  # PyTorch's words for tensors that no memory holds
+PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w"}  # packages whose name differs from their module's
+NO_MEMORY = (  # PyTorch's messages when an allocation fails
     "can't allocate memory",
     "not enough memory",
     "Storage size calculation overflowed",
@@ -31,9 +31,9 @@ NO_MEMORY = (  # PyTorch's words for tensors that no memory holds
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 1 the machine's fault, 2 the user's fault, 130 interrupted.
+    """Run a command and exit with a code: 0 success, 1 machine error, 2 user error, 130 interrupted.
 
-    SIGTERM and SIGHUP interrupt a command as Ctrl-C does, and then end the process.
+    SIGTERM and SIGHUP interrupt a command like Ctrl-C, and then end the process.
     """
     with as_interrupts() as received:
         code = run(sys.argv[1:] if arguments is None else list(arguments))
@@ -43,15 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; errors of the user become one sentence without a traceback."""
-    # Threads that wait for each other asleep, not spinning, lose little on a free machine and much less on a busy one.
-    # It counts only before PyTorch is loaded.
+    """Run a command and return its exit code; a user error is printed as one sentence without a traceback."""
+    # Waiting OpenMP threads sleep instead of spinning: slightly slower on a free machine, much faster on a busy one.
+    # The setting has an effect only if it is made before PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    began = time.perf_counter()  # what counts its minutes counts those of loading PyTorch too
+    began = time.perf_counter()  # so that a time budget includes loading PyTorch
     try:
         from fieldwise.cli.app import app
 
-        with warnings.catch_warnings():  # which puts back what showed them before
+        with warnings.catch_warnings():  # restores warnings.showwarning on exit
             shown = warnings.showwarning
             warnings.showwarning = partial(_warn, shown)
             code = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
@@ -63,36 +63,36 @@ def run(arguments: Sequence[str]) -> int:
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
             place = f" at {e.filename}" if e.filename else ""
             return _fail(f"the disk is full{place}: free space and run it again", USER_FAULT)
-        return _fail(f"the machine refused: {e}", MACHINE_FAULT)
+        return _fail(f"the operating system reported an error: {e}", MACHINE_FAULT)
     except ModuleNotFoundError as e:
         missing = (e.name or "").partition(".")[0]
         if missing in ("", "fieldwise"):
             raise
-        return _fail(f"a package is absent: pip install {PACKAGES.get(missing, missing)}", USER_FAULT)
+        return _fail(f"a package is missing: pip install {PACKAGES.get(missing, missing)}", USER_FAULT)
     except Exception as e:
         if _memory_is_full(e):
-            hint = "use a smaller batch_size, smaller layers or fewer rows (`fieldwise describe` estimates their needs)"
-            return _fail(f"the memory is full: {hint}", USER_FAULT)
-        # The parser's own errors (unknown option, bad value) have words; anything else is a bug.
+            hint = "use a smaller batch_size, smaller layers or fewer rows (`fieldwise describe` estimates memory)"
+            return _fail(f"out of memory: {hint}", USER_FAULT)
+        # The parser's own errors (unknown option, bad value) have a message; anything else is a bug.
         if not hasattr(e, "format_message"):
             raise
         code = int(getattr(e, "exit_code", USER_FAULT))
-        if not e.format_message():  # the help, asked for without a word
+        if not e.format_message():  # no arguments were given: show the help
             e.show()  # type: ignore[attr-defined]
             return code
         return _fail(_usage(e, arguments), code)
-    # The parser turns Ctrl-C within a command into this code.
+    # The parser turns Ctrl-C during a command into this code.
     return _fail("interrupted", INTERRUPTED) if code == INTERRUPTED else code or 0
 
 
 def _usage(e: Any, arguments: Sequence[str]) -> str:
-    """A sentence of the parser's error: what it says, what was given, where to look."""
+    """A parser error as one sentence: its message, the value found, and where to find help."""
     names = getattr(getattr(e, "param", None), "opts", [])
     given = [after for name, after in pairwise(arguments) if name in names]
     given += [text.partition("=")[2] for text in arguments if text.partition("=")[0] in names and "=" in text]
     found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
-    return f"{e.format_message().rstrip('.')}{found}; `{command} --help` lists what it takes"
+    return f"{e.format_message().rstrip('.')}{found}; see `{command} --help`"
 
 
 def _memory_is_full(e: Exception) -> bool:
@@ -102,7 +102,7 @@ def _memory_is_full(e: Exception) -> bool:
 
 
 def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """Show a warning meant for users as one sentence; others as Python does."""
+    """Show a warning meant for users as one sentence; show any other as Python does."""
     if category is UserWarning:
         print(f"fieldwise: warning: {message}", file=sys.stderr)
     else:

@@ -1,4 +1,4 @@
-"""The commands, in the order of `--help`. Their options are read here; what computes is loaded by those that run."""
+"""The commands, in the order of `--help`. Options are parsed here; a command imports heavy modules when it runs."""
 
 from typing import Annotated
 
@@ -58,7 +58,7 @@ GROUPS = {"data": data, "cache": cache, "store": store}
 
 app = typer.Typer(
     name="fieldwise",
-    help="Recommenders built on attention over feature fields: from a raw log to a trained, honestly evaluated model.",
+    help="Recommenders built on attention over feature fields: from a raw log to a trained and evaluated model.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -74,7 +74,7 @@ def _root(
         typer.Option(
             "--import",
             metavar="MODULE[:CLASS]",
-            help="Import a module with models of your own first, also from the working directory. May be repeated.",
+            help="Import a module with your own models first. The working directory is searched too. May be repeated.",
         ),
     ] = None,
     version: Annotated[bool, version_option()] = False,

@@ -19,24 +19,24 @@ __all__ = ["AutoOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions:
-    """What `fieldwise auto` is asked for."""
+    """Options of `fieldwise auto`."""
 
-    context: typer.Context  # holds when the command began
+    context: typer.Context  # holds the start time of the command
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")]
     label: Label = None
     positive: Positive = None
-    minutes: Annotated[float, typer.Option(min=0.01, help="Of the whole run, from the command's start to its end.")] = (
-        10.0
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time budget of the whole run, from start to end.")] = 10.0
+    out: Annotated[Path | None, typer.Option(help="Folder for all results. Default: runs/auto-TABLE.")] = None
+    again: Annotated[bool, typer.Option("--again", help="Replace the result of an earlier run in that folder.")] = False
+    schema: Annotated[Path | None, typer.Option(help="Your own schema (TOML). Default: inferred from the table.")] = (
+        None
     )
-    out: Annotated[Path | None, typer.Option(help="Folder for all results; runs/auto-TABLE where left out.")] = None
-    again: Annotated[bool, typer.Option("--again", help="Replace the result of a former run in that folder.")] = False
-    schema: Annotated[Path | None, typer.Option(help="A schema of your own, in TOML; inferred where left out.")] = None
     split_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="A column that names each row's part: train, valid or test.")
+        str | None, typer.Option(metavar="COLUMN", help="A column with each row's part: train, valid or test.")
     ] = None
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column that stays a field whatever the audit finds. May be repeated."),
+        typer.Option(metavar="COLUMN", help="Keep this column as a field whatever the audit finds. May be repeated."),
     ] = None
     seed: Seed = 0
     reading: Reading
@@ -46,7 +46,7 @@ class AutoOptions:
 
 
 def run(options: AutoOptions) -> None:
-    """Find a good model for a table within some minutes: audit, train, search, measure, save. Ctrl-C ends it early."""
+    """Find a good model for a table within a time budget: audit, train, tune, evaluate, save. Ctrl-C ends it early."""
     from fieldwise.automatic import AutoSettings, run_auto
     from fieldwise.data.prepare.split_settings import ColumnSplit
     from fieldwise.runs.recipe import DataSettings
@@ -80,7 +80,7 @@ def run(options: AutoOptions) -> None:
 
 
 def _stem(path: Path) -> str:
-    """A file's name without its endings: of `clicks.csv.gz` it is `clicks`."""
+    """A file's name without its suffixes: `clicks` for `clicks.csv.gz`."""
     return path.name.partition(".")[0] or "table"
 
 
@@ -99,7 +99,8 @@ def _show(result: "AutoResult") -> None:
         table.add_row(*row)
     out.print(table)
     out.print(
-        f"{result.board.rows:,} test rows; * the bundle's model; ± half of a 95 % interval. {legend(result.board)}"
+        f"{result.board.rows:,} test rows; * the model in the bundle; ± half the width of the 95 % interval. "
+        f"{legend(result.board)}"
     )
     out.print("")
     for sentence in result.sentences():
@@ -110,13 +111,15 @@ def _show(result: "AutoResult") -> None:
 
 
 def _suggest(result: "AutoResult", options: AutoOptions) -> None:
-    """Name the commands worth typing next."""
+    """Print useful next commands."""
     folder, table, quiet = result.folder or Path(), options.table, options.quiet
     bundle, how = folder / "bundle", options.reading.options()
     scores = folder / "predictions.csv"
-    suggest("predict; --data may be new rows", "predict", bundle, "--data", table, *how, "--out", scores, quiet=quiet)
+    suggest(
+        "predict (--data may hold new rows)", "predict", bundle, "--data", table, *how, "--out", scores, quiet=quiet
+    )
     roles = {field.role for field in result.schema.fields}
     log = ["--log", table, *how] if {"user", "item"} <= roles else []
-    suggest("a page to look at, and a server", "serve", bundle, *log, quiet=quiet)
-    suggest("what the scores depend on", "explain", bundle, "--data", table, *how, quiet=quiet)
-    suggest("train the same again, or change it", "train", folder / "recipe.toml", quiet=quiet)
+    suggest("start a server with a web page", "serve", bundle, *log, quiet=quiet)
+    suggest("see what the scores depend on", "explain", bundle, "--data", table, *how, quiet=quiet)
+    suggest("train the same model again, or change it", "train", folder / "recipe.toml", quiet=quiet)

@@ -1,4 +1,4 @@
-"""`fieldwise cache`: show and clear the prepared data that later runs open."""
+"""`fieldwise cache`: list and clear the cache of prepared data."""
 
 import time
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ MIB = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class CacheOptions:
-    """The commands take none."""
+    """These commands have no options."""
 
 
 def run_show(options: CacheOptions) -> None:
-    """List what the cache holds, the last used first."""
+    """List the entries of the cache, most recently used first."""
     from rich.table import Table
 
     from fieldwise.storage.cache import default_cache
@@ -39,7 +39,7 @@ def run_show(options: CacheOptions) -> None:
 
 
 def run_clear(options: CacheOptions) -> None:
-    """Remove all of it. Nothing but time is lost."""
+    """Remove all entries. Later runs prepare their data again."""
     from fieldwise.storage.cache import default_cache
 
     del options
@@ -50,7 +50,7 @@ def run_clear(options: CacheOptions) -> None:
 
 
 app = typer.Typer(
-    help="Prepared data that later runs of the same recipe and data open instead of making them again.",
+    help="Cache of prepared data, which later runs of the same recipe on the same data reuse.",
     no_args_is_help=True,
 )
 app.command("show")(as_command(run_show))

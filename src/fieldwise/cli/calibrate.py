@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.evaluation.calibration import Calibration, Method
 
-    Scored = Mapping[str, tuple[np.ndarray, np.ndarray]]  # targets and scores of each binary label
-    Figures = Mapping[str, Mapping[str, Any]]  # by label: metrics before and after
+    Scored = Mapping[str, tuple[np.ndarray, np.ndarray]]  # targets and scores per binary label
+    Figures = Mapping[str, Mapping[str, Any]]  # per label: metrics before and after
 
 __all__ = ["CalibrateOptions", "run"]
 
@@ -41,14 +41,14 @@ NONE = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions:
-    """What `fieldwise calibrate` is asked for."""
+    """Options of `fieldwise calibrate`."""
 
     bundle: BundleFolder
-    method: Annotated[str, typer.Option(help="platt, isotonic, or none to remove the one that it keeps.")]
-    out: Annotated[Path | None, typer.Option(help="Folder for the calibrated bundle; the same where left out.")] = None
+    method: Annotated[str, typer.Option(help="platt, isotonic, or none to remove the bundle's calibration.")]
+    out: Annotated[Path | None, typer.Option(help="Folder for the calibrated bundle. Default: the same folder.")] = None
     data: Annotated[
         Path | None,
-        typer.Option(help="Rows with labels that trained nothing; the recipe's validation rows where left out."),
+        typer.Option(help="Rows with labels that were not trained on. Default: the recipe's validation rows."),
     ] = None
     reading: Reading
     data_dir: DataDir = None
@@ -63,7 +63,7 @@ class CalibrateOptions:
 
 
 def run(options: CalibrateOptions) -> None:
-    """Fit a calibration on validation rows and keep it in the bundle, whose probabilities it then corrects."""
+    """Fit a calibration on validation rows and save it in the bundle, which then predicts calibrated probabilities."""
     from fieldwise.bundle.bundle import Bundle, bundle_digest
     from fieldwise.cli.saving import check_out
     from fieldwise.evaluation.calibration import METHODS, before_and_after
@@ -72,7 +72,7 @@ def run(options: CalibrateOptions) -> None:
     if method not in known:
         raise ConfigError(f"--method must be one of {', '.join(known)}, found {method!r}: {nearest(method, known)}")
     if options.data is None and options.reading.given:
-        raise ConfigError("--separator, --encoding and --columns say how to read --data, which is not given")
+        raise ConfigError("--separator, --encoding and --columns apply to --data, which is not given")
     set_threads(options.threads)
     if options.out is not None:
         check_out(options.out)
@@ -86,7 +86,7 @@ def run(options: CalibrateOptions) -> None:
         return
     if all(label.task != "binary" for label in bundle.schema.labels):
         raise ConfigError(
-            f"a calibration is for probabilities, but {options.bundle} predicts a number: there is nothing to do"
+            f"a calibration corrects probabilities, but {options.bundle} predicts a number: nothing to calibrate"
         )
     parts = _parts(bundle, options)
     scored = {name: _scored(bundle, frame) for name, frame in parts.items()}
@@ -110,7 +110,7 @@ def run(options: CalibrateOptions) -> None:
 
 
 def _fitted(scored: "Scored", rows: str, method: "Method") -> "dict[str, Calibration]":
-    """A calibration of each label, fitted on these rows."""
+    """A calibration per label, fitted on these rows."""
     from fieldwise.evaluation.calibration import fit_calibration
 
     maps = {}
@@ -123,7 +123,7 @@ def _fitted(scored: "Scored", rows: str, method: "Method") -> "dict[str, Calibra
 
 
 def _show(found: "Mapping[str, Figures]", rows: str, options: CalibrateOptions) -> None:
-    """Print the metrics before and after, and where the calibration makes one worse."""
+    """Print the metrics before and after, and name the parts where the calibration makes one worse."""
     from rich.table import Table
 
     several = any(len(labels) > 1 for labels in found.values())
@@ -136,7 +136,7 @@ def _show(found: "Mapping[str, Figures]", rows: str, options: CalibrateOptions) 
             console().print(table)
     console().print(
         f"{options.target} now predicts with this calibration ({options.method}); its scores and their order are as "
-        "before. `--method none` takes it away again, which `fieldwise export` needs."
+        "before. `--method none` removes it again, which `fieldwise export` requires."
     )
     worse = [
         name
@@ -146,11 +146,11 @@ def _show(found: "Mapping[str, Figures]", rows: str, options: CalibrateOptions) 
         if m["after"]["logloss"] > m["before"]["logloss"]
     ]
     if worse:
-        say(f"the logloss of {', '.join(worse)} is higher with it on rows that it was not fitted on")
+        say(f"with the calibration, the logloss of {', '.join(worse)} is higher on rows that it was not fitted on")
 
 
 def _parts(bundle: "Bundle", options: CalibrateOptions) -> "dict[str, pl.DataFrame]":
-    """The rows to fit on first, then those to show, by words for them."""
+    """Tables by their description: the rows to fit on first, then further rows to show."""
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.rows import UNCHECKED, recipe_of, rows_of_run
 
@@ -172,7 +172,7 @@ def _parts(bundle: "Bundle", options: CalibrateOptions) -> "dict[str, pl.DataFra
 
 
 def _scored(bundle: "Bundle", frame: "pl.DataFrame") -> "dict[str, tuple[np.ndarray, np.ndarray]]":
-    """Targets and scores of each binary label."""
+    """Targets and scores per binary label."""
     from fieldwise.data.prepare.labels import read_labels
 
     labels = bundle.schema.labels

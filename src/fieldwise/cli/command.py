@@ -1,8 +1,8 @@
-"""One pattern for all commands: a dataclass of options, and `run(options)`, which does the work.
+"""The pattern of all commands: a dataclass of options, and `run(options)`, which does the work.
 
-A field of the dataclass is an option or an argument, said once: its name, type, default and what Typer is to know
-(`Annotated`). A field that is itself a dataclass stands for all options of that one, at its place. The text of
-`--help` is the docstring of `run`.
+A field of the dataclass defines an option or an argument: its name, type, default and Typer's settings (`Annotated`).
+A field that is itself a dataclass stands for all options of that dataclass. The text of `--help` is the docstring of
+`run`.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 def as_command(run: Callable[[T], None]) -> Callable[..., None]:
-    """A function for Typer with one parameter an option, which calls `run` with the options.
+    """A function for Typer with one parameter per option, which calls `run` with the options.
 
     Args:
-        run: takes a dataclass of options, and nothing else.
+        run: takes a dataclass of options as its only argument.
 
     >>> @dataclasses.dataclass(frozen=True, kw_only=True)
     ... class Greeting:
@@ -47,7 +47,7 @@ def as_command(run: Callable[[T], None]) -> Callable[..., None]:
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
-    """The parameters of a dataclass's fields, in their order; those of dataclasses within it at their places."""
+    """The parameters for a dataclass's fields, in order; a nested dataclass is expanded in place."""
     hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
@@ -59,7 +59,7 @@ def _parameters(kind: type) -> Iterator[inspect.Parameter]:
 
 
 def _made(kind: type[T], given: dict[str, Any]) -> T:
-    """A dataclass of what was given by the names of its fields and of those of dataclasses within it."""
+    """An instance of a dataclass and its nested dataclasses from values by field name."""
     hints = get_type_hints(kind)
     values = {}
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
@@ -69,5 +69,5 @@ def _made(kind: type[T], given: dict[str, Any]) -> T:
 
 
 def _is_group(hint: Any) -> bool:
-    """Whether a field stands for all options of another dataclass."""
+    """Whether a field stands for the options of another dataclass."""
     return dataclasses.is_dataclass(hint)

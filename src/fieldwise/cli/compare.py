@@ -36,7 +36,7 @@ __all__ = ["CompareOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """What `fieldwise compare` is asked for."""
+    """Options of `fieldwise compare`."""
 
     recipes: Annotated[
         list[str], typer.Argument(metavar="RECIPE...", help="Recipes by name or TOML file; the first is the baseline.")
@@ -44,13 +44,15 @@ class CompareOptions:
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each recipe, with seeds 0, 1, ... and the same rows.")] = 3
     settings: Settings = None
     protocol: Protocol = None
-    base: Annotated[str | None, typer.Option(metavar="RECIPE", help="Another baseline.")] = None
-    metric: Annotated[str | None, typer.Option(help="What the order goes by: auc, logloss, ece or rmse.")] = None
+    base: Annotated[
+        str | None, typer.Option(metavar="RECIPE", help="The recipe to compare with. Default: the first.")
+    ] = None
+    metric: Annotated[str | None, typer.Option(help="Metric to sort by: auc, logloss, ece or rmse.")] = None
     store: Annotated[
-        Path, typer.Option(help="Folder of runs: what it has is not run again; processes may share it.")
+        Path, typer.Option(help="Folder of finished runs, which are not run again. Several processes may share it.")
     ] = Path("runs/compare")
-    plot: Annotated[Path | None, typer.Option(help="A picture to write: .png, .svg or .pdf.")] = None
-    again: Annotated[bool, typer.Option("--again", help="Run everything anew.")] = False
+    plot: Annotated[Path | None, typer.Option(help="Write a plot to this file: .png, .svg or .pdf.")] = None
+    again: Annotated[bool, typer.Option("--again", help="Run everything again.")] = False
     ranking: RankingOptions
     data_dir: DataDir = None
     json: AsJson = False
@@ -60,7 +62,7 @@ class CompareOptions:
 
 
 def run(options: CompareOptions) -> None:
-    """Train recipes with several seeds and show a leaderboard with intervals and a paired test. Resumes by itself."""
+    """Train recipes with several seeds and print a leaderboard with intervals and a paired test. Can be resumed."""
     from fieldwise.runs.recipe import check_recipe
 
     for recipe in options.recipes:
@@ -78,23 +80,25 @@ def run(options: CompareOptions) -> None:
     ranked = [_ranked(board, runs, ranking) for board in boards]
     _print(boards, ranked, runs, options)
     if options.plot is not None:
-        plot_boards(boards, options.plot)  # last: what was measured is not lost with a picture
+        plot_boards(boards, options.plot)  # last: an error in the plot loses no result
     if not (options.json or options.quiet):
         _suggest(boards[0].lines[0].recipe, options)
 
 
 def _recipes(options: CompareOptions) -> "tuple[list[Recipe], str | None]":
-    """The recipes, and the name of the baseline where one was given.
+    """The recipes, and the name of the baseline if one was given.
 
     Errors:
-        ConfigError: they cannot be compared, or not by this metric, or with this baseline.
+        ConfigError: the recipes cannot be compared at all, by this metric, or with this baseline.
     """
     from fieldwise.runs.leaderboard import check_choices
     from fieldwise.runs.recipe import load_recipe, recipe_names
 
     recipes = [load_recipe(name, options.settings or [], protocol=options.protocol) for name in options.recipes]
     base = options.base
-    base = base if base is None or base in recipe_names() else str(Path(base))  # as recipes of a file are named
+    base = (
+        base if base is None or base in recipe_names() else str(Path(base))
+    )  # recipes from a file are named by their path
     check_choices([r.name for r in recipes], {r.schema.label.task for r in recipes}, base, options.metric)
     return recipes, base
 
@@ -102,7 +106,7 @@ def _recipes(options: CompareOptions) -> "tuple[list[Recipe], str | None]":
 def _runs(
     recipes: "list[Recipe]", ranking: "RankingSettings | None", options: CompareOptions
 ) -> "Mapping[str, Sequence[Record]]":
-    """Kept runs, and those that were missing."""
+    """Stored runs, and new runs for those that were missing."""
     from fieldwise.runs.fits import recorded_runs
     from fieldwise.runs.records import Store
     from fieldwise.training.progress import progress_for
@@ -122,7 +126,7 @@ def _runs(
             progress=lambda title: progress_for(title, quiet=options.quiet),
         )
     except KeyboardInterrupt:
-        say(f"the runs that ended are kept in {options.store}: the same command goes on from there")
+        say(f"finished runs are kept in {options.store}: the same command resumes from there")
         raise
 
 
@@ -151,20 +155,20 @@ def _print(
 
 
 def _suggest(best: str, options: CompareOptions) -> None:
-    """Name the command worth typing next."""
+    """Print useful next commands."""
     given = [part for setting in options.settings or () for part in ("--set", setting)]
     given += [] if options.protocol is None else ["--protocol", options.protocol]
     given += data_options(options.data_dir)
     if find_spec("optuna") is not None:
-        suggest("better settings of the best, by its validation rows", "tune", best, *given)
+        suggest("tune the best recipe on its validation rows", "tune", best, *given)
     else:
-        suggest("a bundle of the best", "train", best, *given)
+        suggest("train and save the best recipe", "train", best, *given)
 
 
 def _ranked(
     board: "Board", runs: "Mapping[str, Sequence[Record]]", ranking: "tuple[RankingSettings | None, int]"
 ) -> "list[RankingBoard]":
-    """The rankings of a board's recipes, in their given order."""
+    """The rankings of a board's recipes, in the order given."""
     from fieldwise.runs.ranking_board import ranking_boards
 
     if ranking[0] is None:

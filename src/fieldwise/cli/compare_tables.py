@@ -1,4 +1,4 @@
-"""Leaderboards of `fieldwise compare` as tables of text."""
+"""Leaderboards of `fieldwise compare` as text tables."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ __all__ = ["board_table", "show_boards"]
 def show_boards(
     boards: Sequence[Board], ranked: Sequence[Sequence[RankingBoard]], seeds: int, settings: Sequence[str]
 ) -> None:
-    """Print leaderboards, rankings below them, and what intervals mean."""
+    """Print leaderboards, their rankings, and what the intervals mean."""
     screen = Console(width=WIDTH, markup=False, highlight=False, soft_wrap=True)
     for board, of_board in zip(boards, ranked, strict=True):
         mean = f"mean of {seeds} seed{'s' * (seeds != 1)} [95 % interval]"
@@ -26,20 +26,24 @@ def show_boards(
         screen.print(board_table(board))
         show_rankings(of_board, f"{mean} for other users{' and seeds' * (seeds > 1)}", _shown_names(board))
     if settings:
-        screen.print(f"All recipes with {', '.join(settings)}.")
-    over = "other test rows and seeds" if seeds > 1 else "other test rows; of one seed nothing is known of others"
-    screen.print(f"Intervals and p: paired, for {over}. DeLong's p: of AUC, for other test rows alone.")
+        screen.print(f"All recipes ran with {', '.join(settings)}.")
+    over = (
+        "other test rows and seeds"
+        if seeds > 1
+        else "other test rows; one seed does not show how results vary with the seed"
+    )
+    screen.print(f"Intervals and p: paired, for {over}. DeLong's p: for AUC and other test rows only.")
     if len(boards) > 1:
-        screen.print("Recipes of other benchmarks, protocols or test rows stand in tables of their own.")
+        screen.print("Recipes with other benchmarks, protocols or test rows are in separate tables.")
 
 
 def board_table(board: Board) -> Table:
-    """One board as a table of text."""
+    """One leaderboard as a text table."""
     metrics = compared(board.task)
     names = _shown_names(board)
     base = names[board.base].rpartition("/")[2]
     table = Table(
-        "recipe", *(shown_name(m) for m in metrics), f"{shown_name(board.metric)} less {base}'s", "p", box=None
+        "recipe", *(shown_name(m) for m in metrics), f"{shown_name(board.metric)} minus {base}'s", "p", box=None
     )
     if board.metric == "auc":
         table.add_column("DeLong p")
@@ -54,7 +58,7 @@ def board_table(board: Board) -> Table:
 
 
 def _shown_names(board: Board) -> dict[str, str]:
-    """A file's name without folder and suffix, where that tells it from the others."""
+    """Recipe names to show: file names without folder and suffix, if these are unique."""
     names = [line.recipe for line in board.lines]
     stems = {name: Path(name).stem if name.endswith(".toml") else name for name in names}
     return {name: stem if list(stems.values()).count(stem) == 1 else name for name, stem in stems.items()}
@@ -72,7 +76,7 @@ def _against(line: Line, board: Board) -> list[str]:
 
 
 def _p(value: float) -> str:
-    """A probability, as far as a bootstrap can tell it."""
+    """A p-value at the resolution of the bootstrap."""
     return f"{value:.2g}" if value >= 1e-4 else "<.0001"
 
 

@@ -18,41 +18,41 @@ __all__ = ["app"]
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """What `fieldwise data list` is asked for."""
+    """Options of `fieldwise data list`."""
 
     data_dir: DataDir = None
 
 
 def run_list(options: ListOptions) -> None:
-    """List the public data sets: rows, terms, and whether they are at hand."""
+    """List the public data sets: rows, licence terms, and whether they are present."""
     from rich.table import Table
 
     from fieldwise.data.read.public import PUBLIC_SETS
 
     folder = resolve_data_dir(options.data_dir)
-    table = Table("name", "rows", "at hand", "how to get it", "terms", box=None)
+    table = Table("name", "rows", "present", "how to get it", "terms", box=None)
     for name, public in PUBLIC_SETS.items():
         how = f"fieldwise data fetch {name}" if public.files else "by hand"
         table.add_row(name, f"{public.rows:,}", "yes" if public.present(folder) else "no", how, public.licence)
-    table.add_row("simulated", "any", "yes", "fieldwise data simulate", "none: it is made up")
+    table.add_row("simulated", "any", "yes", "fieldwise data simulate", "none: synthetic data")
     out = console()
     out.print(table)
     out.print(f"data folder: {folder}" + ("" if folder.is_dir() else " (does not exist yet)"))
     absent = [name for name, public in PUBLIC_SETS.items() if public.files and not public.present(folder)]
     if absent:
-        suggest("have one of them", "data", "fetch", absent[0], *data_options(options.data_dir))
+        suggest("download one", "data", "fetch", absent[0], *data_options(options.data_dir))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FetchOptions:
-    """What `fieldwise data fetch` is asked for."""
+    """Options of `fieldwise data fetch`."""
 
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `fieldwise data list` shows.")]
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from `fieldwise data list`.")]
     data_dir: DataDir = None
 
 
 def run_fetch(options: FetchOptions) -> None:
-    """Download a public set from its official origin; resumes where it was cut off, and checks sizes and checksums."""
+    """Download a public data set from its official source. Resumes partial downloads; checks sizes and checksums."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -87,17 +87,17 @@ def run_fetch(options: FetchOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions:
-    """What `fieldwise data simulate` is asked for."""
+    """Options of `fieldwise data simulate`."""
 
-    out: Annotated[Path, typer.Option(help="Where to write the log: .csv, .tsv, .parquet or .arrow.")]
-    rows: Annotated[int, typer.Option(min=1, help="Rows of the log.")] = 120_000
-    users: Annotated[int, typer.Option(min=1, help="Users of the service.")] = 1_000
-    items: Annotated[int, typer.Option(min=1, help="Films of the service.")] = 400
+    out: Annotated[Path, typer.Option(help="File to write: .csv, .tsv, .parquet or .arrow.")]
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 120_000
+    users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 1_000
+    items: Annotated[int, typer.Option(min=1, help="Number of films.")] = 400
     seed: Seed = 0
 
 
 def run_simulate(options: SimulateOptions) -> None:
-    """Write the simulated log of a film service, with the true probability of every row."""
+    """Write a simulated log of a film service, with the true probability of every row."""
     from fieldwise.data.read.simulated.log import simulate
     from fieldwise.data.read.tables import write_table
     from fieldwise.storage.files import check_file
@@ -107,12 +107,12 @@ def run_simulate(options: SimulateOptions) -> None:
     frame = simulate(options.rows, users=options.users, items=options.items, seed=options.seed)
     write_table(frame, out)
     say(f"{frame.height:,} rows written to {out} ({', '.join(frame.columns)})")
-    suggest("a schema and a recipe for it", "init", out, "--label", "liked")
+    suggest("write a schema and a recipe for it", "init", out, "--label", "liked")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferOptions:
-    """What `fieldwise data infer` is asked for."""
+    """Options of `fieldwise data infer`."""
 
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")]
     label: Label = None
@@ -121,7 +121,7 @@ class InferOptions:
 
 
 def run_infer(options: InferOptions) -> None:
-    """Print the schema that a table seems to have, as TOML with a comment a column, to be corrected by hand."""
+    """Print the inferred schema of a table as TOML, with a comment per column, for you to correct."""
     from fieldwise.data.infer.schema import infer_schema
     from fieldwise.data.prepare.repeats import copies_sentence
 
@@ -136,12 +136,10 @@ def run_infer(options: InferOptions) -> None:
     given = [] if options.label is None else ["--label", options.label]
     given += [part for value in options.positive or () for part in ("--positive", value)]
     given += options.reading.options()
-    suggest("this as schema.toml with a recipe beside it", "init", options.table, *given)
+    suggest("write it as schema.toml, with a recipe", "init", options.table, *given)
 
 
-app = typer.Typer(
-    help="Public data sets, the simulated log, and schemas for tables of one's own.", no_args_is_help=True
-)
+app = typer.Typer(help="Public data sets, the simulated log, and schemas for your own tables.", no_args_is_help=True)
 app.command("list")(as_command(run_list))
 app.command("fetch")(as_command(run_fetch))
 app.command("simulate")(as_command(run_simulate))

@@ -1,4 +1,4 @@
-"""`fieldwise demo`: models side by side on one log, a leaderboard, ten films by name, and how to serve them."""
+"""`fieldwise demo`: train several models on one log, compare them, recommend ten films and suggest a server."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ __all__ = ["DemoOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """What `fieldwise demo` is asked for."""
+    """Options of `fieldwise demo`."""
 
     data: Annotated[str, typer.Option(help="simulated or movielens-1m.")] = "simulated"
     out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/demo")
@@ -28,11 +28,11 @@ class DemoOptions:
 
 
 def run(options: DemoOptions) -> None:
-    """Train LR, FM, AFM, AutoInt, AutoInt+ and IntTower side by side, compare them, recommend ten items to a user."""
+    """Train LR, FM, AFM, AutoInt, AutoInt+ and IntTower on one log, compare them and recommend ten items to a user."""
     from fieldwise.cli.demo_runs import DEMOS, train_demo
 
     data = options.data
     if data not in DEMOS:
-        raise ConfigError(f"--data must be a set that the demo knows, found {data!r}: {nearest(data, DEMOS)}")
+        raise ConfigError(f"--data must be a data set of the demo, found {data!r}: {nearest(data, DEMOS)}")
     words = train_demo(DEMOS[data], options)
-    console().print(f"a page to choose users, see recommendations and why: {command(*words)}")
+    console().print(f"start a web page with recommendations and explanations for each user: {command(*words)}")

@@ -1,4 +1,4 @@
-"""What `fieldwise demo` and `fieldwise quickstart` do: train some recipes on one log, compare, save and recommend."""
+"""The work of `fieldwise demo` and `fieldwise quickstart`: train recipes on one log, compare, save and recommend."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -52,10 +52,10 @@ QUICK = Demo(
 
 
 def train_demo(demo: Demo, options: DemoOptions) -> list[object]:
-    """Train, compare, save and recommend; the words of the command that serves what the recommendations came from.
+    """Train, compare, save and recommend; returns the command that serves the recommending model, as a list of words.
 
     Errors:
-        KeyboardInterrupt: Ctrl-C; what was trained by then is saved and shown.
+        KeyboardInterrupt: Ctrl-C; the models trained so far are saved and shown.
     """
     set_threads(options.threads)
     recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=options.seed) for name in demo.recipes]
@@ -73,7 +73,7 @@ def train_demo(demo: Demo, options: DemoOptions) -> list[object]:
             raise unsaved
         runs.append(run)
         if run.result.stopped == "interrupted":
-            say("interrupted: this and the models before it are saved, the others are left out")
+            say("interrupted: this model and those before it are saved, the others are skipped")
             break
     screen = console()
     screen.print(leaderboard(runs))
@@ -92,7 +92,7 @@ def _folder(out: Path, recipe: Recipe) -> Path:
 
 
 def leaderboard(runs: Sequence[Run]) -> Table:
-    """Test metrics of the runs, and of the true probabilities where they are known."""
+    """Test metrics of the runs, and of the true probabilities if they are known."""
     table = Table("model", "test AUC", "logloss", "parameters", "s/epoch", "epochs", "seconds", box=None)
     for column in table.columns[1:]:
         column.justify = "right"
@@ -123,7 +123,7 @@ def _recommendations(screen: Console, best: Run, known: pl.DataFrame, frame: pl.
     column = id_column("user", [best.bundle.schema], known.columns)
     user = str(as_text(known.get_column(column)).mode().sort()[0])
     top = recommend(best.bundle, frame, Catalogue(title="title"), user)
-    screen.print(f"\nten films for user {user} by {best.recipe.name} (best on validation rows), none seen before:")
+    screen.print(f"\nten films for user {user} by {best.recipe.name} (best on validation rows), without films already seen:")
     table = Table(*top.columns, box=None)
     for row in top.iter_rows():
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row))

@@ -1,4 +1,4 @@
-"""`fieldwise describe`: what a recipe would train, without training it."""
+"""`fieldwise describe`: show what a recipe would train, without training it."""
 
 import importlib.util
 import sys
@@ -32,7 +32,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeOptions:
-    """What `fieldwise describe` is asked for."""
+    """Options of `fieldwise describe`."""
 
     recipe: RecipeName
     settings: Settings = None
@@ -54,7 +54,7 @@ def run(options: DescribeOptions) -> None:
     recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache))
-    peak = _peak_mib()  # of preparing, where that was not done before
+    peak = _peak_mib()  # the peak of preparing the data, unless they came from the cache
     facts = describe(recipe, prepared)
     if options.json:
         print_json(facts)
@@ -62,7 +62,7 @@ def run(options: DescribeOptions) -> None:
     _tell(recipe, prepared)
     _show(facts, settled(recipe, prepared)[1])
     if peak is not None:
-        shown = f"memory of this process so far, Python and PyTorch with it, in MiB: {peak:,.0f} at its peak"
+        shown = f"peak memory of this process so far, including Python and PyTorch: {peak:,.0f} MiB"
         console().print(shown)
     given = [part for setting in options.settings or () for part in ("--set", setting)]
     given += [] if options.protocol is None else ["--protocol", options.protocol]
@@ -70,7 +70,7 @@ def run(options: DescribeOptions) -> None:
 
 
 def _tell(recipe: "Recipe", prepared: "Prepared") -> None:
-    """Print what the recipe is, and say what is to be known of its data."""
+    """Print the recipe's name and description, and warnings about its data."""
     from fieldwise.data.prepare.repeats import repeat_sentences
 
     console().print(f"{recipe.name}: {recipe.description}".rstrip(": "))
@@ -90,7 +90,7 @@ def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:
     fields = Table("field", "role", "kind", "rows of the table", "unseen in test", box=None)
     for f in facts["fields"]:
         unseen = f["unseen_in_test"]
-        rows = f"{f['rows']:,}" if f["shares"] is None else f"those of {f['shares']}"
+        rows = f"{f['rows']:,}" if f["shares"] is None else f"shared with {f['shares']}"
         fields.add_row(f["name"], f["role"], f["kind"], rows, "" if unseen is None else f"{unseen:.1%}")
     out.print(fields)
     if len(facts["labels"]) > 1:
@@ -102,7 +102,7 @@ def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:
     rows = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
     memory = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts["memory_mib"].items())
     if facts["defaults"]:
-        chosen = Table("by the data", "value", "why", box=None)
+        chosen = Table("chosen from the data", "value", "why", box=None)
         for choice in choices:
             chosen.add_row(choice.setting, choice.shown, choice.reason)
         out.print(chosen)
@@ -111,7 +111,7 @@ def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:
 
 
 def _peak_mib() -> float | None:
-    """The most memory that this process has had; None where the system does not tell (Windows)."""
+    """The peak memory of this process; None if the system does not report it (Windows)."""
     if importlib.util.find_spec("resource") is None:
         return None
     import resource

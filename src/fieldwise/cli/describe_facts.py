@@ -1,4 +1,4 @@
-"""What `fieldwise describe` shows: the facts of a recipe and its data, as plain values."""
+"""The facts about a recipe and its data that `fieldwise describe` shows, as plain values."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ MIB = 2**20
 
 
 def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
-    """What training a recipe on these rows would be, as plain values."""
+    """Fields, sizes, parameters and memory of training a recipe on these rows, as plain values."""
     recipe, chosen = settled(recipe, prepared)
     layout = prepared.encoder.layout
     labels = recipe.schema.labels
@@ -54,7 +54,7 @@ def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
 
 
 def _memory(network: nn.Module, prepared: Prepared, training: TrainingSettings) -> dict[str, float]:
-    """Estimates in MiB, by what the memory is for."""
+    """Memory estimates in MiB, by purpose."""
     parts = (prepared.train, prepared.valid, prepared.test)
     memory = {
         "raw_rows": sum(part.frame.estimated_size() for part in parts) / MIB,

@@ -1,7 +1,7 @@
-"""`fieldwise doctor`: is this machine ready, and what is missing?
+"""`fieldwise doctor`: report whether this machine is ready, and what is missing.
 
-Nothing but the standard library, Typer and Rich is taken for granted: a package that is absent or broken is reported.
-Whether a package works is found out by importing it, which takes seconds; `--quick` reads versions instead.
+Only the standard library, Typer and Rich are required: any other package that is missing or broken is reported.
+Packages are imported to check that they work, which takes seconds; `--quick` only reads their versions.
 """
 
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ __all__ = ["DoctorOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """What `fieldwise doctor` is asked for."""
+    """Options of `fieldwise doctor`."""
 
     data_dir: DataDir = None
     json: AsJson = False
-    quick: Annotated[bool, typer.Option("--quick", help="Read versions alone; import nothing and try nothing.")] = False
+    quick: Annotated[bool, typer.Option("--quick", help="Only read versions; import and run nothing.")] = False
 
 
 def run(options: DoctorOptions) -> None:
-    """Show packages, extras and what each is for, devices, compilers, data sets at hand, and what is missing."""
+    """Show packages, extras and their purpose, devices, compilers, data sets, and what is missing."""
     from fieldwise.cli.doctor_facts import examine
 
     facts = examine(options.data_dir, quick=options.quick)
@@ -39,7 +39,7 @@ def run(options: DoctorOptions) -> None:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    """Print what was found; everything that wants attention comes last, one sentence each."""
+    """Print the facts; problems come last, one sentence each."""
     out = console()
     out.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
     out.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
@@ -60,7 +60,7 @@ def _show(facts: dict[str, Any]) -> None:
     for problem in facts["attention"]:
         out.print(f"- {problem}")
     if not facts["attention"]:
-        out.print("nothing wants attention")
+        out.print("no problems found")
 
 
 def _extras_table(extras: dict[str, Any]) -> "Table":

@@ -1,4 +1,4 @@
-"""What `fieldwise doctor` finds: packages, extras, devices, compilers, data sets, and what wants attention."""
+"""The facts that `fieldwise doctor` reports: packages, extras, devices, compilers, data sets and problems."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ from fieldwise.version import __version__
 
 __all__ = ["EXTRAS", "Extra", "examine"]
 
-# Packages and the modules that they are imported as.
+# Packages and their import names.
 CORE = {
     "torch": "torch",
     "polars": "polars",
@@ -34,7 +34,7 @@ COMPILERS = ("c++", "g++", "clang++")
 
 @dataclass(frozen=True)
 class Extra:
-    """A part that is installed apart: what it is for, and its packages with the modules that they are imported as."""
+    """An optional extra: its purpose, and its packages with their import names."""
 
     purpose: str
     packages: dict[str, str]
@@ -44,8 +44,8 @@ EXTRAS = {
     "pandas": Extra("pandas frames and pyarrow tables", {"pandas": "pandas", "pyarrow": "pyarrow"}),
     "plots": Extra("compare --plot, .plot() in notebooks", {"matplotlib": "matplotlib"}),
     "lightgbm": Extra("auto: LightGBM as a baseline", {"lightgbm": "lightgbm"}),
-    "tune": Extra("tune: a search for better settings", {"optuna": "optuna"}),
-    "report": Extra("report: a page about runs", {"jinja2": "jinja2"}),
+    "tune": Extra("tune: hyperparameter search", {"optuna": "optuna"}),
+    "report": Extra("report: an HTML page about runs", {"jinja2": "jinja2"}),
     "serve": Extra(
         "serve: predictions over HTTP",
         {
@@ -62,16 +62,16 @@ EXTRAS = {
     ),
     "onnx": Extra("export --to onnx", {"onnx": "onnx", "onnxruntime": "onnxruntime", "onnxscript": "onnxscript"}),
     "triton": Extra("faster operations on a GPU, Linux", {"triton": "triton"}),
-    "docs": Extra("the documentation as a site", {"mkdocs-material": "material", "mkdocstrings": "mkdocstrings"}),
+    "docs": Extra("the documentation site", {"mkdocs-material": "material", "mkdocstrings": "mkdocstrings"}),
 }
 
 
 def examine(data_dir: Path | None, *, quick: bool = False) -> dict[str, Any]:
-    """The facts as plain values; what cannot be told without an absent package, or by a quick look, is None.
+    """The facts as plain values; None for what is unknown because a package is missing or `quick` is set.
 
     Args:
         data_dir: the folder of public data sets.
-        quick: nothing is imported: versions are those that the installation names, and nothing is said of devices.
+        quick: import nothing: versions come from the installation's metadata, and devices are not examined.
     """
     folder = resolve_data_dir(data_dir)
     attention: list[str] = []
@@ -79,7 +79,7 @@ def examine(data_dir: Path | None, *, quick: bool = False) -> dict[str, Any]:
     extras = {name: _extra(name, extra, attention, quick) for name, extra in EXTRAS.items()}
     data_sets = None if quick else _data_sets(folder)
     if data_sets == []:
-        attention.append(f"no public data set in {folder}: `fieldwise data fetch NAME`, or name a folder by --data-dir")
+        attention.append(f"no public data set in {folder}: run `fieldwise data fetch NAME`, or give --data-dir")
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores:
         attention.append(
@@ -102,12 +102,12 @@ def examine(data_dir: Path | None, *, quick: bool = False) -> dict[str, Any]:
 
 
 def _extra(name: str, extra: Extra, attention: list[str], quick: bool) -> dict[str, Any]:
-    """What an extra is for, its packages' versions, and whether all can be imported; None where nobody tried."""
+    """An extra's purpose, its packages' versions, and whether all can be imported; None if that was not tried."""
     problems: list[str] = []
     versions = {package: _version(package, module, problems, quick) for package, module in extra.packages.items()}
     absent = [package for package, version in versions.items() if version is None]
     if absent and len(absent) < len(versions):
-        attention.append(f"of the extra {name} ({extra.purpose}) {', '.join(absent)} are missing: {_install(name)}")
+        attention.append(f"the extra {name} ({extra.purpose}) lacks {', '.join(absent)}: {_install(name)}")
     broken = [problem for problem in problems if "cannot be imported" in problem]
     if len(absent) == len(versions):
         attention.extend(broken)
@@ -120,7 +120,7 @@ def _install(extra: str) -> str:
 
 
 def _compiler() -> str | None:
-    """The first line that a C++ compiler says of itself; None where there is none."""
+    """The first line of a C++ compiler's --version; None if there is no compiler."""
     wanted = [os.environ.get("CXX", ""), *COMPILERS]
     path = next((found for name in wanted if name and (found := shutil.which(name))), None)
     if path is None:
@@ -133,7 +133,7 @@ def _compiler() -> str | None:
 
 
 def _devices() -> list[str]:
-    """What PyTorch can compute on here."""
+    """The devices on which PyTorch can compute here."""
     import torch
 
     found = [f"cpu: {_processor()}"]
@@ -146,7 +146,7 @@ def _devices() -> list[str]:
 
 
 def _processor() -> str:
-    """The processor's name, or its kind where the system does not tell more."""
+    """The processor's name, or its architecture if the system does not report more."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -156,7 +156,7 @@ def _processor() -> str:
 
 
 def _version(package: str, module: str, attention: list[str], quick: bool) -> str | None:
-    """A package's version, or None and a sentence where it is absent or, unless `quick`, cannot be imported."""
+    """A package's version; None if missing or (not `quick`) failing to import, with a sentence in `attention`."""
     try:
         if not quick:
             importlib.import_module(module)
@@ -170,7 +170,7 @@ def _version(package: str, module: str, attention: list[str], quick: bool) -> st
             attention.append(f"{package} is not installed: pip install {package}")
         else:
             why = (str(e).splitlines() or [type(e).__name__])[0]
-            attention.append(f"{package} cannot be imported ({why}): mend that, or install {package} again")
+            attention.append(f"{package} cannot be imported ({why}): fix that, or reinstall {package}")
     return None
 
 
@@ -186,7 +186,7 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
     if not version.startswith(TESTED_TORCH):
         attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")
     if not NATIVE.ready:
-        attention.append(f"operations run in plain PyTorch, many times slower; {NATIVE.why}")
+        attention.append(f"operations run on the plain PyTorch backend, many times slower; {NATIVE.why}")
     elif not NATIVE.threaded:
         attention.append("native operations run on one thread: PyTorch's OpenMP library was not found")
     return {
@@ -194,12 +194,12 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "devices": _devices(),
         "ops": backends_here(),
-        "bfloat16": slow_bfloat16() or "this CPU computes in it",
+        "bfloat16": slow_bfloat16() or "supported by this CPU",
     }
 
 
 def _data_sets(folder: Path) -> list[str] | None:
-    """Names of the public sets at hand, or None where a package that reads them is absent (which is told already)."""
+    """Names of the public data sets present; None if a package that reads them is missing (already reported)."""
     try:
         from fieldwise.data.read.public import PUBLIC_SETS
     except ImportError:

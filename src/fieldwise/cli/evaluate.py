@@ -36,12 +36,10 @@ __all__ = ["EvaluateOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """What `fieldwise evaluate` is asked for."""
+    """Options of `fieldwise evaluate`."""
 
     bundle: BundleFolder
-    data: Annotated[Path | None, typer.Option(help="A table with labels; the recipe's test rows where left out.")] = (
-        None
-    )
+    data: Annotated[Path | None, typer.Option(help="A table with labels. Default: the recipe's test rows.")] = None
     reading: Reading
     ranking: RankingOptions
     data_dir: DataDir = None
@@ -51,16 +49,18 @@ class EvaluateOptions:
 
 
 def run(options: EvaluateOptions) -> None:
-    """Measure a saved bundle on its recipe's test rows, or on a table of one's own."""
+    """Evaluate a saved bundle on its recipe's test rows, or on a table of your own."""
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.bundle.trained_rows import rows_trained
 
     ranking, k = options.ranking.settings()
     data = options.data
     if data is None and options.reading.given:
-        raise ConfigError("--separator, --encoding and --columns say how to read --data, which is not given")
+        raise ConfigError("--separator, --encoding and --columns apply to --data, which is not given")
     if data is not None and ranking is not None:
-        raise ConfigError("--ranking leaves out what users liked in training rows, which --data has not: leave it out")
+        raise ConfigError(
+            "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
+        )
     set_threads(options.threads)
     bundle = Bundle.load(options.bundle)
     prepared = None
@@ -90,18 +90,18 @@ def run(options: EvaluateOptions) -> None:
 
 
 def _suggest(bundle: "Bundle", options: EvaluateOptions) -> None:
-    """Name the command worth typing next."""
+    """Print a useful next command."""
     if options.data is None:
         suggest_report(bundle, options.bundle, options.data_dir)
     else:
         given = ("--data", options.data, *options.reading.options())
-        suggest("what these rows' scores are made of", "explain", options.bundle, *given)
+        suggest("explain the scores of these rows", "explain", options.bundle, *given)
 
 
 def _measured(
     bundle: "Bundle", frame: "pl.DataFrame", options: EvaluateOptions
 ) -> "tuple[pl.DataFrame, dict[str, float]]":
-    """The rows that the label's rule keeps, and the metrics on them."""
+    """The rows that the label's rule keeps, and their metrics."""
     import numpy as np
 
     from fieldwise.data.encode.encoder import check_table
@@ -123,12 +123,12 @@ def _measured(
 
 
 def _trained_words(rows: int, seen: "Overlap", bundle: "Bundle", folder: Path) -> str:
-    """That rows trained the model, and what to measure instead."""
+    """A warning that the model was trained on these rows, with what to evaluate instead."""
     from fieldwise.bundle.trained_rows import trained_words
 
-    instead = "measure rows that were kept out of `fit`"
+    instead = "evaluate on rows that were not passed to `fit`"
     if "recipe" in bundle.about:
-        instead = f"its test rows are measured by: {command('evaluate', folder)}"
+        instead = f"to evaluate on its test rows: {command('evaluate', folder)}"
     return f"WARNING: {trained_words(rows, seen)}; {instead}"
 
 

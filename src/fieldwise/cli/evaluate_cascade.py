@@ -19,27 +19,29 @@ __all__ = ["EvaluateCascadeOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateCascadeOptions:
-    """What `fieldwise evaluate-cascade` is asked for."""
+    """Options of `fieldwise evaluate-cascade`."""
 
     prerank: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The IntTower that made the index.")]
-    ranker: Annotated[Path, typer.Argument(metavar="RANKER", help="The bundle that ranks what is left.")]
+    ranker: Annotated[Path, typer.Argument(metavar="RANKER", help="The bundle that ranks the pre-ranked items.")]
     index: Annotated[Path, typer.Option(help="Folder of the index.")]
-    data: Annotated[Path, typer.Option(help="Rows whose users and contexts are asked for.")]
+    data: Annotated[Path, typer.Option(help="Rows whose users and contexts make the requests.")]
     k: Annotated[int, typer.Option(min=1, help="Items returned.")] = 20
-    size: Annotated[int, typer.Option("--prerank", min=1, help="Items that the ranking bundle sees.")] = 200
+    size: Annotated[int, typer.Option("--prerank", min=1, help="Items passed to the ranking bundle.")] = 200
     nprobe: Annotated[
         int | None,
-        typer.Option(min=1, help="Score only items near to the user: clusters of item heads for each user head."),
+        typer.Option(
+            min=1, help="Approximate search: item-head clusters probed per user head. Default: score all items."
+        ),
     ] = None
-    rows: Annotated[int, typer.Option(min=1, help="So many contexts at most, drawn.")] = 200
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the contexts drawn.")] = 0
+    rows: Annotated[int, typer.Option(min=1, help="Maximum number of contexts, sampled at random.")] = 200
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling contexts.")] = 0
     reading: Reading
     json: AsJson = False
     threads: Threads = None
 
 
 def run(options: EvaluateCascadeOptions) -> None:
-    """Measure what pre-ranking loses against ranking every item, and what each stage costs."""
+    """Measure the loss of pre-ranking compared with ranking every item, and the latency of each stage."""
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.serving.cascade import Cascade
     from fieldwise.serving.evaluate import evaluate_cascade
@@ -50,7 +52,7 @@ def run(options: EvaluateCascadeOptions) -> None:
         Bundle.load(options.prerank), open_index(options.index), Bundle.load(options.ranker), nprobe=options.nprobe
     )
     frame = options.reading.table(options.data)
-    contexts = drawn_rows(frame, options.rows, options.seed, "rows drawn as contexts")
+    contexts = drawn_rows(frame, options.rows, options.seed, "rows sampled as contexts")
     report = evaluate_cascade(cascade, contexts, k=options.k, prerank=options.size)
     if options.json:
         print_json(asdict(report))
@@ -59,7 +61,7 @@ def run(options: EvaluateCascadeOptions) -> None:
     if find_spec("uvicorn") is not None:
         given = ["--prerank", options.prerank, "--index", options.index]
         given += [] if options.nprobe is None else ["--nprobe", str(options.nprobe)]
-        suggest("a page that recommends by both", "serve", options.ranker, *given)
+        suggest("start a server with a web page that uses both bundles", "serve", options.ranker, *given)
 
 
 def _print(report: "CascadeReport", nprobe: int | None) -> None:
@@ -68,24 +70,24 @@ def _print(report: "CascadeReport", nprobe: int | None) -> None:
     out = console()
     out.print(
         f"{report.contexts:,} contexts, {report.items:,} items, {min(report.prerank, report.items):,} pre-ranked, "
-        f"{report.k} returned; against ranking all items:"
+        f"{report.k} returned; compared with ranking all items:"
     )
     table = Table("metric", "value", box=None)
     table.add_row(f"recall@{report.k}", f"{report.recall:.4f}")
     table.add_row(f"NDCG@{report.k}", f"{report.ndcg:.4f}")
     table.add_row("best item found", f"{report.best_found:.4f}")
     if nprobe is not None:
-        table.add_row("items scored by the IntTower, in the mean", f"{report.candidates:,.0f}")
-        table.add_row(f"its best {report.prerank:,} of all items among them", f"{report.candidate_recall:.4f}")
+        table.add_row("items scored by the IntTower, mean", f"{report.candidates:,.0f}")
+        table.add_row(f"share of its best {report.prerank:,} items among them", f"{report.candidate_recall:.4f}")
     if report.hit_rate is not None:
-        table.add_row(f"hit rate@{report.k} of the own items of {report.targets:,} rows", f"{report.hit_rate:.4f}")
+        table.add_row(f"hit rate@{report.k} of the items in {report.targets:,} rows", f"{report.hit_rate:.4f}")
         table.add_row("the same, ranking all items", f"{report.hit_rate_all:.4f}")
     out.print(table)
-    table = Table("pre-ranked", f"of the best {report.k} among them", title="\nrecall of pre-ranking", box=None)
+    table = Table("pre-ranked", f"share of the best {report.k} kept", title="\nrecall of pre-ranking", box=None)
     for size, share in report.recall_by_prerank.items():
         table.add_row(f"{size:,}", f"{share:.4f}")
     out.print(table)
-    table = Table("stage", "p50", "p95", "p99", title="\nmilliseconds a request", box=None)
+    table = Table("stage", "p50", "p95", "p99", title="\nmilliseconds per request", box=None)
     for stage, values in report.milliseconds.items():
         name = "ranking all items" if stage == "everything" else stage
         table.add_row(name, *(f"{value:.2f}" for value in values))

@@ -1,4 +1,4 @@
-"""`fieldwise explain`: why rows have their scores, and whether that is why."""
+"""`fieldwise explain`: explain the scores of rows, and test whether the explanations are faithful."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -24,35 +24,37 @@ __all__ = ["ExplainOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions:
-    """What `fieldwise explain` is asked for."""
+    """Options of `fieldwise explain`."""
 
     bundle: BundleFolder
     data: Annotated[Path, typer.Option(help="Rows to explain: CSV, TSV, Parquet, Arrow or libFM.")]
-    row: Annotated[int | None, typer.Option(min=0, help="Explain this row alone, counted from 0.")] = None
-    rows: Annotated[int, typer.Option(min=1, help="Without --row, so many rows at most, drawn.")] = 1000
+    row: Annotated[int | None, typer.Option(min=0, help="Explain only this row, counted from 0.")] = None
+    rows: Annotated[int, typer.Option(min=1, help="Without --row: maximum number of rows, sampled at random.")] = 1000
     background: Annotated[
         Path | None,
-        typer.Option(help="Rows that stand for what is usual; where left out, the sample rows in the bundle."),
+        typer.Option(help="Background rows to compare with. Default: the sample rows in the bundle."),
     ] = None
     method: Annotated[
         str | None,
-        typer.Option(help="terms, integrated_gradients or occlusion; the model's most exact one where left out."),
+        typer.Option(help="terms, integrated_gradients or occlusion. Default: the most exact one that the model has."),
     ] = None
-    label: Annotated[str | None, typer.Option(help="Of a bundle of several labels; the main one if left out.")] = None
-    top: Annotated[int, typer.Option(min=1, help="How many pairs and attention weights to print.")] = 10
+    label: Annotated[
+        str | None, typer.Option(help="The label to explain in a multi-task bundle. Default: the main label.")
+    ] = None
+    top: Annotated[int, typer.Option(min=1, help="Number of pairs and attention weights to print.")] = 10
     faithfulness: Annotated[
-        bool, typer.Option("--faithfulness", help="Judge explanations by deletion and insertion curves.")
+        bool, typer.Option("--faithfulness", help="Evaluate the explanations with deletion and insertion curves.")
     ] = False
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of rows and background rows drawn.")] = 0
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling rows and background rows.")] = 0
     reading: Reading
     json: AsJson = False
     threads: Threads = None
 
 
 def run(options: ExplainOptions) -> None:
-    """Show why rows have their scores, by field and pair of fields: one row, or what holds for a set of them."""
+    """Explain scores by field and pair of fields, for one row or on average over a set of rows."""
     if options.faithfulness and options.row is not None:
-        raise ConfigError("--faithfulness is a mean over rows: leave --row out")
+        raise ConfigError("--faithfulness is a mean over rows: omit --row")
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.explain.explanation import explain_subject
 
@@ -74,11 +76,11 @@ def run(options: ExplainOptions) -> None:
         _show_set(about, found, bundle, options)
         if not options.json:
             given = ("--data", options.data, "--row", 0, *options.reading.options())
-            suggest("one row's own score", "explain", options.bundle, *given)
+            suggest("explain one row", "explain", options.bundle, *given)
 
 
 def _subject(bundle: "Bundle", options: ExplainOptions) -> "Subject":
-    """The rows to explain, against those that stand for what is usual."""
+    """The rows to explain, with the background rows."""
     from fieldwise.explain.explanation import Subject
 
     frame = options.reading.table(options.data)
@@ -94,7 +96,7 @@ def _subject(bundle: "Bundle", options: ExplainOptions) -> "Subject":
     try:
         return Subject.of(bundle, chosen, background=usual, label=options.label)
     except DataError:
-        bundle.encoder.transform(frame)  # a bad cell is named by its row in the file
+        bundle.encoder.transform(frame)  # an error names the cell's row in the file
         raise
 
 
@@ -127,7 +129,7 @@ def _show_set(about: dict[str, str], found: "Explanation", bundle: "Bundle", opt
 
 
 def _chosen(frame: "pl.DataFrame", options: ExplainOptions) -> "pl.DataFrame":
-    """The row asked for, or at most `rows` of all, drawn and in their order."""
+    """The row asked for, or a random sample of at most `rows` rows in their original order."""
     row, data = options.row, options.data
     if row is not None:
         if row >= frame.height:
@@ -135,11 +137,11 @@ def _chosen(frame: "pl.DataFrame", options: ExplainOptions) -> "pl.DataFrame":
         return frame[row : row + 1]
     if not frame.height:
         raise DataError(f"an explanation needs rows, but {data} has none")
-    return drawn_rows(frame, options.rows, options.seed, "rows drawn")
+    return drawn_rows(frame, options.rows, options.seed, "rows sampled")
 
 
 def _planted(bundle: "Bundle", pairs: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
-    """How many of the simulated log's pairs stand first, for bundles that were trained on it."""
+    """How many of the simulated log's planted pairs rank first; None for bundles trained on other data."""
     from fieldwise.explain.summary import planted_pairs_found
 
     recipe = bundle.about.get("recipe", {})

@@ -1,4 +1,4 @@
-"""What `fieldwise explain` prints: of one row, and of a set of rows."""
+"""Tables of `fieldwise explain`: for one row, and for a set of rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["print_row", "print_set"]
 WORDS = {
     "terms": "exact terms",
     "integrated_gradients": "integrated gradients",
-    "occlusion": "what the score loses without a field",
+    "occlusion": "the score's drop without a field",
 }
 
 
@@ -28,7 +28,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def print_row(plain: dict[str, Any], found: Explanation, top: int) -> None:
-    """Print the explanation of one row: `plain` holds its figures, `top` is how many pairs and weights are shown."""
+    """Print the explanation of one row: `plain` holds its figures, `top` is the number of pairs and weights shown."""
     out = console()
     score, prediction, base, gap = (plain[k] for k in ("score", "prediction", "base", "gap"))
     given = sum(f["contribution"] for f in plain["fields"])
@@ -59,7 +59,7 @@ def print_row(plain: dict[str, Any], found: Explanation, top: int) -> None:
             met = ", ".join(f"{h['user_head']}-{h['item_head']} {_number(h['product'])}" for h in best)
             table.add_row(str(level["level"]), _number(level["contribution"]), met)
         out.print(table)
-        table = _table("\ngates: each field's weight in its tower, and what the score gains by it", "side", "field")
+        table = _table("\ngates: each field's weight in its tower, and its effect on the score", "side", "field")
         for column in ("value", "gate", "effect"):
             table.add_column(column)
         for side in ("user", "item"):
@@ -70,7 +70,7 @@ def print_row(plain: dict[str, Any], found: Explanation, top: int) -> None:
 
 def _strongest_attention(weights_LHFF: np.ndarray, fields: Sequence[str], top: int) -> Table:
     table = _table(
-        f"\nattention, the {top} strongest between two fields", "layer", "head", "field", "takes from", "weight"
+        f"\nattention, the {top} strongest between two fields", "layer", "head", "query field", "key field", "weight"
     )
     between = np.where(np.eye(len(fields), dtype=bool), -1.0, weights_LHFF)
     for place in np.argsort(-between, axis=None)[: min(top, int((between >= 0).sum()))]:
@@ -80,20 +80,20 @@ def _strongest_attention(weights_LHFF: np.ndarray, fields: Sequence[str], top: i
 
 
 def print_set(plain: dict[str, Any], curves: Sequence[Curves], top: int) -> None:
-    """Print what holds for a set of rows, and the curves of its faithfulness where there are some."""
+    """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
     out = console()
     out.print(
         f"{plain['label']}: {plain['rows']:,} rows, mean score {_number(plain['mean_score'])}, contributions by "
         f"{WORDS[plain['method']]}, largest gap {plain['largest_gap']:.4f}"
     )
-    table = _table("\nfields, by the mean size of their contributions", "field", "mean size", "mean", "deviation")
+    table = _table("\nfields, by mean absolute contribution", "field", "mean absolute", "mean", "std")
     for f in plain["fields"]:
         table.add_row(f["field"], f"{f['mean_size']:.4f}", _number(f["mean"]), f"{f['deviation']:.4f}")
     out.print(table)
     if plain["pairs"]:
         parts = [k for k in plain["pairs"][0] if k not in ("fields", "strength")]
         names = [part.replace("_", " ") for part in parts]
-        title = f"\npairs, by what both fields give together: the first {top} of {len(plain['pairs'])}"
+        title = f"\npairs, by interaction strength: the first {top} of {len(plain['pairs'])}"
         table = _table(title, "pair", "strength", *names)
         for pair in plain["pairs"][:top]:
             table.add_row(" x ".join(pair["fields"]), f"{pair['strength']:.4f}", *(f"{pair[p]:.4f}" for p in parts))
@@ -104,12 +104,12 @@ def print_set(plain: dict[str, Any], curves: Sequence[Curves], top: int) -> None
     if "attention" in plain:
         out.print(_strongest_attention(np.array(plain["attention"]["mean"]), plain["attention"]["fields"], top))
     if "levels" in plain:
-        table = _table("\nlevels", "level", "mean score", "deviation", "share of matches by item head")
+        table = _table("\nlevels", "level", "mean score", "std", "share of matches by item head")
         for level in plain["levels"]:
             shares = ", ".join(f"{k}: {share:.0%}" for k, share in enumerate(level["matched_share"]))
             table.add_row(str(level["level"]), _number(level["mean"]), f"{level['deviation']:.4f}", shares)
         out.print(table)
-        table = _table("\ngates", "side", "field", "mean", "deviation", "mean effect")
+        table = _table("\ngates", "side", "field", "mean", "std", "mean effect")
         for side in ("user", "item"):
             for gate in sorted(plain[f"{side}_gates"], key=lambda g: -g["mean"]):
                 numbers = f"{gate['mean']:.4f}", f"{gate['deviation']:.4f}", _number(gate["mean_effect"])
@@ -120,7 +120,9 @@ def print_set(plain: dict[str, Any], curves: Sequence[Curves], top: int) -> None
 
 
 def _curves_table(curves: Sequence[Curves]) -> Table:
-    title = "\nfaithfulness: areas of deletion and insertion, higher is better, with what each is above random order"
+    title = (
+        "\nfaithfulness: areas of deletion and insertion curves (higher is better), and their gain over random order"
+    )
     table = _table(title, "order", "deletion", "above random", "insertion", "above random")
     for c in sorted(curves, key=lambda c: -c.deletion_area):
         cells = []

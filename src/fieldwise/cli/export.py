@@ -13,15 +13,15 @@ __all__ = ["ExportOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What `fieldwise export` is asked for."""
+    """Options of `fieldwise export`."""
 
     bundle: BundleFolder
     out: Annotated[Path, typer.Option(help="Folder for the network, sample rows and an example that runs it.")]
-    to: Annotated[str, typer.Option(help="onnx, or aoti: a library compiled for this kind of processor.")] = "onnx"
+    to: Annotated[str, typer.Option(help="onnx, or aoti: a library compiled for this processor type.")] = "onnx"
 
 
 def run(options: ExportOptions) -> None:
-    """Write a bundle's network for ONNX Runtime or for PyTorch without fieldwise, run it there, and compare."""
+    """Export a bundle's network for ONNX Runtime, or for PyTorch without fieldwise; run it there and compare."""
     from fieldwise.storage.files import check_folder
 
     out, target = options.out, options.to
@@ -30,6 +30,4 @@ def run(options: ExportOptions) -> None:
     from fieldwise.bundle.export import FILES, export_bundle
 
     difference = export_bundle(Bundle.load(options.bundle), out, target)  # type: ignore[arg-type]
-    print(
-        f"{out / FILES[target]}: the same logits of the sample rows to {difference:.1e}; run {out / 'example.py'} there"
-    )
+    print(f"{out / FILES[target]}: logits of the sample rows agree within {difference:.1e}; see {out / 'example.py'}")

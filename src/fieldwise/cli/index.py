@@ -24,30 +24,30 @@ __all__ = ["IndexOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:
-    """What `fieldwise index` is asked for."""
+    """Options of `fieldwise index`."""
 
     bundle: BundleFolder
-    out: Annotated[Path, typer.Option(help="Folder of the index; one that is there is updated.")]
-    items: Annotated[Path | None, typer.Option(help="The catalogue, one row an item: CSV, TSV, Parquet or Arrow.")] = (
+    out: Annotated[Path, typer.Option(help="Folder of the index. An existing index is updated.")]
+    items: Annotated[Path | None, typer.Option(help="The catalogue, one row per item: CSV, TSV, Parquet or Arrow.")] = (
         None
     )
     id_column: Annotated[
-        str | None, typer.Option("--id", help="Column that names an item; the schema's if left out.")
+        str | None, typer.Option("--id", help="Column of item ids. Default: the schema's.")
     ] = None
     storage: Annotated[
-        str | None, typer.Option(help="float32, bfloat16 or int8; as the index has it, or float32, where left out.")
+        str | None, typer.Option(help="float32, bfloat16 or int8. Default: as in the existing index, else float32.")
     ] = None
     changes: Annotated[
-        bool, typer.Option("--changes", help="--items holds new and changed items alone; the others stay.")
+        bool, typer.Option("--changes", help="--items holds only new and changed items; the others stay.")
     ] = False
-    remove: Annotated[Path | None, typer.Option(help="A table whose ids leave the index.")] = None
+    remove: Annotated[Path | None, typer.Option(help="A table with ids of items to remove.")] = None
     reading: Reading
     json: AsJson = False
     threads: Threads = None
 
 
 def run(options: IndexOptions) -> None:
-    """Store the item heads of an IntTower for a whole catalogue; an update computes new and changed items alone."""
+    """Compute and store an IntTower's item heads for a catalogue. An update computes only new and changed items."""
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.ops.stored_items import Storage
     from fieldwise.serving.index import build_index, old_index
@@ -55,21 +55,21 @@ def run(options: IndexOptions) -> None:
 
     storage, out, names = options.storage, options.out, get_args(Storage)
     if storage is not None and storage not in names:
-        raise ConfigError(f"--storage must be known, found {storage!r}: {nearest(storage, names)}")
+        raise ConfigError(f"--storage must be a known type, found {storage!r}: {nearest(storage, names)}")
     check_folder(out)
     set_threads(options.threads)
     bundle = Bundle.load(options.bundle)
     if options.items is None and (options.remove is None or options.changes):
-        raise ConfigError("an index is of items: give --items (it may stay away with --remove alone)")
+        raise ConfigError("an index needs items: give --items (optional only with --remove)")
     old = old_index(out)
     given = None if options.items is None else options.reading.table(options.items)
     column = options.id_column or (old.id_column if old else _column(bundle.schema, given))
     if old is not None and column != old.id_column:
         raise ConfigError(
-            f"the index {out} names its items by {old.id_column!r}, found --id {column}: take another --out"
+            f"the index {out} identifies items by {old.id_column!r}, found --id {column}: give another --out"
         )
     if options.id_column is None and old is None:
-        say(f"items are named by the column {column!r} (--id names another)")
+        say(f"items are identified by the column {column!r} (change it with --id)")
     chosen = cast(Storage, storage or (old.stored.storage if old else "float32"))
     index, changes = build_index(
         bundle, _items(options, old, given, column), out, id_column=column, storage=chosen, note=say
@@ -80,10 +80,17 @@ def run(options: IndexOptions) -> None:
         return
     print(
         f"{len(index):,} items in {out}, {chosen}, {size / 2**20:,.1f} MB of heads: {changes.new:,} new, "
-        f"{changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} kept as they were"
+        f"{changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} unchanged"
     )
     if find_spec("uvicorn") is not None:
-        suggest("a page that recommends these items", "serve", "--prerank", options.bundle, "--index", out)
+        suggest(
+            "start a server with a web page that recommends these items",
+            "serve",
+            "--prerank",
+            options.bundle,
+            "--index",
+            out,
+        )
 
 
 def _column(schema: "Schema", items: "pl.DataFrame | None") -> str:
@@ -93,12 +100,10 @@ def _column(schema: "Schema", items: "pl.DataFrame | None") -> str:
 
 
 def _items(options: IndexOptions, old: "ItemIndex | None", given: "pl.DataFrame | None", column: str) -> "pl.DataFrame":
-    """The whole catalogue: as given, or that of the old index with what changed."""
+    """The whole catalogue: as given, or the old index's catalogue with the changes applied."""
     if options.changes or options.remove is not None:
         if old is None:
-            raise ConfigError(
-                f"--changes and --remove need an index to change, found none at {options.out}: leave them out"
-            )
+            raise ConfigError(f"--changes and --remove need an existing index, found none at {options.out}: omit them")
         from fieldwise.cli.index_changes import merged
 
         gone = None if options.remove is None else options.reading.table(options.remove)

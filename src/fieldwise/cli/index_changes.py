@@ -1,4 +1,4 @@
-"""The catalogue of an index after some changes: what `fieldwise index --changes` and `--remove` ask for."""
+"""The catalogue of an index after the changes of `fieldwise index --changes` and `--remove`."""
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -13,7 +13,7 @@ __all__ = ["merged"]
 def merged(
     old: pl.DataFrame, changed: pl.DataFrame | None, gone: pl.DataFrame | None, given: pl.DataFrame | None, column: str
 ) -> pl.DataFrame:
-    """The catalogue after some changes: `changed` rows replace or follow the old ones, those of `gone` leave."""
+    """The catalogue after some changes: `changed` rows replace old ones or are appended, ids in `gone` are removed."""
     base = old if changed is not None or given is None else given
     for table, name in ((changed, "--items"), (gone, "--remove")):
         if table is not None and column not in table.columns:
@@ -23,7 +23,7 @@ def merged(
     if changed is not None:
         if sorted(changed.columns) != sorted(old.columns):
             raise DataError(
-                f"changed items must have the columns of the index's: {', '.join(old.columns)}; found "
+                f"changed items must have the columns of the index: {', '.join(old.columns)}; found "
                 f"{', '.join(changed.columns)}"
             )
         new = as_text(changed.get_column(column)).implode()
@@ -36,12 +36,12 @@ def merged(
     ids = as_text(gone.get_column(column))
     unknown = ids.filter(~ids.is_in(as_text(base.get_column(column)).implode()))
     if len(unknown):
-        raise DataError(f"--remove must name items of the index, found {unknown[0]!r}, which it does not hold")
+        raise DataError(f"--remove must name items of the index, found {unknown[0]!r}, which is not in it")
     return base.filter(~as_text(base.get_column(column)).is_in(ids.implode()))
 
 
 def _as(column: pl.Series, kind: pl.DataType) -> pl.Series:
-    """A column in the type that the index has, if no value is changed by it."""
+    """A column cast to the index's type, if the cast changes no value."""
     try:
         cast = column.cast(kind)
         same = cast.cast(column.dtype).eq_missing(column)
@@ -51,7 +51,7 @@ def _as(column: pl.Series, kind: pl.DataType) -> pl.Series:
     if not same.all():
         row = int((~same).arg_max() or 0)
         raise DataError(
-            f"changed items must have the types of the index's: column {column.name!r} is {kind} there, found "
+            f"changed items must have the types of the index: column {column.name!r} is {kind} there, found "
             f"{column[row]!r} in row {row} (counting from 0); build the index from the whole catalogue instead"
         )
     return cast

@@ -1,4 +1,4 @@
-"""`fieldwise init`: a schema and a recipe for a table of one's own, side by side, ready to train."""
+"""`fieldwise init`: write a schema and a recipe for a table of your own."""
 
 import os
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _MODEL = """\
 [model]
 name = "autoint+"  # or lr, fm, afm, deepfm, ...: docs/models/README.md; --set model.name=fm tries another
 
-# What is not given here follows from the data; `fieldwise describe` shows it. To set something yourself, for example:
+# Settings not given here are chosen from the data; `fieldwise describe` shows them. To set your own, for example:
 # [training]
 # epochs = 20
 # learning_rate = 0.001
@@ -33,26 +33,26 @@ name = "autoint+"  # or lr, fm, afm, deepfm, ...: docs/models/README.md; --set m
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions:
-    """What `fieldwise init` is asked for."""
+    """Options of `fieldwise init`."""
 
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")]
     label: Label = None
     positive: Positive = None
     schema: Annotated[
-        Path | None, typer.Option(help="A schema to use, or the name of the one to write; schema.toml if left out.")
+        Path | None, typer.Option(help="An existing schema to use, or the file to write. Default: schema.toml.")
     ] = None
     out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema.")] = Path()
-    force: Annotated[bool, typer.Option("--force", help="Write over a recipe and a schema that are there.")] = False
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe and schema.")] = False
     reading: Reading
 
     @property
     def given_schema(self) -> Path | None:
-        """The schema that is there already, to be used as it is."""
+        """The existing schema file to use as it is, if there is one."""
         return self.schema if self.schema is not None and self.schema.is_file() else None
 
 
 def run(options: InitOptions) -> None:
-    """Write a schema and a recipe for a table, with comments, ready to train."""
+    """Write a commented schema and recipe for a table, ready to train."""
     from fieldwise.data.infer.schema import infer_schema
     from fieldwise.data.prepare.repeats import copies_sentence
     from fieldwise.schema import Schema
@@ -78,7 +78,7 @@ def run(options: InitOptions) -> None:
         say(copies)
     for doubt in doubts:
         say(f"CHECK: {doubt}")
-    read = "" if text is None else f"read {schema_file} and correct what is wrong, then "
+    read = "" if text is None else f"check and correct {schema_file}, then "
     say(f"next: {read}{command('train', recipe_file)}")
 
 
@@ -86,7 +86,7 @@ def _places(options: InitOptions) -> tuple[Path, Path]:
     """The files of recipe and schema.
 
     Errors:
-        ConfigError: a file would be written over.
+        ConfigError: a file would be overwritten.
     """
     stem = options.table.name
     for end in _ENDS:
@@ -97,13 +97,15 @@ def _places(options: InitOptions) -> tuple[Path, Path]:
         recipe = options.out / f"{stem}-recipe.toml"
     given = options.given_schema is not None
     if given and (options.label is not None or options.positive):
-        raise ConfigError(f"--label and --positive are for a schema that is guessed, and {schema} is there: leave out")
+        raise ConfigError(f"--label and --positive are for an inferred schema, but {schema} exists: omit")
     for file in (recipe,) if given else (recipe, schema):
         if file.exists() and not options.force:
             use = (
-                "" if file == recipe else f", --schema {file} to use it as it is, --schema OTHER.toml to write another"
+                ""
+                if file == recipe
+                else f", --schema {file} to use it as it is, or --schema OTHER.toml to write another"
             )
-            raise ConfigError(f"{file} is there already and is not written over: give --force to write it anew{use}")
+            raise ConfigError(f"{file} exists and is not overwritten: give --force to replace it{use}")
     return recipe, schema
 
 
@@ -121,11 +123,11 @@ def _recipe(frame: "pl.DataFrame", schema: "Schema", recipe: Path, schema_file: 
     shown = {k: v for k, v in to_plain(split).items() if v is not False}
     return "\n".join(
         [
-            f"# A recipe for {_line(options.table.name)}: paths count from this file's folder.",
-            f"#   fieldwise describe {_line(recipe.name)}    what it will do; nothing is trained",
+            f"# A recipe for {_line(options.table.name)}: paths are relative to this file's folder.",
+            f"#   fieldwise describe {_line(recipe.name)}    shows what it will do, without training",
             f"#   fieldwise train {_line(recipe.name)}",
             "",
-            "# What each column means: read it, and correct what is wrong.",
+            "# What each column means: check it, and correct it where needed.",
             tomli_w.dumps({"schema": _path_from(folder, schema_file)}).strip(),
             "",
             tomli_w.dumps({"data": known}).strip(),
@@ -139,11 +141,11 @@ def _recipe(frame: "pl.DataFrame", schema: "Schema", recipe: Path, schema_file: 
 
 
 def _path_from(folder: Path, file: Path) -> str:
-    """Relative where the file lies in the folder or below it, so that both can be moved together; else absolute."""
+    """A path to `file`: relative if it is in or below `folder`, so that both can be moved together, else absolute."""
     file, folder = Path(os.path.abspath(file)), Path(os.path.abspath(folder))
     return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else str(file)
 
 
 def _line(text: str) -> str:
-    """Text as part of a comment, which holds no control characters."""
+    """Text for a comment, with control characters removed."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

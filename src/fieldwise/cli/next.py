@@ -1,4 +1,4 @@
-"""The next command worth typing, as it runs on this machine from this folder."""
+"""Suggestions of next commands, written so that they run on this machine from this folder."""
 
 import os
 import shlex
@@ -21,7 +21,7 @@ __all__ = ["command", "command_name", "data_options", "suggest", "suggest_report
 
 
 def command_name() -> list[str]:
-    """What starts fieldwise here: its name where the shell finds this installation, else this Python with `-m`."""
+    """The words that start fieldwise: its name if the shell finds this installation, else this Python with `-m`."""
     found = shutil.which("fieldwise")
     if found is not None and Path(found).resolve().parent in _script_folders():
         return ["fieldwise"]
@@ -34,42 +34,42 @@ def command_name() -> list[str]:
 
 
 def command(*parts: object) -> str:
-    """A command of fieldwise in one line, quoted for the shell."""
+    """A fieldwise command as one line, quoted for the shell."""
     imports = [word for module in IMPORTS for word in ("--import", module)]
     words = [*command_name(), *imports, *(str(part) for part in parts)]
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
 def suggest(what: str, *parts: object, quiet: bool = False) -> None:
-    """One line on standard error: what a person may want next, and the command for it."""
+    """Print one line to standard error: a useful next step and the command for it."""
     if not quiet:
         say(f"next, {what}: {command(*parts)}")
 
 
 def suggest_report(bundle: "Bundle", folder: Path, data_dir: Path | None, *, quiet: bool = False) -> bool:
-    """Suggest a report of a bundle, where there can be one: whether there can."""
+    """Suggest a report of a bundle if one can be made; returns whether it can."""
     if "recipe" not in bundle.about or find_spec("jinja2") is None:
         return False
-    what = "a page with intervals, curves, calibration and slices"
+    what = "an HTML report with intervals, curves, calibration and slices"
     suggest(what, "report", folder, *data_options(data_dir), quiet=quiet)
     return True
 
 
 def data_options(data_dir: Path | None) -> list[str]:
-    """The option of a command's data folder, where the environment does not give it."""
+    """The --data-dir option, unless the environment sets the same folder."""
     if data_dir is None or str(data_dir) == os.environ.get("FIELDWISE_DATA"):
         return []
     return ["--data-dir", str(data_dir)]
 
 
 def text_options(separator: str | None, encoding: str, columns: Sequence[str] | None = None) -> list[str]:
-    """The options of how a text file is read, where they are not the usual ones."""
+    """The options for reading a text file that differ from their defaults."""
     given = [] if separator is None else ["--separator", separator]
     given += [] if encoding == "utf-8" else ["--encoding", encoding]
     return given if columns is None else [*given, "--columns", ",".join(columns)]
 
 
 def _script_folders() -> set[Path]:
-    """Where this Python's own commands lie, its user's among them."""
+    """Folders of this Python's scripts, including the user's."""
     schemes = [sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")]
     return {Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in schemes}

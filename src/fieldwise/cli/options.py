@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share."""
 
 import os
 from contextlib import AbstractContextManager, nullcontext
@@ -39,7 +39,7 @@ __all__ = [
     "version_option",
 ]
 
-IMPORTS: list[str] = []  # what `--import` named, which the commands that are suggested need too
+IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 RecipeName = Annotated[
@@ -51,11 +51,11 @@ Settings = Annotated[
 ]
 Protocol = Annotated[
     str | None,
-    typer.Option(help="Divide rows and make features another way, e.g. time or leave-last-out for movielens-1m."),
+    typer.Option(help="Another way to split rows and make features, e.g. time or leave-last-out for movielens-1m."),
 ]
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
-Label = Annotated[str | None, typer.Option(help="The label's column; guessed by name where left out.")]
-Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of everything.")]
+Label = Annotated[str | None, typer.Option(help="The label's column. Default: guessed by name.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Random seed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 DataDir = Annotated[
     Path | None,
@@ -63,50 +63,48 @@ DataDir = Annotated[
         "--data-dir",
         envvar="FIELDWISE_DATA",
         show_envvar=True,
-        help="Folder with the public data sets; where left out, the cache that `data fetch` fills.",
+        help="Folder with the public data sets. Default: the folder that `data fetch` fills.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Positive = Annotated[
     list[str] | None,
-    typer.Option(
-        help="A positive value of the label; by the meaning of words such as yes where left out. May be repeated."
-    ),
+    typer.Option(help="A positive value of the label. Default: recognised words such as yes. May be repeated."),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads to compute with; PyTorch's choice where left out.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads. Default: PyTorch's choice.")]
 UseCache = Annotated[
     bool,
     typer.Option(
         "--cache/--no-cache",
-        help="Open data that were prepared before, and keep what is prepared (`fieldwise cache show`).",
+        help="Reuse cached prepared data, and cache what is prepared (see `fieldwise cache show`).",
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a command reads the text files that it is given: the options of it.
+    """Options for reading text files.
 
     Errors:
-        ConfigError: a name of a column is empty.
+        ConfigError: a column name is empty.
     """
 
-    separator: Annotated[
-        str | None, typer.Option(help="What stands between the cells of a text file, where its suffix does not tell.")
-    ] = None
+    separator: Annotated[str | None, typer.Option(help="Delimiter of a text file. Default: by its suffix.")] = None
     encoding: Annotated[str, typer.Option(help="Encoding of a text file.")] = "utf-8"
     columns: Annotated[
         str | None,
-        typer.Option("--columns", help="Names of the columns of a text file without a header: user,item,click."),
+        typer.Option("--columns", help="Column names of a text file without a header, e.g. user,item,click."),
     ] = None
 
     def __post_init__(self) -> None:
         if "" in (self.names or ()):
-            raise ConfigError(f"--columns names every column of the file, separated by commas, found {self.columns!r}")
+            raise ConfigError(
+                f"--columns must name every column of the file, separated by commas, found {self.columns!r}"
+            )
 
     @property
     def names(self) -> list[str] | None:
-        """The names of the columns, None where the file has a header."""
+        """The column names; None if the file has a header."""
         return None if self.columns is None else [name.strip() for name in self.columns.split(",")]
 
     @property
@@ -116,21 +114,21 @@ class Reading:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The options as what reads a table takes them."""
+        """The options as keyword arguments of the table reader."""
         return {"separator": self.separator, "encoding": self.encoding, "columns": self.names}
 
     def table(self, path: Path | str) -> "pl.DataFrame":
         """The table of a file.
 
         Errors:
-            DataError: as of `as_table`.
+            DataError: as `as_table` raises.
         """
         from fieldwise.data.read.tables import as_table
 
         return as_table(path, **self.arguments)
 
     def lines(self, path: Path | None) -> AbstractContextManager[None]:
-        """Within it, errors about a row of a text file name its line; nothing happens where there is no file."""
+        """A context in which errors about a row of a text file name its line; it has no effect without a file."""
         if path is None:
             return nullcontext()
         from fieldwise.data.read.lines import naming_lines
@@ -138,14 +136,14 @@ class Reading:
         return naming_lines(path, **self.arguments)
 
     def options(self) -> list[str]:
-        """The options as they are typed, those that are not the usual ones."""
+        """The options that differ from their defaults, as typed on the command line."""
         from fieldwise.cli.next import text_options
 
         return text_options(self.separator, self.encoding, self.names)
 
 
 def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":
-    """The cache of prepared data, which tells on standard error what it reads; None where it is not wanted."""
+    """The cache of prepared data, which reports on standard error what it reads; None if it is not wanted."""
     if not wanted:
         return None
     from fieldwise.cli.show import say
@@ -155,7 +153,7 @@ def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":
 
 
 def resolve_data_dir(given: Path | None) -> Path:
-    """The folder of public data sets, there or not: as given, or the cache below the user's home."""
+    """The folder of public data sets, which may not exist: as given, or the default below the user's home."""
     if given is None:
         cache = os.environ.get("XDG_CACHE_HOME")
         return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
@@ -176,7 +174,7 @@ def existing_data_dir(given: Path | None, name: str | None) -> Path:
 
 
 def set_threads(threads: int | None) -> None:
-    """Limit PyTorch's threads where asked."""
+    """Limit PyTorch's threads, if a number is given."""
     if threads is not None:
         import torch
 
@@ -184,11 +182,11 @@ def set_threads(threads: int | None) -> None:
 
 
 def version_option() -> Any:
-    """`--version`: print and leave."""
+    """The option `--version`: print the version and exit."""
 
     def show(wanted: bool) -> None:
         if wanted:
             print(f"fieldwise {__version__}")
             raise typer.Exit
 
-    return typer.Option("--version", callback=show, is_eager=True, help="Show the version and leave.")
+    return typer.Option("--version", callback=show, is_eager=True, help="Show the version and exit.")

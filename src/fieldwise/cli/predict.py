@@ -15,22 +15,22 @@ __all__ = ["PredictOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """What `fieldwise predict` is asked for."""
+    """Options of `fieldwise predict`."""
 
     bundle: BundleFolder
     data: Annotated[Path, typer.Option(help="Rows to score: CSV, TSV, Parquet, Arrow or libFM.")]
-    out: Annotated[Path, typer.Option(help="Where to write keys and predictions: .csv, .tsv, .parquet or .arrow.")]
-    column: Annotated[str, typer.Option(help="Name of the column of predictions.")] = "prediction"
-    logit: Annotated[bool, typer.Option("--logit", help="Write the log-odds too, in a column `logit`.")] = False
+    out: Annotated[Path, typer.Option(help="File to write keys and predictions to: .csv, .tsv, .parquet or .arrow.")]
+    column: Annotated[str, typer.Option(help="Name of the prediction column.")] = "prediction"
+    logit: Annotated[bool, typer.Option("--logit", help="Also write the log-odds, in a column `logit`.")] = False
     reading: Reading
     threads: Threads = None
 
 
 def run(options: PredictOptions) -> None:
-    """Predict the rows of a file; the output has their keys and a column `prediction`, in the file's order.
+    """Predict the rows of a file. The output has their keys and a column `prediction`, in the file's order.
 
-    A prediction is a probability, or a number for a regression label. A bundle of several labels gives a column each:
-    the main label's, and the others' as prediction.NAME.
+    A prediction is a probability, or a number for a regression label. A multi-task bundle writes a column per label:
+    `prediction` for the main label, and prediction.NAME for each other.
     """
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.bundle.score_file import score_file
@@ -42,10 +42,13 @@ def run(options: PredictOptions) -> None:
     bundle = Bundle.load(options.bundle)
     with reading.lines(data):
         done = score_file(bundle, data, out, column=options.column, logit=options.logit, **reading.arguments)
-    say(f"{done.rows:,} rows predicted, written to {out} ({', '.join(done.columns)})")
+    say(f"{done.rows:,} predictions written to {out} ({', '.join(done.columns)})")
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
-        say("values that no training row had, scored by their field's unknown row: " + ", ".join(unseen))
+        say(
+            "share of values not in the training rows, scored with their field's embedding for unknown values: "
+            + ", ".join(unseen)
+        )
     if done.rows:
         given = ("--data", data, "--row", 0, *reading.options())
-        suggest("why its first row has this prediction", "explain", options.bundle, *given)
+        suggest("explain the prediction of the first row", "explain", options.bundle, *given)

@@ -1,4 +1,4 @@
-"""`fieldwise quickstart`: from an empty folder to a page that recommends, in one command."""
+"""`fieldwise quickstart`: train models on simulated data and serve a web page with recommendations."""
 
 import socket
 import threading
@@ -23,11 +23,11 @@ SERVER = ("uvicorn", "fastapi", "prometheus_client")
 
 @dataclass(frozen=True, kw_only=True)
 class QuickstartOptions:
-    """What `fieldwise quickstart` is asked for."""
+    """Options of `fieldwise quickstart`."""
 
     out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/quickstart")
-    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C stops it.")] = True
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 for any free one.")] = 8000
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 8000
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False
     seed: Seed = 0
     quiet: Quiet = False
@@ -35,22 +35,23 @@ class QuickstartOptions:
 
 
 def run(options: QuickstartOptions) -> None:
-    """From an empty folder to a page: train three models on a small simulated film log, and serve the best."""
+    """Train three models on a small simulated film log, and serve the best one with a web page."""
     absent = [name for name in SERVER if find_spec(name) is None]
-    if options.serve and absent:  # told before any work
+    if options.serve and absent:  # reported before any work
         raise MissingExtraError(
-            f"the page needs {absent[0]}: pip install 'fieldwise[serve]' (--no-serve trains and recommends without it)"
+            f"the page needs {absent[0]}: pip install 'fieldwise[serve]' (or give --no-serve to only train and "
+            "recommend)"
         )
     from fieldwise.cli.demo_runs import QUICK, train_demo
 
     asked = DemoOptions(out=options.out, seed=options.seed, quiet=options.quiet, threads=options.threads)
     words = train_demo(QUICK, asked)
     if not options.serve:
-        suggest("a page to choose users, see recommendations and why", *words)
+        suggest("start a web page with recommendations and explanations for each user", *words)
         return
     port = options.port or _free_port()
     words += ["--port", port]
-    suggest("once this is stopped, the page again", *words)
+    suggest("start the page again later", *words)
     if options.browse:
         threading.Thread(target=_open, args=(port,), daemon=True).start()
     from fieldwise.cli.app import app
@@ -64,7 +65,7 @@ def _free_port() -> int:
 
 
 def _open(port: int) -> None:
-    """Open a browser at the page as soon as it answers."""
+    """Open a browser as soon as the page responds."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
         try:

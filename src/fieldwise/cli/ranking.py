@@ -1,4 +1,4 @@
-"""What `--ranking` asks for and shows, in `compare` and `evaluate`."""
+"""The options and tables of `--ranking` in `compare` and `evaluate`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,56 +18,60 @@ if TYPE_CHECKING:
 __all__ = ["RankingOptions", "show_rankings"]
 
 K = 10
-WIDTH = 1000  # a terminal breaks the lines, which is better than figures cut short
+WIDTH = 1000  # a terminal wraps long lines, which is better than truncated figures
 SAMPLED = (
-    "Figures among items drawn are higher than among all items, and may order models otherwise (Krichene and Rendle, "
-    "KDD 2020): leave --candidates out to rank all."
+    "Metrics on sampled candidates are higher than on all items, and may order models differently (Krichene and "
+    "Rendle, KDD 2020): omit --candidates to rank all items."
 )
 POPULAR = (
-    "Popularity leads here. A model of rows that were shown knows what is liked once it is shown, not what users come "
-    "to by themselves: sampled negatives ([negatives] in the recipe) teach that."
+    "The popularity baseline is best here. A model trained on impressions learns what users like once it is shown, not "
+    "what they choose by themselves: sampled negatives ([negatives] in the recipe) teach that."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions:
-    """What is ranked beside the metrics of rows, in `compare` and `evaluate`."""
+    """Options of the ranking metrics in `compare` and `evaluate`."""
 
     ranking: Annotated[
         bool,
         typer.Option(
             "--ranking",
-            help="Rank items for the users of the test rows, too: hit rate, NDCG and recall of the first K.",
+            help="Also rank items for the users of the test rows: hit rate, NDCG and recall at K.",
         ),
     ] = False
-    k: Annotated[int | None, typer.Option("--k", min=1, help="With --ranking: how many items count; 10.")] = None
+    k: Annotated[int | None, typer.Option("--k", min=1, help="With --ranking: K, the cutoff. Default: 10.")] = None
     candidates: Annotated[
         str | None,
         typer.Option(
             metavar="all|N",
-            help="With --ranking: among all items, or N drawn for each user beside those that were liked.",
+            help="With --ranking: rank `all` items, or the liked items among N sampled per user.",
         ),
     ] = None
     users: Annotated[
-        int | None, typer.Option("--users", min=1, help="With --ranking: for so many users at most, drawn; 1000.")
+        int | None,
+        typer.Option(
+            "--users", min=1, help="With --ranking: maximum number of users, sampled at random. Default: 1000."
+        ),
     ] = None
     user: Annotated[
         str | None,
-        typer.Option("--user", metavar="COLUMN", help="With --ranking: of users; the schema's if left out."),
+        typer.Option("--user", metavar="COLUMN", help="With --ranking: column of user ids. Default: the schema's."),
     ] = None
     item: Annotated[
         str | None,
-        typer.Option("--item", metavar="COLUMN", help="With --ranking: of items; the schema's if left out."),
+        typer.Option("--item", metavar="COLUMN", help="With --ranking: column of item ids. Default: the schema's."),
     ] = None
     keep_seen: Annotated[
         bool,
         typer.Option(
-            "--keep-seen", help="With --ranking: rank what a user liked in training and validation rows, too."
+            "--keep-seen",
+            help="With --ranking: do not exclude items that a user liked in training and validation rows.",
         ),
     ] = False
 
     def settings(self) -> "tuple[RankingSettings | None, int]":
-        """What to rank, or None where nothing is asked for, and how many items of a ranking count.
+        """The ranking settings, or None without --ranking, and the cutoff K.
 
         Errors:
             ConfigError: an option without --ranking, or candidates that are neither `all` nor a number.
@@ -78,7 +82,7 @@ class RankingOptions:
             self._check_alone()
             return None, K
         if self.candidates is not None and self.candidates != "all" and not self.candidates.isdecimal():
-            raise ConfigError(f"--candidates must be all, or how many items are drawn, found {self.candidates!r}")
+            raise ConfigError(f"--candidates must be `all` or the number of sampled items, found {self.candidates!r}")
         settings = RankingSettings(
             candidates=None if self.candidates in (None, "all") else int(self.candidates),
             users=1000 if self.users is None else self.users,
@@ -89,20 +93,22 @@ class RankingOptions:
         return settings, K if self.k is None else self.k
 
     def _check_alone(self) -> None:
-        """Refuse options that say how to rank where nothing is ranked."""
+        """Refuse ranking options without --ranking."""
         names = ("k", "candidates", "users", "user", "item")
         given = [f"--{name}" for name in names if getattr(self, name) is not None] + ["--keep-seen"] * self.keep_seen
         if given:
-            raise ConfigError(f"{given[0]} says how items are ranked: add --ranking, or leave it out")
+            raise ConfigError(
+                f"{given[0]} is an option of --ranking, which is not given: add --ranking, or omit {given[0]}"
+            )
 
 
 def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mapping[str, str] | None = None) -> None:
-    """Print tables of rankings, each below who was to find what, with what is to be known of them.
+    """Print ranking tables, each below a sentence on its task, with remarks.
 
     Args:
-        boards: the figures.
-        interval: what intervals are for.
-        names: what recipes are shown as, where it is not their names.
+        boards: the ranking metrics.
+        interval: what the intervals cover.
+        names: names to show for recipes, if they differ.
     """
     from rich.console import Console
 
@@ -126,7 +132,7 @@ def _table(board: "RankingBoard", names: Mapping[str, str]) -> "Table":
 
     base = names.get(board.base, board.base).rpartition("/")[2]
     headings = [f"{TOP_K_NAMES[m]}@{board.k}" for m in TOP_K]
-    table = Table("recipe", *headings, f"{TOP_K_NAMES[MAIN]}@{board.k} less {base}'s", "p", box=None)
+    table = Table("recipe", *headings, f"{TOP_K_NAMES[MAIN]}@{board.k} minus {base}'s", "p", box=None)
     for column in table.columns[1:]:
         column.justify = "right"
     for line in board.lines:

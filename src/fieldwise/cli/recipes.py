@@ -9,14 +9,14 @@ __all__ = ["RecipesOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class RecipesOptions:
-    """The command takes none."""
+    """This command has no options."""
 
 
 def run(options: RecipesOptions) -> None:
-    """List the recipes in the package."""
+    """List the built-in recipes."""
     from fieldwise.runs.recipe import recipe_names
 
     del options
     for name in recipe_names():
         print(name)
-    suggest("what one of them means", "describe", "simulated/afm")
+    suggest("see what a recipe trains", "describe", "simulated/afm")

@@ -17,7 +17,7 @@ __all__ = ["ReportOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """What `fieldwise report` is asked for."""
+    """Options of `fieldwise report`."""
 
     runs: Annotated[
         list[Path],
@@ -25,15 +25,17 @@ class ReportOptions:
             metavar="RUN...", help="Bundles of `train`, or kept runs of `compare`; the first is the baseline."
         ),
     ]
-    out: Annotated[Path, typer.Option(help="The page to write, one HTML file.")] = Path("report.html")
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html")
     slices: Annotated[
         list[str] | None,
-        typer.Option("--slice", metavar="FIELD", help="Measure by the values of a field or column. May be repeated."),
+        typer.Option(
+            "--slice", metavar="FIELD", help="Evaluate by the values of this field or column. May be repeated."
+        ),
     ] = None
-    user: Annotated[str | None, typer.Option(help="Column of users; the schema's, if left out.")] = None
-    item: Annotated[str | None, typer.Option(help="Column of items; the schema's, if left out.")] = None
-    rows: Annotated[int, typer.Option(min=1, help="So many test rows at most, drawn, are explained.")] = 500
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of rows drawn and of the bootstrap.")] = 0
+    user: Annotated[str | None, typer.Option(help="Column of user ids. Default: the schema's.")] = None
+    item: Annotated[str | None, typer.Option(help="Column of item ids. Default: the schema's.")] = None
+    rows: Annotated[int, typer.Option(min=1, help="Maximum number of test rows to explain, sampled at random.")] = 500
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling and the bootstrap.")] = 0
     data_dir: DataDir = None
     quiet: Quiet = False
     threads: Threads = None
@@ -41,14 +43,14 @@ class ReportOptions:
 
 
 def run(options: ReportOptions) -> None:
-    """Write a page about runs that works offline: metrics, curves, calibration, slices, cold start, explanations."""
+    """Write an offline HTML report about runs: metrics, curves, calibration, slices, cold start, explanations."""
     from fieldwise.bundle.bundle import MANIFEST
     from fieldwise.report import ReportSettings, report
     from fieldwise.storage.files import check_file, keep_elsewhere, write_atomically
 
     out = options.out
     if out.is_dir():
-        raise ConfigError(f"--out is the file to write, but {out} is a folder: give {out / 'report.html'}")
+        raise ConfigError(f"--out must be a file, but {out} is a folder: give {out / 'report.html'}")
     check_file(out)
     set_threads(options.threads)
     settings = ReportSettings(
@@ -64,9 +66,11 @@ def run(options: ReportOptions) -> None:
         write_atomically(out, page)
     except DataError as e:
         kept = keep_elsewhere(lambda folder: write_atomically(folder / out.name, page))
-        raise e if kept is None else DataError(f"{e}. The report is in {kept / out.name}, move it from there") from e
+        raise (
+            e if kept is None else DataError(f"{e}. The report was saved as {kept / out.name}: move it from there")
+        ) from e
     if not options.quiet:
-        say(f"the report is in {out} ({len(page) / 1024:,.0f} KiB)")
+        say(f"report written to {out} ({len(page) / 1024:,.0f} KiB)")
         bundles = [run for run in options.runs if (run / MANIFEST).is_file()]
         if bundles and find_spec("uvicorn") is not None:
-            suggest("a page to change rows and watch the scores", "serve", bundles[0])
+            suggest("start a web page to edit rows and see their scores", "serve", bundles[0])

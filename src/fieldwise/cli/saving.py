@@ -1,4 +1,4 @@
-"""Where commands write: places are tried before the work, and what could not be saved after it is kept elsewhere."""
+"""Output folders of commands: checked before the work; if saving still fails, the result is saved elsewhere."""
 
 from pathlib import Path
 
@@ -11,24 +11,24 @@ __all__ = ["check_out", "save_or_keep"]
 
 
 def check_out(folder: Path) -> None:
-    """Refuse, before any work, a folder that a bundle cannot be saved to.
+    """Check, before any work, that a bundle can be saved to a folder.
 
     Errors:
-        BundleError: it is a file, or holds files but no bundle.
-        DataError: it cannot be written to, or the disk is full.
+        BundleError: `folder` is a file, or holds files but no bundle.
+        DataError: it is not writable, or the disk is full.
     """
     check_bundle_folder(folder)
     check_folder(folder)
 
 
 def save_or_keep(bundle: Bundle, folder: Path) -> tuple[Path, DataError | None]:
-    """Save a bundle, elsewhere where its folder does not take it after all.
+    """Save a bundle; if its folder cannot be written after all, save it elsewhere.
 
     Returns:
-        Where it is, and the error to end with where that is not `folder`.
+        Where the bundle is, and the error to end with if that is not `folder`.
 
     Errors:
-        FieldwiseError, OSError: as saving gives them, where no other place took it either.
+        FieldwiseError, OSError: from saving, if no other place was writable either.
     """
     try:
         bundle.save(folder)
@@ -36,5 +36,5 @@ def save_or_keep(bundle: Bundle, folder: Path) -> tuple[Path, DataError | None]:
         kept = keep_elsewhere(bundle.save)
         if kept is None:
             raise
-        return kept, DataError(f"{error}. What was trained is not lost: its bundle is in {kept}, move it from there")
+        return kept, DataError(f"{error}. The trained bundle was saved in {kept}: move it from there")
     return folder, None

@@ -19,68 +19,72 @@ if TYPE_CHECKING:
 
 __all__ = ["ServeOptions", "run"]
 
-SWITCH = 0.001  # seconds until the model's thread lets the one that listens and asks stores go on; Python's are 0.005
-GRACE = 10  # seconds for answers that are under way when the server stops
+SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
+GRACE = 10  # seconds to finish open requests when the server stops
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogReading(Reading):
-    """How the log is read."""
+    """Options for reading the log."""
 
     separator: Annotated[
         str | None,
-        typer.Option(help="Of --log, a text file: what stands between its cells, if its suffix does not tell."),
+        typer.Option(help="Delimiter of the text file given as --log. Default: by its suffix."),
     ] = None
-    encoding: Annotated[str, typer.Option(help="Of --log, a text file.")] = "utf-8"
+    encoding: Annotated[str, typer.Option(help="Encoding of the text file given as --log.")] = "utf-8"
     columns: Annotated[
-        str | None, typer.Option(help="Of --log, a text file without a header: its columns, as user,item,click.")
+        str | None,
+        typer.Option(help="Column names of a text file without a header given as --log, e.g. user,item,click."),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """What `fieldwise serve` is asked for."""
+    """Options of `fieldwise serve`."""
 
     bundle: Annotated[
         Path | None, typer.Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")
     ] = None
     prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None
-    index: Annotated[Path | None, typer.Option(help="Folder of the index, to recommend from.")] = None
+    index: Annotated[Path | None, typer.Option(help="Folder of the item index.")] = None
     nprobe: Annotated[
         int | None,
-        typer.Option(min=1, help="Score only items near to the user: clusters of item heads for each user head."),
+        typer.Option(
+            min=1, help="Approximate search: item-head clusters probed per user head. Default: score all items."
+        ),
     ] = None
     users: Annotated[
         str | None,
         typer.Option(
             envvar="FIELDWISE_USERS",
             show_envvar=True,
-            help="Users with their fields: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
+            help="User features: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
         ),
     ] = None
     user_id: Annotated[
         str | None,
-        typer.Option(help="The column of --users, or --log, that names a user; the schema's where left out."),
+        typer.Option(help="Column of user ids in --users or --log. Default: the schema's."),
     ] = None
     items: Annotated[
         str | None,
         typer.Option(
             envvar="FIELDWISE_ITEMS",
             show_envvar=True,
-            help="Items with their fields, likewise, for rows that name an item alone; else the index's are taken. "
-            "A table is also what is recommended from: with --prerank and no --index by an index made of it, with one "
-            "bundle by ranking every item.",
+            help="Item features, likewise, to complete rows that only have an item id. Default: the index's catalogue. "
+            "A table is also the catalogue to recommend from: with --prerank and no --index it is indexed at the "
+            "start; "
+            "with one bundle every item is ranked.",
         ),
     ] = None
     item_id: Annotated[
         str | None,
-        typer.Option(help="The column of --items, or --log, that names an item; the schema's where left out."),
+        typer.Option(help="Column of item ids in --items or --log. Default: the schema's."),
     ] = None
     log: Annotated[
         Path | None,
         typer.Option(
-            help="A log of what users have used; items and users are taken from it too, with their latest values, "
-            "for want of --items, --index and --users."
+            help="A log of interactions. Without --items, --index and --users, the latest values of items and users "
+            "are taken from it too."
         ),
     ] = None
     reading: LogReading
@@ -88,40 +92,44 @@ class ServeOptions:
         bool | None,
         typer.Option(
             "--exclude-seen/--include-seen",
-            help="Whether items that a user has used, by --log, are left out of recommendations; they are by default.",
+            help="Whether to exclude items that a user has interacted with in --log. Default: exclude.",
         ),
     ] = None
     max_items: Annotated[
-        int, typer.Option(min=1, help="Items that one bundle may rank for a request; for more, --prerank.")
+        int,
+        typer.Option(min=1, help="Maximum number of items that one bundle ranks per request; use --prerank for more."),
     ] = 20_000
-    title: Annotated[
-        str | None, typer.Option(help="The item column that the page names items by; found by rule where left out.")
-    ] = None
+    title: Annotated[str | None, typer.Option(help="Item column that the page shows as title. Default: detected.")] = (
+        None
+    )
     store_timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds that a question to --users or --items may take.")
+        float, typer.Option(min=0.001, help="Timeout in seconds of a lookup in --users or --items.")
     ] = 0.1
     on_store_failure: Annotated[
-        str, typer.Option(help="refuse: 503 while a store fails; degrade: answer without its fields, and say so.")
+        str,
+        typer.Option(
+            help="refuse: respond with 503 while a store fails; degrade: answer without its features and report it."
+        ),
     ] = "refuse"
     listening: Listening
-    max_rows: Annotated[int, typer.Option(min=1, help="Rows of a prediction.")] = 1000
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20
-    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds that an answer may take.")] = 10.0
+    max_rows: Annotated[int, typer.Option(min=1, help="Maximum number of rows per prediction.")] = 1000
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes.")] = 1 << 20
+    timeout: Annotated[float, typer.Option(min=0.01, help="Timeout in seconds of a request.")] = 10.0
     batch_window: Annotated[
-        float, typer.Option(min=0, help="Milliseconds that a request waits for others to be answered with it.")
+        float, typer.Option(min=0, help="Milliseconds to wait for more requests to form a batch.")
     ] = 0.0
     watch: Annotated[
-        float, typer.Option(min=0, help="Seconds between looks for a newer bundle or index on disk; 0: never.")
+        float, typer.Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never.")
     ] = 2.0
     threads: Threads = None
 
     @property
     def folders(self) -> list[Path]:
-        """Of the bundles."""
+        """Folders of the bundles."""
         return [folder for folder in (self.bundle, self.prerank) if folder is not None]
 
     def server_settings(self) -> "ServerSettings":
-        """The limits and the token."""
+        """Limits and token for the server."""
         from fieldwise.serving.gate import ServerSettings
 
         return ServerSettings(
@@ -135,7 +143,7 @@ class ServeOptions:
 
 
 def run(options: ServeOptions) -> None:
-    """Serve predictions, recommendations and explanations over HTTP, with a page. Ctrl-C or SIGTERM stops it."""
+    """Serve predictions, recommendations and explanations over HTTP, with a web page. Stop with Ctrl-C or SIGTERM."""
     try:
         import uvicorn
 
@@ -160,7 +168,7 @@ def run(options: ServeOptions) -> None:
     sys.setswitchinterval(SWITCH)
     listening = options.listening.listen()
     place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
-    say(f"serving at {place} (a page to look at; {place}/docs is the API's reference; Ctrl-C stops it)")
+    say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C)")
     protocol = limited_protocol(Connections(limits, app.state.registry))
     keep = max(1, round(limits.idle_timeout))
     server = uvicorn.Server(
@@ -169,7 +177,7 @@ def run(options: ServeOptions) -> None:
         )
     )
     gc.collect()
-    gc.freeze()  # what is there now stays: looking through it for garbage would hold all requests for 0.3 s at times
+    gc.freeze()  # long-lived: otherwise garbage collection blocks all requests for 0.3 s at times
     if options.watch:
         watcher.start()
     try:
@@ -180,12 +188,12 @@ def run(options: ServeOptions) -> None:
 
 def _check_sources(options: ServeOptions) -> None:
     if options.prerank is None and options.index is not None:
-        raise ConfigError("--index is for recommendations by two bundles: give --prerank, an IntTower, too")
+        raise ConfigError("--index is for recommendations with two bundles: also give --prerank, an IntTower")
     if options.prerank is not None and options.index is None and options.items is None and options.log is None:
-        raise ConfigError("--prerank needs items to recommend: give --index, or --items, or a --log that has them")
+        raise ConfigError("--prerank needs items to recommend: give --index, --items, or a --log with items")
     if options.prerank is not None and options.index is None and options.items is not None and "://" in options.items:
-        raise ConfigError("an index is made of a table: give --index, or a file as --items")
+        raise ConfigError("an index is built from a table: give --index, or a file as --items")
     if options.reading.given and options.log is None:
-        raise ConfigError("--separator, --encoding and --columns say how to read --log, which is not given")
+        raise ConfigError("--separator, --encoding and --columns apply to --log, which is not given")
     if options.exclude_seen and options.log is None:
-        raise ConfigError("--exclude-seen needs to know what users have used: give --log")
+        raise ConfigError("--exclude-seen needs a log of interactions: give --log")

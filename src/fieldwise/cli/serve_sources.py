@@ -1,4 +1,4 @@
-"""What `fieldwise serve` answers with: bundles, an index, tables, logs and stores."""
+"""The sources of `fieldwise serve`: bundles, an index, tables, logs and stores."""
 
 import asyncio
 import logging
@@ -31,19 +31,19 @@ from fieldwise.serving.whole import WholeRanking
 
 __all__ = ["Loader", "Tables", "open_stores", "read_tables"]
 
-NOT_AGAIN = "; what a user has used is not recommended again (--include-seen)"
+NOT_AGAIN = "; items that a user has interacted with are excluded (--include-seen keeps them)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """What comes from tables and logs.
+    """Data from tables and logs.
 
     Args:
-        schemas: of the bundles, the pre-ranking one first.
-        catalogue: items to recommend, where no index holds them.
-        item_id: the column that names them.
-        users: by id, of the log; None where they come from elsewhere, or not at all.
-        log: what users have used.
+        schemas: the bundles' schemas, the pre-ranking bundle's first.
+        catalogue: items to recommend, if no index holds them.
+        item_id: the column of their ids.
+        users: users of the log by id; None if they come from elsewhere, or there are none.
+        log: the users' interactions.
     """
 
     schemas: Sequence[Schema]
@@ -54,28 +54,28 @@ class Tables:
 
 
 class Loader:
-    """Makes the service of what is on disk now.
+    """Makes the service from what is on disk now.
 
     Args:
-        options: what is served.
+        options: the command's options.
 
     Attributes:
-        tables: what was read of tables and logs, once.
+        tables: data from tables and logs, read once.
         manifests: files that change when a bundle or an index is replaced.
     """
 
     def __init__(self, options: ServeOptions) -> None:
         self._options = options
-        self._loaded = {folder: Bundle.load(folder) for folder in options.folders}  # the first service is made of these
+        self._loaded = {folder: Bundle.load(folder) for folder in options.folders}  # used by the first service
         self.tables = read_tables(options, [bundle.schema for bundle in reversed(self._loaded.values())])
         self.manifests = [folder / BUNDLE for folder in options.folders]
         self.manifests += [options.index / INDEX] if options.index is not None else []
 
     def __call__(self) -> Service:
-        """A service of the bundles and the index as they are now.
+        """A service with the current bundles and index.
 
         Errors:
-            BundleError, ConfigError, DataError: something on disk cannot be served.
+            BundleError, ConfigError, DataError: a bundle, the index or a table cannot be served.
         """
         options, tables = self._options, self.tables
         ranker, tower = self._bundle(options.bundle), self._bundle(options.prerank)
@@ -92,7 +92,7 @@ class Loader:
 
 
 def read_tables(options: ServeOptions, schemas: Sequence[Schema]) -> Tables:
-    """The tables that --items and --log name.
+    """The tables given as --items and --log.
 
     Errors:
         ConfigError, DataError: a table cannot be read, or lacks a column.
@@ -120,13 +120,13 @@ def read_tables(options: ServeOptions, schemas: Sequence[Schema]) -> Tables:
 
 
 def _whole(ranker: Bundle, tables: Tables, options: ServeOptions) -> WholeRanking | None:
-    """The bundle ranks all items; None, and a sentence, where they are too many or it cannot."""
+    """Ranking of all items by one bundle; None, with a sentence, if there are too many items or it cannot rank."""
     assert tables.catalogue is not None, "checked"
     count = tables.catalogue.height
     if count > options.max_items:
         say(
-            f"no recommendations: {count:,} items are more than --max-items {options.max_items:,}, which a request may "
-            "score; train an IntTower and give it as --prerank, with its --index (`fieldwise index`)"
+            f"no recommendations: {count:,} items exceed --max-items {options.max_items:,}, the limit per request; "
+            "train an IntTower and give it as --prerank, with its --index (`fieldwise index`)"
         )
         return None
     try:
@@ -134,25 +134,26 @@ def _whole(ranker: Bundle, tables: Tables, options: ServeOptions) -> WholeRankin
     except FieldwiseError as e:
         if options.log is not None:
             raise
-        say(f"no recommendations: {e}")  # --items also complete rows that name an item alone
+        say(f"no recommendations: {e}")  # --items still completes rows that only have an item id
         return None
 
 
 def _passing_index(tower: Bundle, tables: Tables) -> ItemIndex:
-    """An index for this process alone: its files go at once, what is mapped of them stays until it ends."""
+    """A temporary index: its files are deleted at once, and stay mapped in memory until the process ends."""
     assert tables.catalogue is not None, "checked"
     with TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
         index, _ = build_index(tower, tables.catalogue, Path(folder) / "index", id_column=tables.item_id)
-    say(f"{len(index):,} items indexed for as long as the server runs (`fieldwise index` keeps an index)")
+    say(f"{len(index):,} items indexed in memory while the server runs (`fieldwise index` saves an index)")
     return index
 
 
 def open_stores(options: ServeOptions, tables: Tables) -> Stores:
-    """The stores asked for, once connected to and checked."""
+    """The stores given, after connecting to each and checking it."""
     on_failure = options.on_store_failure
     if on_failure not in get_args(OnFailure):
         raise ConfigError(
-            f"--on-store-failure must be known, found {on_failure!r}: {nearest(on_failure, get_args(OnFailure))}"
+            f"--on-store-failure must be refuse or degrade, found {on_failure!r}: "
+            f"{nearest(on_failure, get_args(OnFailure))}"
         )
     sources: dict[str, FeatureStore] = {} if tables.users is None else {"users": tables.users}
     if options.users is not None:
@@ -169,12 +170,12 @@ def open_stores(options: ServeOptions, tables: Tables) -> Stores:
             await stores.close()
 
     asyncio.run(check())
-    logging.getLogger("psycopg").setLevel(logging.ERROR)  # lookups themselves say when a store fails
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # lookups report failures of a store themselves
     return stores
 
 
 def _store(source: str, role: Literal["user", "item"], schemas: Sequence[Schema], given: str | None) -> FeatureStore:
-    """The store of an address or a file, named by the column given, or the schemas'."""
+    """The store at an address or in a file, with the id column given, else the schemas'."""
     if "://" in source:
         return open_store(source, id_column(role, schemas, None, given), f"{role}s")
     try:

@@ -1,4 +1,4 @@
-"""What commands print, in one style."""
+"""Functions that print the commands' output in one style."""
 
 import json
 import sys
@@ -29,40 +29,40 @@ COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
 
 def console() -> "Console":
-    """Standard output for tables. Text is shown as it is: brackets in a column's name or a title are no markup."""
+    """A console on standard output for tables. Text is printed literally: brackets are not markup."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False, soft_wrap=True)
 
 
 def drawn_rows(frame: "pl.DataFrame", rows: int, seed: int, what: str) -> "pl.DataFrame":
-    """At most `rows` of a table, drawn and in their order; the person at the terminal hears where some are left out."""
+    """A random sample of at most `rows` rows in their original order; reports on standard error if rows are omitted."""
     import numpy as np
 
     if frame.height <= rows:
         return frame
-    say(f"{rows:,} of {frame.height:,} {what}, seed {seed} (--rows takes more)")
+    say(f"{rows:,} of {frame.height:,} {what}, seed {seed} (use --rows for more)")
     return frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
 
 
 def say(sentence: str) -> None:
-    """One line to the person at the terminal, on standard error."""
+    """Print one line to standard error."""
     print(sentence, file=sys.stderr, flush=True)
 
 
 def print_json(plain: Mapping[str, Any], **how: Any) -> None:
-    """One JSON object on standard output; `how` as in `json.dump`."""
+    """Print one JSON object to standard output; `how` holds arguments of `json.dump`."""
     json.dump(plain, sys.stdout, indent=1, **how)
     print()
 
 
 def format_metric(name: str, value: float) -> str:
-    """Counts without decimals, metrics with four; the name may be prefixed by its label's, as in `liked.auc`."""
+    """A metric as text: counts without decimals, others with four. The name may have a label's prefix: `liked.auc`."""
     return f"{value:,.0f}" if name.rpartition(".")[2] in COUNTS else f"{value:.4f}"
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, float]]) -> "Table":
-    """Metrics as rows, splits as columns."""
+    """A table with metrics as rows and splits as columns."""
     from rich.table import Table
 
     table = Table("metric", *columns, box=None)
@@ -73,7 +73,7 @@ def metrics_table(columns: Mapping[str, Mapping[str, float]]) -> "Table":
 
 
 def show_metrics(columns: Mapping[str, Mapping[str, float]], remarks_on: Iterable[str] | None = None) -> None:
-    """Print `metrics_table`, and under it what a reader should not pass over in some or all of its columns."""
+    """Print `metrics_table`, then remarks on some or all of its columns."""
     from fieldwise.evaluation.remarks import remarks
 
     out = console()
@@ -84,17 +84,17 @@ def show_metrics(columns: Mapping[str, Mapping[str, float]], remarks_on: Iterabl
 
 
 def calibration_words(bundle: "Bundle") -> str:
-    """Which calibration a bundle keeps, of which label where it has several."""
+    """The kind of a bundle's calibration, with the label's name if it has several labels."""
     several = len(bundle.schema.labels) > 1
     return ", ".join(f"{name}: {one.kind}" if several else one.kind for name, one in bundle.calibration.items())
 
 
 def row_counts(counts: Mapping[str, int]) -> str:
-    """The counts of `prepare` in a sentence.
+    """The counts of `prepare` as a sentence.
 
     >>> row_counts({"train_rows": 8000, "valid_rows": 900, "test_rows": 1000, "dropped_by_label": 1200})
     "8,000 train, 900 valid, 1,000 test rows; 1,200 rows dropped by the label's rule"
     """
-    names = {"dropped_by_label": "rows dropped by the label's rule", "negatives_drawn": "negatives drawn among them"}
+    names = {"dropped_by_label": "rows dropped by the label's rule", "negatives_drawn": "of them sampled negatives"}
     parts = ", ".join(f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test"))
     return "; ".join([f"{parts} rows", *(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key))])

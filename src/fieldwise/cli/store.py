@@ -16,24 +16,24 @@ __all__ = ["app"]
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """What `fieldwise store load` is asked for."""
+    """Options of `fieldwise store load`."""
 
-    table: Annotated[Path, typer.Argument(metavar="FILE", help="One row each: CSV, TSV, Parquet or Arrow.")]
+    table: Annotated[Path, typer.Argument(metavar="FILE", help="One row per user or item: CSV, TSV, Parquet or Arrow.")]
     to: Annotated[
         str,
         typer.Option(
             envvar="FIELDWISE_STORE",
             show_envvar=True,
-            help="redis://HOST/0#users or postgresql://HOST/DATABASE#users; what stands behind # is the name.",
+            help="redis://HOST/0#users or postgresql://HOST/DATABASE#users; the part after # is the table's name.",
         ),
     ]
-    id_column: Annotated[str, typer.Option("--id", help="The column that names a user, or an item.")] = "user_id"
+    id_column: Annotated[str, typer.Option("--id", help="Column of user or item ids.")] = "user_id"
     reading: Reading
     json: AsJson = False
 
 
 def run_load(options: LoadOptions) -> None:
-    """Write a table into a store. A table of this name is replaced; servers read it until the new one is whole."""
+    """Write a table into a store. Replaces a table of this name; servers read the old one until the new is complete."""
     from fieldwise.serving.stores.load import load_table
     from fieldwise.serving.stores.url import StoreURL
 
@@ -44,12 +44,12 @@ def run_load(options: LoadOptions) -> None:
     if options.json:
         print_json({"store": address.shown, **asdict(loaded), "seconds": seconds})
         return
-    before = "" if loaded.before is None else f", in place of {loaded.before:,}"
+    before = "" if loaded.before is None else f", replacing {loaded.before:,}"
     print(f"{loaded.rows:,} rows in {address.shown}{before}: {', '.join(loaded.columns)}; {seconds:.1f} s")
 
 
 app = typer.Typer(
-    name="store", help="Features of users and items in Redis or PostgreSQL, for `serve`.", no_args_is_help=True
+    name="store", help="User and item features in Redis or PostgreSQL, for `serve`.", no_args_is_help=True
 )
 
 

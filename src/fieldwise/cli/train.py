@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 __all__ = ["TrainOptions", "below_lr", "run"]
 
 STOPPED = {
-    "patience": "no gain since",
-    "epochs": "all epochs done",
+    "patience": "no improvement since",
+    "epochs": "all epochs completed",
     "interrupted": "interrupted",
-    "time": "out of time",
+    "time": "time limit reached",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What `fieldwise train` is asked for."""
+    """Options of `fieldwise train`."""
 
     recipe: RecipeName
     settings: Settings = None
     protocol: Protocol = None
     seed: Annotated[
-        int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of split, negatives, weights and row order.")
+        int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of the split, negatives, weights and row order.")
     ] = None
-    out: Annotated[Path | None, typer.Option(help="Folder for the bundle; runs/RECIPE-seedN where left out.")] = None
+    out: Annotated[Path | None, typer.Option(help="Folder for the bundle. Default: runs/RECIPE-seedN.")] = None
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
@@ -62,7 +62,7 @@ class TrainOptions:
 
 
 def run(options: TrainOptions) -> None:
-    """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best so far."""
+    """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best model so far."""
     from fieldwise.runs.recipe import check_recipe
 
     check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
@@ -84,7 +84,7 @@ def run(options: TrainOptions) -> None:
     folder, unsaved = save_or_keep(done.bundle, folder)
     interrupted = done.result.stopped == "interrupted"
     if interrupted:
-        best = f"the best so far (after epoch {done.result.best.epoch:.4g})"
+        best = f"the best model so far (after epoch {done.result.best.epoch:.4g})"
         say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}")
     _show(done, folder, preparing, options.json)
     judged = chosen and not options.quiet and not interrupted
@@ -99,7 +99,7 @@ def run(options: TrainOptions) -> None:
 
 
 def _recipe(options: TrainOptions) -> "Recipe":
-    """The recipe, with the seed asked for."""
+    """The recipe, with the seed from the options."""
     from fieldwise.runs.recipe import load_recipe
 
     recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
@@ -107,14 +107,14 @@ def _recipe(options: TrainOptions) -> "Recipe":
 
 
 def _folder(recipe: "Recipe", protocol: str | None) -> Path:
-    """Where a bundle goes unless another folder is asked for."""
+    """The default folder for a bundle."""
     short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
     way = f"-{protocol}" if protocol else ""
     return Path("runs") / f"{short}{way}-seed{recipe.seed}"
 
 
 def _tell(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
-    """Say what will be trained on, and what is to be known of it."""
+    """Report the row counts, warnings and the settings chosen from the data."""
     from fieldwise.data.prepare.repeats import repeat_sentences
     from fieldwise.runs.defaults import sentence_of
     from fieldwise.runs.fitting import settled
@@ -125,17 +125,17 @@ def _tell(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
         say(f"WARNING: {sentence}")
     chosen = settled(recipe, prepared)[1]
     if chosen and not quiet:
-        say(f"by the data: {sentence_of(chosen)}")
+        say(f"chosen from the data: {sentence_of(chosen)}")
     if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
         say(caution)
 
 
 def _trained(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> "Run":
-    """Train; warnings become sentences."""
+    """Train; warnings are printed as sentences."""
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.training.progress import progress_for
 
-    with warnings.catch_warnings():  # which puts back what showed them before
+    with warnings.catch_warnings():  # restores warnings.showwarning on exit
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
         done = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
     if done.warm_start is not None:
@@ -146,22 +146,27 @@ def _trained(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> "Run":
 
 
 def _suggest(done: "Run", folder: Path, data_dir: Path | None) -> None:
-    """Name the commands worth typing next: a server where there are users and items, and a report."""
+    """Print useful next commands: a server if there are users and items, and a report."""
     data, schema = done.recipe.data, done.recipe.schema
     if {"user", "item"} <= {f.role for f in schema.fields} and find_spec("uvicorn") is not None:
         reading = text_options(data.separator, data.encoding, data.columns)
         log = [] if data.path is None else ["--log", data.path, *reading]
-        suggest("a page that recommends, and a server" if log else "a page and a server", "serve", folder, *log)
+        suggest(
+            "start a server with a web page that recommends" if log else "start a server with a web page",
+            "serve",
+            folder,
+            *log,
+        )
     if not suggest_report(done.bundle, folder, data_dir):
-        suggest("its test rows again", "evaluate", folder, *data_options(data_dir))
+        suggest("evaluate on its test rows again", "evaluate", folder, *data_options(data_dir))
 
 
 def below_lr(done: "Run", lr: Mapping[str, float]) -> str | None:
-    """What to say of a run that is no better than a linear model on its validation rows; None for one that is.
+    """A warning for a run that is no better than a linear model on its validation rows; None if it is better.
 
     Args:
-        done: of a recipe that left settings open.
-        lr: the validation metrics of LR by its defaults.
+        done: a run whose recipe leaves settings to be chosen from the data.
+        lr: validation metrics of LR with its defaults.
     """
     from fieldwise.models import LR
 
@@ -170,7 +175,8 @@ def below_lr(done: "Run", lr: Mapping[str, float]) -> str | None:
         return None
     kind = "logistic" if metric == "logloss" else "linear"
     return (
-        f"On the validation rows a {kind} regression is better than this model: {metric} {lr[metric]:.4f} against "
+        f"On the validation rows a {kind} regression is better than this model: {metric} {lr[metric]:.4f} compared "
+        "with "
         f"{done.valid[metric]:.4f}. Try model.name=lr, more rows, or `fieldwise tune`."
     )
 
@@ -184,7 +190,7 @@ def _show(done: "Run", folder: Path, preparing: float, as_json: bool) -> None:
     if done.best_possible is not None:
         columns["best possible on test"] = done.best_possible
     show_metrics(columns, remarks_on=("valid", "test"))
-    epoch = f"{done.result.seconds_per_epoch:.1f} s an epoch, " if done.result.seconds_per_epoch else ""
+    epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
     out.print(
         f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
         f"({STOPPED[done.result.stopped]}), {epoch}{preparing + done.seconds:.0f} s in all "

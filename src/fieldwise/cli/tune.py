@@ -32,15 +32,19 @@ __all__ = ["TuneOptions", "run"]
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """What `fieldwise tune` is asked for."""
+    """Options of `fieldwise tune`."""
 
     recipe: RecipeName
-    trials: Annotated[int, typer.Option(min=1, help="Trials of the study, those of earlier calls included.")] = 30
+    trials: Annotated[int, typer.Option(min=1, help="Total trials of the study, including those of earlier calls.")] = (
+        30
+    )
     settings: Settings = None
     protocol: Protocol = None
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the search.")] = 0
-    final_seeds: Annotated[int, typer.Option(min=1, help="Runs of the best settings on the test rows.")] = 3
-    store: Annotated[Path, typer.Option(help="Folder of studies; processes may share it.")] = Path("runs/tune")
+    final_seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds with which the best settings are evaluated on the test rows.")
+    ] = 3
+    store: Annotated[Path, typer.Option(help="Folder of studies. Several processes may share it.")] = Path("runs/tune")
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
@@ -49,9 +53,10 @@ class TuneOptions:
 
 
 def run(options: TuneOptions) -> None:
-    """Search for better settings on the validation rows; the test rows are looked at once, at the end.
+    """Search for better settings on the validation rows; the test rows are evaluated once, at the end.
 
-    Ctrl-C keeps the trials that ended, and the same command goes on. The recipe's table `search` says what is searched.
+    Ctrl-C keeps the finished trials, and the same command resumes. The recipe's table `search` defines the search
+    space.
     """
     from fieldwise.runs.recipe import check_recipe, load_recipe
 
@@ -77,7 +82,7 @@ def run(options: TuneOptions) -> None:
         return
     _show(found, recipe)
     if not options.quiet:
-        suggest("a bundle of the best settings", "train", found.recipe_file, *data_options(options.data_dir))
+        suggest("train a bundle with the best settings", "train", found.recipe_file, *data_options(options.data_dir))
 
 
 def _plain(found: "Tuned") -> dict[str, object]:
@@ -114,15 +119,15 @@ def _show(found: "Tuned", recipe: "Recipe") -> None:
     after, ended_now = found.test_looks[0]["after_trials"], sum(found.trials.values())
     if len(found.test_looks) == 1 and ended_now > after:
         screen.print(
-            f"This study looked at the test rows for these settings alone, after {after} trials; the search then went "
-            f"on to {ended_now}, and they are still its best."
+            f"This study evaluated only these settings on the test rows, after {after} trials; the search then went "
+            f"on to {ended_now} trials, and they are still the best."
         )
     elif len(found.test_looks) == 1:
-        screen.print("This study looked at the test rows for these settings alone, after the search.")
+        screen.print("This study evaluated only these settings on the test rows, after the search.")
     else:
         screen.print(
-            f"This search went on after a look at the test rows: it has looked at them for {len(found.test_looks)} "
-            f"settings by now ({found.study.with_suffix('.test.json')})."
+            f"This search continued after an evaluation on the test rows: {len(found.test_looks)} settings have been "
+            f"evaluated on them by now ({found.study.with_suffix('.test.json')})."
         )
     screen.print(f"recipe: {found.recipe_file}, study: {found.study}")
 

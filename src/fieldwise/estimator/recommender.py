@@ -81,8 +81,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         schema: what the columns mean. Where left out, `fit` infers it from the table by names and contents
             (`fieldwise.infer_schema`; of an array of numbers every column is a numeric field), for a binary label;
             `schema_` is what it found, to be looked at.
-        model: settings of a model, any of `fieldwise.models.MODELS` or of one's own (a dataclass with `build(layout)`),
-            or a class: a `torch.nn.Module` of one's own whose constructor takes the layout; AutoInt+ where left out, as
+        model: settings of a model, any of `fieldwise.models.MODELS` or of your own (a dataclass with `build(layout)`),
+            or a class: a `torch.nn.Module` of your own whose constructor takes the layout; AutoInt+ if omitted, as
             of `fieldwise init`.
         training: settings of the training run. What neither of both is given follows from the rows
             (`fieldwise.runs.defaults`); `bundle_.settings` and `bundle_.about["defaults"]` say what it became.
@@ -92,7 +92,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         negatives: for implicit logs, negatives to be drawn for training and validation rows, as its `parts` say.
         warm_start: folder of a bundle that the network starts from, as far as parts fit by name
             (`fieldwise.bundle.warm_start`); `bundle_.about["warm_start"]` says what was taken. The bundle must not have
-            been trained on rows that this one is to be judged by. Fresh weights, where left out or False. (Other
+            been trained on rows that this one is to be judged by. Fresh weights, if omitted or False. (Other
             estimators of scikit-learn give this name to going on from their own last fit.)
         seed: of validation rows, negatives, initial weights, row order and dropout.
         verbose: show progress, in a notebook's cell or on standard error, and the schema where it is inferred.
@@ -262,7 +262,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         Args:
             X: a table; it needs the label's column only where `y` is left out, and the group's for group AUC.
             y: raw labels, as in `fit`.
-            sample_weight: how much each row counts, at least 0, [N]; all alike where left out.
+            sample_weight: how much each row counts, at least 0, [N]; all alike if omitted.
         """
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
@@ -310,9 +310,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: a table with the fields' columns.
-            background: a table of rows that stand for what is usual; some validation rows where left out.
-            method: `terms`, `integrated_gradients` or `occlusion`; the model's most exact one where left out.
-            label: of several labels; the main one where left out.
+            background: a table of rows that stand for what is usual; some validation rows if omitted.
+            method: `terms`, `integrated_gradients` or `occlusion`; the model's most exact one if omitted.
+            label: of several labels; the main one if omitted.
             seed: of the background rows drawn.
         """
         return explain(self._fitted(), self._table(X), background=background, method=method, label=label, seed=seed)
@@ -337,7 +337,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             kind: `training`: the learning curves. `roc`, `calibration`: of the main label, if binary, on the rows of X.
             X: a table, as in `evaluate`.
             y: raw labels, as in `fit`.
-            ax: axes to draw on; new ones of `matplotlib.pyplot` where left out.
+            ax: axes to draw on; new ones of `matplotlib.pyplot` if omitted.
 
         Errors:
             MissingExtraError: Matplotlib is absent.
@@ -374,11 +374,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
         Args:
             folder: of the bundle.
-            model: the class of a model of one's own, where it is not registered: see `Bundle.load`.
+            model: the class of a model of your own, where it is not registered: see `Bundle.load`.
 
         Errors:
             BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved; a model
-                of one's own that is not known.
+                of your own that is not known.
         """
         bundle = Bundle.load(Path(folder), model=model)
         about = bundle.about

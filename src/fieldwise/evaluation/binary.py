@@ -46,7 +46,7 @@ def logloss(y: ArrayLike, probability: ArrayLike, *, weight: ArrayLike | None = 
     Args:
         y: labels 0 and 1, [N]; one class is enough.
         probability: within [0, 1], [N].
-        weight: of the rows, at least 0, [N]; all count alike where left out.
+        weight: of the rows, at least 0, [N]; all count alike if omitted.
 
     Errors:
         DataError: no row, lengths that differ, NaN, a probability outside [0, 1], a weight below 0.

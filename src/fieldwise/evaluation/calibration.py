@@ -307,7 +307,7 @@ def calibration_error(
     """Expected calibration error: how far probabilities lie off the share of positives, over `reliability`'s bins.
 
     The mean over rows of each bin's |mean probability - share of positives| (Naeini et al., AAAI 2015). Luck alone
-    keeps it above 0, the more so the fewer rows there are: `calibration_luck` says by how much. With `weight` [N] a
+    keeps it above 0, more so with fewer rows there are: `calibration_luck` says by how much. With `weight` [N] a
     row counts as so many, in bins of equal weight.
 
     >>> calibration_error([0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25]), calibration_error([0, 1], [0.25, 0.5])
@@ -322,7 +322,7 @@ def calibration_error(
 
 
 def calibration_luck(probability: ArrayLike, *, bins: int = BINS) -> float:
-    """The `calibration_error` that these probabilities would have if they were true, in the mean over labels.
+    """The `calibration_error` that these probabilities would have if they were true, averaged over labels.
 
     Of a bin whose labels are drawn by its probabilities the gap is about normal, and its mean size sqrt(2 / pi) times
     its deviation. A model's error is evidence against it only as far as it lies above.

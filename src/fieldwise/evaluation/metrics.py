@@ -40,7 +40,7 @@ def binary_metrics(
     Returns:
         auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of equally many rows,
         `fieldwise.evaluation.calibration.calibration_error`), and at probability .5 accuracy, precision, recall and f1
-        (each 0 where it would divide by zero), positive_rate, mean_prediction (equal to positive_rate where
+        (each 0 if it would divide by zero), positive_rate, mean_prediction (equal to positive_rate where
         calibrated), rows; with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or
         gauc_groups = 0 alone where every group is of one class. Rows of one class, where allowed, have neither auc nor
         normalized_entropy, nor anything of groups.

@@ -17,7 +17,7 @@ def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) ->
     Args:
         score: finite, of every candidate, [N].
         chosen: which candidates' places are asked for, row numbers [P].
-        tie: of candidates of equal score the one with the lower value comes first, [N]; their order, where left out.
+        tie: of candidates of equal score the one with the lower value comes first, [N]; their order, if omitted.
 
     Errors:
         DataError: a score is NaN or infinite.

@@ -30,7 +30,7 @@ __all__ = ["METHODS", "Explanation", "Method", "Subject", "explain", "explain_su
 Method = Literal["terms", "integrated_gradients", "occlusion"]
 METHODS: tuple[Method, ...] = ("terms", "integrated_gradients", "occlusion")
 _OF_PAIRS = {"attention": "attention", "interaction": "interactions"}
-DRAWS = 32  # background rows a row meets
+DRAWS = 32  # background rows per row meets
 SHOWN_FIELDS = 10
 
 
@@ -65,8 +65,8 @@ class Subject:
         Args:
             bundle: what scores.
             frame: N rows with the columns of the schema's fields.
-            background: raw rows to compare with; the bundle's sample rows where left out.
-            label: its name; the main one where left out.
+            background: raw rows to compare with; the bundle's sample rows if omitted.
+            label: its name; the main one if omitted.
 
         Errors:
             ConfigError: an unknown label.
@@ -305,9 +305,9 @@ def explain(
     Args:
         bundle: what scores them.
         frame: N rows with the columns of the schema's fields.
-        background: rows that stand for what is usual; the bundle's sample rows where left out.
-        method: how a field's contribution is found (`Explanation`); `Subject.usual_method` where left out.
-        label: of a bundle of several labels; the main one where left out.
+        background: rows that stand for what is usual; the bundle's sample rows if omitted.
+        method: how a field's contribution is found (`Explanation`); `Subject.usual_method` if omitted.
+        label: of a bundle of several labels; the main one if omitted.
         seed: of the background rows that a row meets, where there are more than 32 (`occlusion`).
 
     Errors:

@@ -1,6 +1,6 @@
 """Whether an explanation names the fields that matter: deletion and insertion curves.
 
-Letters: N rows, F fields, K background rows a row meets, O orders.
+Letters: N rows, F fields, K background rows per row meets, O orders.
 """
 
 from collections.abc import Mapping
@@ -92,7 +92,7 @@ def faithfulness(
 
     Args:
         subject: N rows, at least 2, of at least 2 fields.
-        orders: importances [N, F] by name; `orders_of` where left out.
+        orders: importances [N, F] by name; `orders_of` if omitted.
         draws: K, and the random orders of each row.
         seed: of background rows, random orders and resamples.
 

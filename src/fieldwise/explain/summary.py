@@ -95,7 +95,7 @@ def strongest_pairs(
 
     Args:
         subject: N rows; strengths are measured on at most `rows` of them, spread evenly.
-        rows: see there; 256 where left out, and fewer with many fields, but at least 32.
+        rows: see there; 256 if omitted, and fewer with many fields, but at least 32.
         draws: background rows that each of these meets.
         seed: of the background rows.
     """
@@ -127,7 +127,7 @@ def planted_pairs_found(pairs: Sequence[Sequence[str]], k: int | None = None) ->
 
     Args:
         pairs: two field names each, strongest first.
-        k: the number of planted pairs, where left out.
+        k: the number of planted pairs, if omitted.
 
     >>> planted_pairs_found([("genres", "age_group"), ("user_id", "item_id")])
     (1, 5)

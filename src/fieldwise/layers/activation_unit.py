@@ -1,4 +1,4 @@
-"""DIN's attention: the weight of a history's value, given the candidate item, and the layers that it is made of.
+"""DIN's activation unit: the weight of a history's value for the candidate item.
 
 Letters: N values of all bags in a batch, D embedding size.
 """
@@ -19,7 +19,7 @@ Inputs = Literal["outer", "product", "difference", "difference_product"]
 
 
 class ActivationUnit(nn.Module):
-    """`a(h, c)`: an MLP over a history's value h, the candidate c and what `inputs` names of the two (Section 4.3).
+    """`a(h, c)`: an MLP over a history's value h, the candidate c and features of both (Section 4.3).
 
     Args:
         dim: D.
@@ -28,10 +28,10 @@ class ActivationUnit(nn.Module):
         activation: as DIN's `attention_activation`.
         softmax: as DIN's.
         scale: as DIN's.
-        dropout: share of the hidden units dropped.
+        dropout: dropout rate of the hidden units.
 
     Shape:
-        forward: h and c [N, D], own [N] (which values are this history's: Dice measures these alone), segments [N]
+        forward: h and c [N, D], own [N] (which values are this history's: Dice measures only these), segments [N]
             (which history of which row a value is of, in [0, count)) -> [N].
     """
 
@@ -50,7 +50,7 @@ class ActivationUnit(nn.Module):
         self.inputs, self.softmax, self.factor = inputs, softmax, dim**-0.5 if scale else 1.0
         width = {"outer": 2 * dim + dim * dim, "product": 3 * dim, "difference": 3 * dim}.get(inputs, 4 * dim)
         self.layers = nn.ModuleList(activated_layers(width, hidden, activation, dropout))
-        self.output = linear(hidden[-1], 1, bias=not softmax)  # a softmax takes any constant away
+        self.output = linear(hidden[-1], 1, bias=not softmax)  # a constant has no effect on a softmax
 
     def forward(self, h_ND: Tensor, c_ND: Tensor, own_N: Tensor, segments_N: Tensor, count: int) -> Tensor:
         """The weight of every value."""
@@ -64,7 +64,7 @@ class ActivationUnit(nn.Module):
 
     def _joined(self, h_ND: Tensor, c_ND: Tensor) -> Tensor:
         if self.inputs == "outer":
-            # NOTE[DIFF]: the paper names "the out product" and draws no sizes; here all D * D products.
+            # NOTE[DIFF]: the paper names "the out product" and gives no sizes; here all D * D products.
             return torch.cat([h_ND, (h_ND.unsqueeze(2) * c_ND.unsqueeze(1)).flatten(1), c_ND], 1)
         if self.inputs == "difference_product":
             return torch.cat([c_ND, h_ND, c_ND - h_ND, c_ND * h_ND], 1)
@@ -83,7 +83,7 @@ def _activation(name: Activation, size: int) -> nn.Module:
     if name == "dice":
         return Dice(size)
     if name == "prelu":
-        return nn.PReLU(size, init=0.0)  # the paper names no start; 0 as in the authors' code
+        return nn.PReLU(size, init=0.0)  # the paper gives no initial value; 0 as in the authors' code
     return nn.ReLU() if name == "relu" else nn.Sigmoid()
 
 

@@ -18,12 +18,12 @@ class BilinearFusion(nn.Module):
 
     Head h reads the h-th of H equal parts of either stream.
 
-    NOTE[DIFF]: the authors' code has two biases, one with w1 and one with w2, of which only the sum matters; here is
-    one, of `w1`.
+    NOTE[DIFF]: the authors' code has two biases, one with w1 and one with w2, of which only the sum matters; here there
+    is one, of `w1`.
 
     Args:
         sizes: M and N.
-        heads: H, a divisor of both; 0 leaves the products out.
+        heads: H, a divisor of both; 0 omits the products.
 
     Shape:
         forward: [B, M] and [B, N] -> [B]. `W`: [H, M / H, N / H].
@@ -38,7 +38,7 @@ class BilinearFusion(nn.Module):
         self.w1, self.w2 = linear(one, 1), linear(two, 1, bias=False)
         self.W = nn.Parameter(torch.empty(heads, one // heads, two // heads)) if heads else None
         if self.W is not None:
-            # As a linear unit on all products, from Xavier's normal.
+            # Initialised like a linear unit on all products: Xavier's normal distribution.
             nn.init.normal_(self.W, std=math.sqrt(2.0 / (self.W.numel() + 1)))
 
     def forward(self, one_BM: Tensor, two_BN: Tensor) -> Tensor:

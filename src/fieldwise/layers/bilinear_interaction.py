@@ -18,13 +18,13 @@ BilinearKind = Literal["all", "each", "interaction"]
 class BilinearInteraction(nn.Module):
     """`p_ij = (x_i W) * x_j` for every pair i < j (Huang et al., RecSys 2019).
 
-    The first field of a pair is mapped and the second is not, so that the order of fields is part of the function:
-    no change of W makes up for another order, unless W is diagonal.
+    Only the first field of a pair is mapped, so the result depends on the order of fields: no change of W compensates
+    for another order, unless W is diagonal.
 
     Parameter `W`: [D, D] of `all`, [F - 1, D, D] of `each`, [P, D, D] of `interaction`.
 
-    NOTE[DIFF]: the paper counts F matrices of `each`. The last field is never the first of a pair, and its matrix
-    would never be read, nor trained; there is none here.
+    NOTE[DIFF]: the paper counts F matrices of `each`. The last field is never the first of a pair, so its matrix
+    would never be used; it is omitted here.
 
     Args:
         num_fields: F, at least 2.

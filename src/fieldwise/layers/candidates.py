@@ -1,4 +1,4 @@
-"""Layers that share the context's work among candidates: which fields are whose, and their parts of a layer.
+"""Sharing the context's computation between candidates: splitting fields and layers into both parts.
 
 Letters: N candidates, F fields, C of them the context's, I the candidates', D embedding size.
 """
@@ -22,11 +22,11 @@ __all__ = ["Part", "SharesContext", "Side", "Split", "first_order_candidates", "
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The fields that the context, or that the candidates give.
+    """The fields of one side: the context or the candidates.
 
     Args:
-        positions: where they stand in the whole layout, rising.
-        layout: these fields alone; their rows in the shared table are those of the whole layout, and a `Batch` of this
+        positions: their positions in the whole layout, increasing.
+        layout: a layout of only these fields, with the rows of the whole layout's shared table; a `Batch` of this
             layout holds their ids, values and bags.
     """
 
@@ -35,7 +35,7 @@ class Side:
     _readers: "WeakKeyDictionary[FieldEmbedding, FieldEmbedding]" = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __reduce__(self) -> tuple[type["Side"], tuple[object, ...]]:
-        return Side, (self.positions, self.layout)  # copies and pickles read anew
+        return Side, (self.positions, self.layout)  # copies and pickles read again
 
     @cached_property
     def num_bags(self) -> int:
@@ -43,7 +43,7 @@ class Side:
         return len(self.layout.positions(kind="bag"))
 
     def reader(self, embedding: FieldEmbedding) -> FieldEmbedding:
-        """An embedding of these fields alone, from the table of `embedding`."""
+        """An embedding of only these fields, from the table of `embedding`."""
         reader = self._readers.get(embedding)
         weight = embedding.weight
         if reader is None or reader.weight is not weight or reader.order.device != weight.device:
@@ -55,7 +55,7 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which fields the context gives, and which the candidates; each field is on one side.
+    """A split of the layout's fields into those of the context and those of the candidates.
 
     Errors:
         ConfigError: a side without any field, or a position that the layout does not have.
@@ -71,7 +71,7 @@ class Split:
 
     @cached_property
     def order(self) -> Tensor:
-        """Where each of the layout's fields stands when the candidates' fields follow the context's, int64 [F]."""
+        """Each field's position when the candidates' fields follow the context's, int64 [F]."""
         return torch.tensor([*self.context.positions, *self.candidates.positions]).argsort()
 
     @cached_property
@@ -85,26 +85,26 @@ class Split:
 
     @classmethod
     def at(cls, layout: Layout, context: Iterable[int]) -> "Split":
-        """The context gives the fields at these positions, the candidates give the others."""
+        """A split with the fields at these positions in the context, and the others in the candidates."""
         own = tuple(sorted(set(context)))
         others = tuple(i for i in range(layout.num_fields) if i not in own)
         if not own or not others or own[0] < 0 or own[-1] >= layout.num_fields:
             raise ConfigError(
-                "context and candidates must each give at least one of the layout's fields, found positions "
-                f"{list(own)} of {layout.num_fields} for the context: give fields to both sides"
+                "context and candidates must each have at least one of the layout's fields, found positions "
+                f"{list(own)} of {layout.num_fields} for the context: assign fields to both sides"
             )
         sides = [Side(places, Layout(tuple(layout.fields[i] for i in places))) for places in (own, others)]
         return cls(layout, *sides)
 
     @classmethod
     def by_role(cls, layout: Layout) -> "Split":
-        """Candidates give the fields of role item, the context those of user and context."""
+        """A split with fields of role item in the candidates, and those of roles user and context in the context."""
         return cls.at(layout, (i for i, f in enumerate(layout.fields) if f.role != "item"))
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Rows of one side: the context's one row, or N candidates."""
+    """Rows of one side: one row for the context, or N for the candidates."""
 
     side: Side
     batch: Batch
@@ -117,24 +117,24 @@ class Part:
 
 @runtime_checkable
 class SharesContext(Protocol):
-    """A network that computes the context's share of its work once for all candidates."""
+    """Interface of networks that compute the context's part only once for all candidates."""
 
     def score_candidates(self, context: Part, candidates: Part, /) -> Tensor:
-        """Logits [N] of the rows that the context's one row and each candidate make."""
+        """Logits [N] of the context's row combined with each candidate."""
         ...
 
 
 def first_order_candidates(first_order: FirstOrder, context: Part, candidates: Part) -> Tensor:
-    """The first-order term [N]; the context's sum is taken once."""
+    """The first-order term [N]; the context's sum is computed once."""
     sum_N = candidates.vectors(first_order.embedding).sum((1, 2)) + context.vectors(first_order.embedding).sum()
     return sum_N if first_order.bias is None else sum_N + first_order.bias
 
 
 def mlp_candidates(mlp: MLP, x_context_CD: Tensor, x_candidates_NID: Tensor, context: Part, candidates: Part) -> Tensor:
-    """What an MLP gives of the flattened vectors of all fields; the first layer's product with the context's, once.
+    """The output of an MLP on all fields' flattened vectors; the context's part of its first layer is computed once.
 
     Shape:
-        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns as the MLP's forward.
+        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns the same shape as the MLP's forward.
     """
     first, *rest = mlp.layers
     assert isinstance(first, nn.Sequential)

@@ -1,7 +1,7 @@
 """xDeepFM's compressed interaction network.
 
-Letters: B batch, F fields, D embedding size, M = B * D, I maps that enter a layer, H maps that leave it, J fields at
-once, N = J * I.
+Letters: B batch, F fields, D embedding size, M = B * D, I input maps of a layer, H output maps, J fields per chunk,
+N = J * I.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ __all__ = ["CIN", "CINActivation", "CINLayer"]
 
 CINActivation = Literal["identity", "relu"]
 
-PRODUCTS = 256  # columns of products at once: enough for the matrix product's speed, little enough for the caches
+PRODUCTS = 256  # columns of products per chunk: enough for a fast matrix product, few enough for the CPU caches
 
 
 class CINLayer(nn.Module):
-    """`y_h = sum_i sum_j W_jih x_i * x0_j (+ b_h)`, for every entry of D alike (Lian et al., KDD 2018, Equation 6).
+    """`y_h = sum_i sum_j W_jih x_i * x0_j (+ b_h)`, for every entry of D (Lian et al., KDD 2018, Equation 6).
 
-    All products at once would be a tensor [M, F * I], the usual trap of this model. They are made for a few fields j at
-    a time, at most `PRODUCTS` columns (or I), and summed by the matrix product with those fields' weights. Training
-    keeps them for the backward pass, but never holds the gradients of all together.
+    All products at once would need a tensor [M, F * I]. They are computed for a few fields j at a time, at most
+    `PRODUCTS` columns (or I), and summed by the matrix product with those fields' weights. Training keeps them for the
+    backward pass, but never the gradients of all of them at once.
 
     Args:
         num_fields: F.
@@ -39,7 +39,7 @@ class CINLayer(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_fields, inputs, outputs))
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
         self.fields_at_once = max(1, PRODUCTS // inputs)
-        # Xavier's deviation, for a linear map of all F * I products.
+        # Xavier's standard deviation, for a linear map of all F * I products.
         nn.init.normal_(self.weight, std=(2.0 / (num_fields * inputs + outputs)) ** 0.5)
 
     def forward(self, x_MI: Tensor, x0_MF: Tensor) -> Tensor:
@@ -55,13 +55,14 @@ class CINLayer(nn.Module):
 class CIN(nn.Module):
     """Layers of maps, each crossed with the fields once more; the maps' sums over D, of all layers, are the output.
 
-    Equations 6 and 7 of Lian et al., KDD 2018: `X^k = layer_k(X^{k-1}, X^0)`, `p^k_h = sum_d X^k_hd`, all p^k joined.
+    Equations 6 and 7 of Lian et al., KDD 2018: `X^k = layer_k(X^{k-1}, X^0)`, `p^k_h = sum_d X^k_hd`, all p^k
+    concatenated.
 
     Args:
         num_fields: F.
         sizes: number of maps of each layer.
-        split_half: of every layer but the last, the first half of the maps goes on and the second half is output; else
-            all maps do both. Sizes but the last are then even.
+        split_half: in every layer but the last, the first half of the maps are passed on and the second half are
+            output; else all maps are both. All sizes but the last must then be even.
         activation: of the maps: `identity` (the paper) or `relu`.
         bias: whether every map has a bias.
 

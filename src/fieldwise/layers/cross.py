@@ -1,6 +1,6 @@
 """Cross layers: the explicit, bounded-degree crosses of DCN and DCN V2.
 
-Letters: B batch, N size of the crossed vector (all fields' vectors joined), K experts, R rank of an expert.
+Letters: B batch, N size of the crossed vector (all fields' vectors concatenated), K experts, R rank of an expert.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class CrossMatrix(nn.Module):
     """DCN V2's cross layer, `x_{l+1} = x_0 * (W x_l + b) + x_l` (Wang et al., WWW 2021, Equation 1).
 
     With all rows of W equal to one w it is DCN's layer with the bias `x_0 * b`: "W = 1 w^T falls back to DCN" holds
-    exactly where b is 0. Otherwise the two layers differ by `(x_0 - 1) * b`.
+    only if b is 0. Otherwise the two layers differ by `(x_0 - 1) * b`.
 
     Args:
         inputs: N.
@@ -79,16 +79,16 @@ class CrossMixture(nn.Module):
     """DCN V2's mixture of low-rank cross layers (Wang et al., WWW 2021, Equations 2 to 4).
 
     `x_{l+1} = sum_k G_k(x_l) E_k(x_l) + x_l`, `E_k(x_l) = x_0 * (U_k g(C_k g(V_k^T x_l)) + b)`; b belongs to the layer,
-    not to an expert. With `identity` for g there is no C, as U would hold it: Equation 3, and 2 with one expert.
+    not to an expert. With `identity` for g there is no C, which U would absorb: Equation 3, and 2 with one expert.
 
-    The experts' sum is taken before the product with x_0, so that no expert's [B, N] is ever held.
+    The experts are summed before the product with x_0, so that no [B, N] tensor per expert is stored.
 
     Args:
         inputs: N.
-        rank: R of each expert, so that W's place is taken by matrices of rank R * K together.
+        rank: R of each expert; the experts together replace W by a matrix of rank R * K.
         experts: K.
-        gate: G, of a linear map of x_l without bias: its `softmax` over the experts, its `sigmoid`, or no map at all
-            and `constant` 1. One expert has no gate: its softmax could only be 1.
+        gate: G, of a linear map of x_l without bias: its `softmax` over the experts, its `sigmoid`, or
+            `constant` 1. One expert has no gate: its softmax would always be 1.
         activation: g.
 
     Shape:
@@ -115,7 +115,7 @@ class CrossMixture(nn.Module):
         self.V = nn.Parameter(torch.empty(experts, inputs, rank))
         self.C = None if activation == "identity" else nn.Parameter(torch.empty(experts, rank, rank))
         for matrices in (self.U, self.V, self.C):
-            # Expert by expert: of the whole, Xavier would take the first two axes for inputs and outputs.
+            # Expert by expert: on the whole tensor, Xavier would take the first two axes for inputs and outputs.
             for matrix in () if matrices is None else matrices.detach():
                 nn.init.xavier_normal_(matrix)
         self.gate = None if gate == "constant" or experts == 1 else linear(inputs, experts, bias=False)
@@ -132,7 +132,7 @@ class CrossMixture(nn.Module):
         return torch.addcmul(x_BN, x0_BN, crossed_BN + gates_BK.sum(1, keepdim=True) * self.bias)
 
     def gates(self, x_BN: Tensor) -> Tensor:
-        """How much of each expert is taken [B, K]."""
+        """The weight of each expert [B, K]."""
         if self.gate is None:
             return x_BN.new_ones(x_BN.shape[0], self.U.shape[0])
         scores_BK: Tensor = self.gate(x_BN)

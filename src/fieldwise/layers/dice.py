@@ -1,4 +1,4 @@
-"""DIN's activation that adapts to its input's distribution."""
+"""Dice, DIN's data-adaptive activation."""
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +12,17 @@ class Dice(nn.Module):
     Source: Zhou et al., KDD 2018, arXiv 1706.06978, Section 5.2. In training E and Var are those of the batch, else
     moving averages of them, as in batch normalization (without its scale and shift).
 
-    NOTE[DIFF]: the paper does not say how the averages move; here each step takes a share of `momentum` of the batch's,
-    as PyTorch's BatchNorm does, and the average of Var is of the unbiased one. alpha starts at 0, as in the authors'
-    code, which leaves out the averages: its batch normalization runs in inference mode, so that E stays 0 and Var 1.
+    NOTE[DIFF]: the paper does not define the moving averages; here they are updated as in PyTorch's BatchNorm, with
+    `momentum` and the unbiased variance. alpha is initially 0, as in the authors' code, which has no averages: its
+    batch normalization runs in inference mode, so that E stays 0 and Var 1.
 
     Args:
-        size: units.
+        size: number of units.
         eps: the paper's 1e-8.
-        momentum: share of the newest batch in the moving averages.
+        momentum: weight of the latest batch in the moving averages.
 
     Shape:
-        forward: [N, size] -> [N, size]. `counted` [N]: the rows that E and Var are taken over; all, where left out.
+        forward: [N, size] -> [N, size]. `counted` [N]: the rows that E and Var are taken over; all, if omitted.
 
     >>> Dice(1).eval()(torch.tensor([[0.0], [3.0]])).flatten().tolist()  # p(3) = 0.953 at mean 0, variance 1
     [0.0, 2.857722282409668]
@@ -45,14 +45,14 @@ class Dice(nn.Module):
         return s * (p + (1 - p) * self.alpha)
 
     def _measure(self, s: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and (biased) variance of the batch, which move the averages."""
+        """Mean and (biased) variance of the batch; updates the moving averages."""
         share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
         n = share.sum()
         share = share / n.clamp(min=1)
         mean = share @ s
         var = share @ (s - mean).square()
         with torch.no_grad():
-            step = self.momentum * (n > 1).to(s.dtype)  # of one row there is no variance
+            step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
             self.running_mean.lerp_(mean, step)
             self.running_var.lerp_(var * (n / (n - 1).clamp(min=1)), step)
         return mean, var

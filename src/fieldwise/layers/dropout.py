@@ -8,10 +8,10 @@ __all__ = ["Dropout"]
 
 
 class Dropout(nn.Module):
-    """`fieldwise.ops.dropout` in training, nothing otherwise.
+    """Dropout (`fieldwise.ops.dropout`) in training mode, the identity otherwise.
 
     Args:
-        p: share of the elements dropped.
+        p: dropout rate of the elements.
 
     Shape:
         forward: [B, ...] -> the same.
@@ -25,9 +25,9 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """The elements that stay, scaled."""
+        """The input with elements dropped and the others scaled."""
         return dropout(x, self.p, self.training)
 
     def extra_repr(self) -> str:
-        """The share."""
+        """The dropout rate."""
         return f"p={self.p}"

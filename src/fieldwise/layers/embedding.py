@@ -1,4 +1,4 @@
-"""From a batch's ids, values and bags to one vector a field.
+"""Embeddings: from a batch's ids, values and bags to one vector per field.
 
 Letters: B batch, F fields, S fields of kind `id` or `value`, V of kind `value`, G bags, N bag values, D embedding size,
 R rows of the shared table.
@@ -16,31 +16,31 @@ __all__ = ["Assembled", "FieldEmbedding", "FirstOrder"]
 
 
 class Assembled(ABC):
-    """A stand-in for a batch whose rows share fields: it knows their vectors better than by reading every row."""
+    """Interface of batches whose rows share fields, which compute their vectors without a lookup per row."""
 
     @abstractmethod
     def vectors(self, embedding: "FieldEmbedding") -> Tensor:
-        """What `embedding` gives of its rows [B, F, D]."""
+        """The output of `embedding` for the rows [B, F, D]."""
 
 
 class FieldEmbedding(nn.Module):
     """One table for all fields; every field of a row becomes one vector, in the layout's order.
 
     A category is a row of the table, a number its field's row times the number, a bag its values' rows pooled by
-    mean, sum or max (zeros for an empty bag). With categories alone this is one gather.
+    mean, sum or max (zeros for an empty bag). With categorical fields only, this is one lookup.
 
     Args:
         layout: the encoded fields.
         dim: D.
-        std: the table starts from N(0, std^2); 0 makes it all zeros.
-        by_field: a row's entries belong to the other fields one after another (FFM), so that a row means something
-            beside the same fields alone; warm starts ask.
+        std: the table is initialised from N(0, std^2); with zeros if 0.
+        by_field: a row's entries belong to the other fields one after another (FFM), so that a row is valid only with
+            the same other fields; read by warm starts.
 
     Shape:
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
 
-    `sparse` tells how the table's gradient comes: False as a tensor [R, D], True as a sparse one of the rows that were
-    read, for `fieldwise.training.optimizers.LazyTables`. Training sets it.
+    `sparse` is the form of the table's gradient: a tensor [R, D] if False, a sparse tensor of the rows that were read
+    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it.
 
     >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
     >>> embedding(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape
@@ -108,7 +108,7 @@ class FieldEmbedding(nn.Module):
 
 
 class FirstOrder(nn.Module):
-    """`w0 + sum_f w_f(x)`: one weight a row of the table, times the value of a numeric field, pooled over a bag.
+    """`w0 + sum_f w_f(x)`: one weight per row of the table, times the value of a numeric field, pooled over a bag.
 
     Args:
         layout: the encoded fields.

@@ -19,15 +19,15 @@ FactorActivation = Literal["none", "relu", "sigmoid"]
 class FactorizedInteraction(nn.Module):
     """`h_1 = z_1`, `h_n = h_{n-1} * act(z_n)`, `z_n = W_n x + b_n` for n = 1 to N (Zhu et al., SIGIR 2023).
 
-    With one factor it is a linear layer. `concat` joins `h_1 ... h_N`, each of size outputs / N, and has the size of a
-    linear layer; `sum` adds them up, each of size outputs, and is N times as large.
+    With one factor it is a linear layer. `concat` concatenates `h_1 ... h_N`, each of size outputs / N, and has as many
+    weights as a linear layer; `sum` adds them, each of size outputs, and has N times as many.
 
     Args:
         inputs: size of the input.
         outputs: size of the output; divisible by `factors` for `concat`.
         factors: N.
         residual: `concat` or `sum`.
-        activation: of the factors z_2 to z_N.
+        activation: activation of the factors z_2 to z_N.
 
     Shape:
         forward: [B, inputs] -> [B, outputs].
@@ -47,13 +47,13 @@ class FactorizedInteraction(nn.Module):
     ) -> None:
         super().__init__()
         self.factors, self.residual = factors, residual
-        # One weight holds W_1 to W_N in this order: one product instead of N.
+        # One weight holds W_1 to W_N in this order: one matrix product instead of N.
         self.linear = linear(inputs, outputs if residual == "concat" else factors * outputs)
         known = {"none": nn.Identity, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
         self.activation: nn.Module = known[activation]()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The joined or summed products."""
+        """The concatenated or summed products."""
         h, *others = self.linear(x).chunk(self.factors, 1)
         found = [h]
         for z in others:

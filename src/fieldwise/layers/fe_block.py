@@ -1,4 +1,4 @@
-"""IntTower's FE-Block: every level of the user tower meets the item tower's last level.
+"""IntTower's FE-Block: every level of the user tower is scored against the item tower's last level.
 
 Letters: B batch, L levels, H user heads, K item heads, P size of a head.
 """
@@ -19,7 +19,7 @@ class FEBlock(nn.Module):
     """Projects levels to heads and scores them by MaxSim: `logit = sum over levels of S_i` (Li et al., CIKM 2022).
 
     Args:
-        user_sizes: sizes of the user tower's levels, any number of them.
+        user_sizes: sizes of the user tower's levels.
         item_size: size of the item tower's last level.
         user_heads: H.
         item_heads: K, which may differ from H.
@@ -48,7 +48,8 @@ class FEBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.user_heads, self.item_heads, self.head_dim = user_heads, item_heads, head_dim
-        # A logit is a sum over L * H maxima: both sides start smaller by the root of that, so that it starts near 0.
+        # A logit is a sum of L * H maxima: the root of that scales both sides' initial weights, so that it is near 0 at
+        # first.
         gain = (len(user_sizes) * user_heads) ** -0.5
         self.user_projections = nn.ModuleList(
             linear(size, user_heads * head_dim, bias=bias, gain=gain) for size in user_sizes
@@ -67,7 +68,7 @@ class FEBlock(nn.Module):
 
     def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
         """The logit [B]: the sum of the levels' MaxSim scores."""
-        # MaxSim sums over user heads, so the heads of all levels stand in one row and are scored at once.
+        # MaxSim sums over user heads, so the heads of all levels are concatenated and scored at once.
         return max_sim(user_BLHP.flatten(1, 2), item_BKP)
 
     @staticmethod

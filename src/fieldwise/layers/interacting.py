@@ -1,6 +1,6 @@
-"""AutoInt's interacting layer, with every choice that its implementations disagree about.
+"""AutoInt's attention layer, with options for every difference between its implementations.
 
-Letters: B batch, F fields, D size of a field's vector, H heads, A attention size of all heads together.
+Letters: B batch, F fields, D size of a field's vector, H heads, A total attention size of all heads.
 """
 
 from collections.abc import Sequence
@@ -29,18 +29,18 @@ class InteractingLayer(nn.Module):
     Args:
         inputs: D.
         attention_dim: A, divisible by `heads`.
-        relu_on_projections: ReLU on Q, K, V and the projected residual, as the authors' code has it.
-        bias: a bias in Q, K, V and the projected residual, as the authors' code has it.
+        relu_on_projections: ReLU on Q, K, V and the projected residual, as in the authors' code.
+        bias: a bias in Q, K, V and the projected residual, as in the authors' code.
         scale: scores are divided by sqrt(A/H).
-        residual: `projected` always, `where_sizes_differ` (the input itself where D equals A), or `none`.
+        residual: always `projected`, `where_sizes_differ` (the input itself if D equals A), or `none`.
         norm: LayerNorm of the sum `before_relu` or `after_relu`, or `none`.
-        norm_epsilon: what LayerNorm adds to the variance; PyTorch's usual value.
-        output_projection: the joined heads pass one more linear map, as in a transformer.
+        norm_epsilon: LayerNorm's epsilon; the default is PyTorch's.
+        output_projection: a linear map of the concatenated heads, as in a transformer.
         output_relu: ReLU on the sum.
-        dropout: share of the attention weights dropped.
+        dropout: dropout rate of the attention weights.
 
     Shape:
-        forward: [B, F, D] -> [B, F, A]. `attend` also gives the weights [B, H, F, F].
+        forward: [B, F, D] -> [B, F, A]. `attend` also returns the weights [B, H, F, F].
 
     >>> InteractingLayer(8, 6, 2)(torch.ones(5, 3, 8)).shape
     torch.Size([5, 3, 6])
@@ -69,7 +69,7 @@ class InteractingLayer(nn.Module):
         self.projects_residual = residual == "projected" or (
             residual == "where_sizes_differ" and inputs != attention_dim
         )
-        # One weight [3A or 4A, D] holds Wq, Wk, Wv and Wres in this order: one product instead of four.
+        # One weight [3A or 4A, D] holds Wq, Wk, Wv and Wres in this order: one matrix product instead of four.
         self.parts = 4 if self.projects_residual else 3
         self.projection = nn.Linear(inputs, self.parts * attention_dim, bias=bias)
         for part in self.projection.weight.detach().chunk(self.parts):
@@ -100,10 +100,10 @@ class InteractingLayer(nn.Module):
         return self._finish(y_BFA, x_BFD, rest), weights_BHFF
 
     def forward_candidates(self, x_CD: Tensor, x_NID: Tensor) -> Tensor:
-        """The new vectors [N, C + I, A] of a context's fields [C, D] and, after them, of its candidates' [N, I, D].
+        """The new vectors [N, C + I, A] of the context's fields [C, D], followed by the candidates' [N, I, D].
 
-        The context's projections, and the scores of its fields among themselves, are computed once, in plain PyTorch.
-        For a layer in evaluation mode.
+        The context's projections, and the scores between its own fields, are computed once, in plain PyTorch. Only for
+        a layer in evaluation mode.
         """
         q_CA, k_CA, v_CA, *residual_CA = self._project(x_CD)
         q_NIA, k_NIA, v_NIA, *residual_NIA = self._project(x_NID)
@@ -113,12 +113,12 @@ class InteractingLayer(nn.Module):
         return torch.cat([self._finish(y_NCA, x_CD, residual_CA), self._finish(y_NIA, x_NID, residual_NIA)], 1)
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Q, K, V and, where it is projected, the residual."""
+        """Q, K, V and, if projected, the residual."""
         projected = self.projection(x)
         return (torch.relu(projected) if self.relu_on_projections else projected).chunk(self.parts, -1)
 
     def _finish(self, y: Tensor, x: Tensor, residual: Sequence[Tensor]) -> Tensor:
-        """What follows the joined heads y: output projection, residual, normalization and ReLU, where there are any."""
+        """Apply to the concatenated heads y, as configured, output projection, residual, normalization and ReLU."""
         if self.output is not None:
             y = self.output(y)
         added = residual[0] if residual else None if self.residual == "none" else x
@@ -132,7 +132,7 @@ class InteractingLayer(nn.Module):
         )
 
     def _interact(self, x_BFD: Tensor, parts: int, residual: OpResidual, *, ends: bool) -> Tensor:
-        """The op with the first parts of the projections; `ends`: with norm and ReLU."""
+        """The op on the first `parts` projections; `ends`: including norm and ReLU."""
         rows = self.projection.out_features // self.parts * parts
         return interacting(
             x_BFD,
@@ -155,5 +155,5 @@ class InteractingLayer(nn.Module):
         return self.projection.weight[rows], None if bias is None else bias[rows]
 
     def _normed(self) -> tuple[Tensor | None, Tensor | None]:
-        """LayerNorm's factor and summand."""
+        """LayerNorm's weight and bias."""
         return (None, None) if self.norm is None else (self.norm.weight, self.norm.bias)

@@ -11,7 +11,7 @@ __all__ = ["MLP", "hidden_layers", "linear"]
 
 
 def linear(inputs: int, outputs: int, *, bias: bool = True, gain: float = 1.0) -> nn.Linear:
-    """A linear layer that starts from Xavier's normal distribution, with a bias of zero.
+    """A linear layer with Xavier-normal initial weights and a zero bias.
 
     >>> linear(3, 2).bias.tolist()
     [0.0, 0.0]
@@ -31,13 +31,13 @@ def hidden_layers(
     dropout: float = 0.0,
     batch_norm: bool = False,
 ) -> list[nn.Sequential]:
-    """Linear, BatchNorm (where asked for), activation, Dropout (where there is any), for every size in `hidden`.
+    """Hidden layers: Linear, optional BatchNorm, activation, optional Dropout, for every size in `hidden`.
 
     Args:
         inputs: size of the input.
         hidden: sizes of the layers.
         activation: makes the activation of a layer of the given size.
-        dropout: share of every layer's outputs dropped.
+        dropout: dropout rate of every layer's outputs.
         batch_norm: BatchNorm between the linear map and the activation.
 
     >>> hidden_layers(3, (2,), lambda size: nn.Tanh())
@@ -55,15 +55,15 @@ def hidden_layers(
 
 
 class MLP(nn.Module):
-    """Linear, BatchNorm (where asked for), ReLU, Dropout, for every size in `hidden`.
+    """A multilayer perceptron: Linear, optional BatchNorm, ReLU, Dropout, for every size in `hidden`.
 
     Args:
         inputs: size of the input.
         hidden: sizes of the layers.
-        outputs: size of a last linear layer without activation; none where left out.
+        outputs: size of a last linear layer without activation; none if omitted.
 
     Shape:
-        forward: [B, inputs] -> [B, outputs], or [B, hidden[-1]]. `levels`: one [B, hidden[i]] a layer.
+        forward: [B, inputs] -> [B, outputs], or [B, hidden[-1]]. `levels`: one [B, hidden[i]] per layer.
 
     >>> import torch
     >>> MLP(6, (4, 3), outputs=1)(torch.zeros(2, 6)).shape

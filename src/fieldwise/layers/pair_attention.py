@@ -15,7 +15,7 @@ StartOfB = Literal["zeros", "xavier"]
 
 
 class PairAttention(nn.Module):
-    """Attention-based pooling of all products of two fields (Xiao et al., IJCAI 2017, Equations 3 to 5).
+    """Attention-based pooling of the products of all pairs of fields (Xiao et al., IJCAI 2017, Equations 3 to 5).
 
     Parameters are named as in the paper: `W` [A, D], `b` [A], `h` [A].
 
@@ -23,10 +23,10 @@ class PairAttention(nn.Module):
         num_fields: F, at least 2.
         dim: D.
         attention_dim: A.
-        pair_dropout: share of the products' entries dropped.
-        attention_dropout: share of the weights dropped.
-        start_of_h: h starts from a normal distribution, `xavier` of variance 2 / (A + 1) or `standard_normal`.
-        start_of_b: b starts as `zeros`, or as W does from `xavier`'s normal of variance 2 / (D + A).
+        pair_dropout: dropout rate of the products' entries.
+        attention_dropout: dropout rate of the weights.
+        start_of_h: initial distribution of h: `xavier`, a normal of variance 2 / (A + 1), or `standard_normal`.
+        start_of_b: initial value of b: `zeros`, or like W `xavier`, a normal of variance 2 / (D + A).
 
     Shape:
         forward: [B, F, D] -> [B, D]. `weights` -> [B, P], which sum to 1 over the P = F(F-1)/2 pairs.

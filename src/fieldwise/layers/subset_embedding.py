@@ -19,7 +19,7 @@ class SubsetEmbedding(nn.Module):
     """One vector for each chosen field, as `FieldEmbedding`'s, but from a table of these fields' rows alone.
 
     The table holds the fields' rows in the order in which they are chosen; chosen fields that share rows share them
-    here too. It is no `FieldEmbedding`, since a row id of the shared table is not a row of this one.
+    here too. It is not a `FieldEmbedding`, since a row id of the shared table is not a row of this one.
 
     Args:
         layout: the encoded fields.

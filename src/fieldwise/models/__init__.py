@@ -1,4 +1,4 @@
-"""The models, one paper a file: settings that build a network whose forward takes a batch and gives logits [B]."""
+"""The models, one paper per file: settings that build a network whose forward takes a batch and returns logits [B]."""
 
 from torch import nn
 
@@ -108,7 +108,7 @@ MODELS: dict[str, type[ModelSettings]] = {
 
 
 def parameter_count(network: nn.Module) -> int:
-    """Numbers that training may change.
+    """The number of trainable parameters.
 
     >>> from fieldwise.layout import Layout
     >>> parameter_count(LR().build(Layout.of_sizes([3, 4])))

@@ -1,4 +1,4 @@
-"""Attentional Factorization Machine (Xiao et al., IJCAI 2017, arXiv 1708.04617), with what its sources differ in named.
+"""Attentional Factorization Machine (Xiao et al., IJCAI 2017, arXiv 1708.04617), by paper and public code.
 
 Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention size, R rows of the shared table.
 """
@@ -28,7 +28,7 @@ StartOfP = Literal["ones", "xavier"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """What the sources differ in. A place has dropout where its strength is above 0."""
+    """The differences between the sources. Dropout is applied where its rate is above 0."""
 
     pair_dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -40,7 +40,7 @@ class _Choices:
 
 def _preset(variant: Variant, dropout: float) -> _Choices:
     if variant == "paper":
-        # NOTE[DIFF]: the paper names no starting values; with p of ones the model starts as an FM of averaged pairs.
+        # NOTE[DIFF]: the paper gives no initial values; with p of ones the model starts as an FM of averaged pairs.
         return _Choices(pair_dropout=dropout, pooled_dropout=dropout)
     if variant == "authors":
         # NOTE[DIFF]: the authors' code of 2017. Since February 2018 theirs takes the softmax over an axis of one, so
@@ -53,24 +53,24 @@ def _preset(variant: Variant, dropout: float) -> _Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class AFM(EmbeddingSettings):
-    """Settings of AFM. Squared L2 on W alone, as in the paper, is the trainer's, by the name `attention.W`.
+    """Settings of AFM. Squared L2 on W alone, as in the paper, is applied by the trainer, under the name `attention.W`.
 
-    A setting whose default is None is as the variant has it.
+    A setting whose default is None takes the variant's value.
 
     Args:
-        variant: `paper`, `authors` (their code) or `fuxictr` (the code of the BARS runs): where dropout acts, and
-            how p, h and b start.
+        variant: `paper`, `authors` (their code) or `fuxictr` (the code of the BARS runs): the places of
+            dropout, and the initial values of p, h and b.
         embedding_dim: D.
         attention_dim: A.
         dropout: share dropped at the variant's places: products and pooled vector (`paper`), or attention weights
             and pooled vector (`authors`, `fuxictr`).
-        pair_dropout: share of the products' entries dropped, whatever the variant.
-        attention_dropout: share of the attention weights dropped, whatever the variant.
-        pooled_dropout: share of the pooled vector's entries dropped, whatever the variant.
+        pair_dropout: dropout rate of the products' entries, for any variant.
+        attention_dropout: dropout rate of the attention weights, for any variant.
+        pooled_dropout: dropout rate of the pooled vector's entries, for any variant.
         start_of_p: `ones` (`paper`, `authors`) or `xavier`, a normal draw of variance 2 / (D + 1) (`fuxictr`).
         start_of_h: `xavier`, of variance 2 / (A + 1) (`paper`, `fuxictr`), or `standard_normal` (`authors`).
         start_of_b: `zeros` (`paper`, `fuxictr`) or `xavier`, of variance 2 / (D + A) (`authors`).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: fewer than two fields.
@@ -133,8 +133,8 @@ class AFM(EmbeddingSettings):
 class AFMNetwork(nn.Module):
     """`logit = first_order + p . sum_{i<j} a_ij (x_i * x_j)`, `a = softmax over pairs of h . relu(W (x_i * x_j) + b)`.
 
-    These are Equations 2 to 6; x_f is field f's vector, a numeric field's times its value. Parameters, by which L2 and
-    warm starts name them: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1], `first_order.bias`,
+    Equations 2 to 6 of the paper; x_f is field f's vector, for a numeric field times its value. Parameters, by which L2
+    and warm starts name them: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1], `first_order.bias`,
     `attention.W` [A, D], `attention.b` [A], `attention.h` [A], `p` [D].
 
     Shape:
@@ -166,7 +166,7 @@ class AFMNetwork(nn.Module):
         return logit_B
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
-        """Logits [N]; the pairs inside the context are attended to once."""
+        """Logits [N]; the attention over pairs inside the context is computed once."""
         x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
         pooled_ND = pair_attention_candidates(x_CD, x_NID, self.attention.W, self.attention.b, self.attention.h)
         return first_order_candidates(self.first_order, context, candidates) + torch.mv(pooled_ND, self.p)

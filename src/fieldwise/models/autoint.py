@@ -1,6 +1,6 @@
-"""AutoInt and AutoInt+ (Song et al., CIKM 2019, arXiv 1810.11921), with what their implementations differ in named.
+"""AutoInt and AutoInt+ (Song et al., CIKM 2019, arXiv 1810.11921), with the differences between implementations.
 
-Letters: B batch, F fields, D embedding size, H heads, A attention size of all heads together.
+Letters: B batch, F fields, D embedding size, H heads, A total attention size of all heads.
 """
 
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
 Variant = Literal["paper", "authors", "fuxictr", "transformer"]
 
-CANDIDATES_AT_ONCE = 128  # so that what one layer writes is in cache for the next
+CANDIDATES_AT_ONCE = 128  # so that a layer's output stays in the CPU cache for the next
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """What the implementations differ in; the defaults are the paper's."""
+    """The differences between the implementations; the defaults are the paper's."""
 
     relu_on_projections: bool = False
     projection_bias: bool = False
@@ -54,10 +54,10 @@ PRESETS: dict[Variant, _Choices] = {
     "authors": _Choices(
         relu_on_projections=True, projection_bias=True, scale=True, norm="after_relu", norm_epsilon=1e-8
     ),
-    # FuxiCTR leaves scale and norm to its user, both off by default; its norm is `before_relu`.
+    # In FuxiCTR scale and norm are options, both off by default; its norm is `before_relu`.
     "fuxictr": _Choices(residual="where_sizes_differ"),
-    # NOTE[DIFF]: a transformer's residual is its input, which asks for an attention_dim equal to embedding_dim. Where
-    # the two differ, the first layer's is projected here instead of refused.
+    # NOTE[DIFF]: a transformer's residual is its input, which requires attention_dim == embedding_dim. If they differ,
+    # the first layer's residual is projected here.
     "transformer": _Choices(
         scale=True,
         residual="where_sizes_differ",
@@ -71,7 +71,7 @@ PRESETS: dict[Variant, _Choices] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Interacting(EmbeddingSettings):
-    """What AutoInt and AutoInt+ share (abstract). A setting whose default is None is as the variant has it."""
+    """Base class of AutoInt's and AutoInt+'s settings (abstract)."""
 
     variant: Variant = "paper"
     layers: int = 3
@@ -139,30 +139,30 @@ class _Interacting(EmbeddingSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoInt(_Interacting):
-    """Settings of AutoInt. A setting whose default is None is as the variant has it.
+    """Settings of AutoInt. A setting whose default is None takes the variant's value.
 
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials).
         embedding_dim: D.
-        layers: number of interacting layers.
+        layers: number of attention layers.
         heads: H.
-        attention_dim: A of every layer, all heads together; divisible by `heads`.
-        wide: the first-order sum is added to the logit (without a bias of its own: the last unit has one).
-        embedding_dropout: share of the embeddings' entries dropped.
-        attention_dropout: share of the attention weights dropped.
+        attention_dim: A, the total size of all heads in every layer; divisible by `heads`.
+        wide: add the first-order sum to the logit (without another bias: the last unit has one).
+        embedding_dropout: dropout rate of the embeddings' entries.
+        attention_dropout: dropout rate of the attention weights.
         relu_on_projections: ReLU on Q, K, V and the projected residual (`authors`).
-        projection_bias: a bias in those (`authors`).
+        projection_bias: a bias in these projections (`authors`).
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
-        residual: `projected` always (`paper`, `authors`), `where_sizes_differ` and the input itself elsewhere
+        residual: always `projected` (`paper`, `authors`); `where_sizes_differ`, else the input itself
             (`fuxictr`, `transformer`), or `none`.
-        norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu`, which without a ReLU is the layer's
-            end (`transformer`), or `none` (`paper`, `fuxictr`).
-        norm_epsilon: what LayerNorm adds to the variance: 1e-8 (`authors`) or 1e-5, PyTorch's value (all others).
+        norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
+            this is the end of the layer), or `none` (`paper`, `fuxictr`).
+        norm_epsilon: LayerNorm's epsilon: 1e-8 (`authors`) or 1e-5, PyTorch's value (all others).
             With 1e-8 the gradient of a nearly constant vector is very large.
-        output_projection: one more linear map of the joined heads (`transformer`).
+        output_projection: a linear map of the concatenated heads (`transformer`).
         output_relu: ReLU on the layer's sum (all but `transformer`).
-        field_vectors: one learned vector a field is added to its embedding (`transformer`: positions).
-        embedding_std: deviation of the embeddings' starting values.
+        field_vectors: one learned vector per field is added to its embedding (`transformer`: position embeddings).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an attention_dim that heads do not divide; `build`: no field.
@@ -184,11 +184,11 @@ class AutoInt(_Interacting):
 class AutoIntPlus(_Interacting):
     """Settings of AutoInt+: those of `AutoInt`, and an MLP on the same embeddings whose logit is added.
 
-    The MLP's last unit has a bias beside that of AutoInt's, as in the authors' code and in FuxiCTR.
+    The MLP's last unit has its own bias besides AutoInt's, as in the authors' code and in FuxiCTR.
 
     Args:
         hidden: sizes of the MLP's layers.
-        mlp_dropout: share of the MLP's hidden units dropped.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
     Errors:
@@ -216,13 +216,13 @@ class AutoIntPlus(_Interacting):
 
 
 class AutoIntNetwork(nn.Module):
-    """`logit = w . flatten(layers(x)) + b`, plus the first-order sum where wide, plus the MLP's logit where AutoInt+.
+    """`logit = w . flatten(layers(x)) + b`, plus the first-order sum if wide, plus the MLP's logit for AutoInt+.
 
     NOTE[DIFF]: linear units start from Xavier's normal distribution with biases of zero in every variant; the paper
-    names no starting values, and the authors' code draws the biases of last units and MLP at random.
+    gives no initial values, and the authors' code draws the biases of last units and MLP at random.
 
     Shape:
-        forward: Batch of B rows -> [B]. `attention_weights`: one [B, H, F, F] a layer.
+        forward: Batch of B rows -> [B]. `attention_weights`: one [B, H, F, F] per layer.
     """
 
     def __init__(
@@ -256,9 +256,10 @@ class AutoIntNetwork(nn.Module):
         return logit_B
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
-        """Logits [N]; the context's share of the MLP's first layer, and in plain PyTorch of the first layer, once.
+        """Logits [N]; the context's part of the MLP's first layer is computed once.
 
-        The native op computes the first layer of whole rows in a fraction of the time that sharing it in PyTorch takes.
+        On the plain backend, so is its part of the first attention layer. The native backend computes that layer on
+        whole rows, which is much faster than sharing it in PyTorch.
         """
         x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
         y_CD, y_NID = x_CD, x_NID
@@ -267,7 +268,7 @@ class AutoIntNetwork(nn.Module):
             y_NID = x_NID + self.field_vectors[candidates.side.positions, :]
         first, *later = self.layers
         assert isinstance(first, InteractingLayer)
-        # Layers treat all fields alike: they stay in this order, context first, and the head's weights are put in it.
+        # Layers treat all fields alike: fields stay in this order, context first, and the head's weights are reordered.
         order = [*context.side.positions, *candidates.side.positions]
         weight = self.head.weight.view(1, len(order), -1)[:, order].flatten(1)
         logits = []
@@ -288,11 +289,11 @@ class AutoIntNetwork(nn.Module):
         return logit_N
 
     def attention_weights(self, batch: Batch) -> list[Tensor]:
-        """Every layer's weights [B, H, F, F]: how much each field (third axis) takes from each other (last axis)."""
+        """Every layer's attention weights [B, H, F, F]: from query field (third axis) to key field (last axis)."""
         return self.attend(self._embed(batch))[1]
 
     def attend(self, x_BFD: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """What the layers make of the fields' vectors [B, F, A], and every layer's weights [B, H, F, F]."""
+        """The output of the attention layers [B, F, A], and every layer's attention weights [B, H, F, F]."""
         y_BFA = x_BFD if self.field_vectors is None else x_BFD + self.field_vectors
         found = []
         for layer in self.layers:

@@ -1,4 +1,4 @@
-"""From settings to a network: seeded, and from plain values with every setting checked."""
+"""Building networks from settings with a seed, and settings from plain values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,9 +17,9 @@ __all__ = ["build_network", "model_from_dict", "model_name", "model_to_dict"]
 
 
 def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels: int = 1) -> nn.Module:
-    """A network with seeded weights; the global random state is left as it was.
+    """A network with seeded weights; the global random state is not changed.
 
-    With several labels it has one head each and gives scores [B, T] (`fieldwise.models.several`).
+    With several labels it has one head per label and returns scores [B, T] (`fieldwise.models.several`).
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -28,7 +28,7 @@ def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels:
 
 
 def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSettings:
-    """Settings from a mapping whose `name` is one of `MODELS`, or of a model of one's own that is registered.
+    """Settings from a mapping whose `name` is one of `MODELS`, or of a model of your own that is registered.
 
     Errors:
         ConfigError: an unknown name or a wrong setting, below `where`.
@@ -44,7 +44,7 @@ def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSetti
 
 
 def model_name(settings: ModelSettings) -> str:
-    """The name that recipes call these settings' model by; of one's own, unregistered, `package.module:Class`."""
+    """The model's name in recipes; `package.module:Class` for your own model that is not registered."""
     for name, cls in MODELS.items():
         if type(settings) is cls:
             return name

@@ -1,4 +1,4 @@
-"""Checks that models' settings share; each raises ConfigError with one sentence that names the setting."""
+"""Shared checks of model settings; each raises a ConfigError that names the setting."""
 
 import dataclasses
 import typing
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def check_at_least(minimum: int, **settings: int) -> None:
-    """Every setting is a whole number of at least `minimum`.
+    """Check that every setting is a whole number of at least `minimum`.
 
     >>> check_at_least(1, heads=0)
     Traceback (most recent call last):
@@ -33,7 +33,7 @@ def check_at_least(minimum: int, **settings: int) -> None:
 
 
 def check_flags(settings: Any) -> None:
-    """Every setting that is declared as bool (or None) is one: any text would count as true.
+    """Check that every setting declared as bool (or None) is one: any text would count as true.
 
     >>> from fieldwise.models import DCN
     >>> DCN(batch_norm="no")
@@ -48,7 +48,7 @@ def check_flags(settings: Any) -> None:
 
 
 def check_sizes(name: str, sizes: Sequence[int]) -> None:
-    """A tuple of at least one size, and each is a whole number of at least 1."""
+    """Check that a setting is a tuple of at least one size, each a whole number of at least 1."""
     if not isinstance(sizes, tuple):
         raise ConfigError(f"{name} must be a tuple of sizes, as in (400, 400), found {sizes!r}")
     if not sizes:
@@ -58,14 +58,14 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
 
 
 def check_shares(**settings: float) -> None:
-    """Every setting is a share that can be dropped: at least 0 and less than 1."""
+    """Check that every setting is a dropout rate: at least 0 and less than 1."""
     for name, value in settings.items():
         if not _is_number(value) or not 0 <= value < 1:
             raise ConfigError(f"{name} must be at least 0 and less than 1, found {value!r}")
 
 
 def check_positive(*, zero: bool = False, **settings: float) -> None:
-    """Every setting is a finite number above 0 (or 0 itself, where allowed)."""
+    """Check that every setting is finite and above 0 (or 0, if allowed)."""
     for name, value in settings.items():
         if not _is_number(value) or not (0 < value < float("inf") or (zero and value == 0)):
             raise ConfigError(f"{name} must be {'0 or more' if zero else 'above 0'} and finite, found {value!r}")
@@ -76,13 +76,13 @@ def _is_number(value: object) -> bool:
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
-    """The setting is one of the words of a Literal."""
+    """Check that a setting is one of the values of a Literal."""
     if value not in get_args(choices):
         raise ConfigError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, found {value!r}")
 
 
 def check_fields(layout: Layout, minimum: int, model: str, why: str) -> None:
-    """The layout has at least so many fields; `why` continues the sentence: "attends to pairs".
+    """Check that the layout has at least `minimum` fields; `why` is part of the message: "attends to pairs".
 
     >>> check_fields(Layout.of_sizes([3]), 2, "AFM", "attends to pairs")
     Traceback (most recent call last):

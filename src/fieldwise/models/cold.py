@@ -1,4 +1,4 @@
-"""COLD, a pre-ranking network that chooses its fields (Wang et al., DLP-KDD 2020, arXiv 2007.16122).
+"""COLD, a pre-ranking network with feature selection (Wang et al., DLP-KDD 2020, arXiv 2007.16122).
 
 Letters: B batch, A all fields of a layout, F fields kept, D embedding size.
 """
@@ -28,22 +28,23 @@ SEBlock = Literal["joint", "own", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class COLD(EmbeddingSettings):
-    """Settings of COLD: one tower over all fields, so that it is no `TwoTower` and stores no representations.
+    """Settings of COLD: one network over all fields, so it is not a `TwoTower` and has no representations to store.
 
-    Selecting fields takes two runs: one with the SE block, whose `top_fields` are the `fields_kept` of another without.
+    Selecting fields takes two runs: one with the SE block, then one without it, with the first run's `top_fields` as
+    `fields_kept`.
 
     Args:
         embedding_dim: D.
         hidden: sizes of the MLP's layers.
-        se_block: what the importance of a field is read from: `joint`, all fields' vectors; `own`, the field's own
-            vector; `none` leaves the block out and weighs no field, as the paper serves its model.
-        fields_kept: names of the fields that the network reads; all where left out.
-        mlp_dropout: share of the MLP's hidden units dropped.
+        se_block: the input of a field's importance: `joint`, all fields' vectors; `own`, the field's own vector; `none`
+            omits the block and weights no field, as the paper does in serving.
+        fields_kept: names of the fields that the network reads; all if omitted.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's hidden linear layers.
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
-        ConfigError: a setting out of range; `build`: no field, or a name in `fields_kept` that the layout has not.
+        ConfigError: a setting out of range; `build`: no field, or a name in `fields_kept` that is not in the layout.
 
     >>> COLD(embedding_dim=4, hidden=(8,)).build(Layout.of_sizes([3, 4])).se_block
     Linear(in_features=8, out_features=2, bias=True)
@@ -90,7 +91,7 @@ class COLD(EmbeddingSettings):
 
 
 class OwnImportance(nn.Module):
-    """`w_i . e_i + b_i` of every field, from its own vector alone.
+    """`w_i . e_i + b_i` for every field, from its own vector only.
 
     Shape:
         forward: flattened vectors [B, F * D] -> [B, F].
@@ -103,15 +104,15 @@ class OwnImportance(nn.Module):
         nn.init.normal_(self.weight, std=(2.0 / (dim + 1)) ** 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the sigmoid makes an importance of."""
+        """The importances before the sigmoid."""
         return (x.view(-1, *self.weight.shape) * self.weight).sum(2) + self.bias
 
 
 class COLDNetwork(nn.Module):
     """`s = sigmoid(W [e_1, ..., e_F] + b)`, `v_i = s_i e_i`, `logit = MLP([v_1, ..., v_F])`.
 
-    NOTE[DIFF]: the paper's cross features of user and advertisement are made by hand; here they are fields of the
-    schema like any other, in the first layer and in the selection.
+    NOTE[DIFF]: the paper's cross features of user and advertisement are handcrafted; here they are fields of the
+    schema like any other, for the first layer and the selection.
 
     Shape:
         forward: Batch of B rows -> [B]. `importance` -> [B, F].
@@ -146,12 +147,12 @@ class COLDNetwork(nn.Module):
         return x_BFD.new_ones(x_BFD.shape[:2]) if self.se_block is None else self._weigh(x_BFD)
 
     def top_fields(self, batch: Batch, k: int) -> tuple[str, ...]:
-        """The names of the k fields whose importance is greatest on average over the batch, in the layout's order.
+        """The names of the k fields with the greatest importance on average over the batch, in the layout's order.
 
         NOTE[DIFF]: the paper ranks fields by s, which differs from row to row, without saying how; this is its mean.
 
         Errors:
-            ConfigError: k is less than 1 or more than the fields; or there is no SE block to rank them.
+            ConfigError: k is less than 1 or more than the number of fields, or there is no SE block.
         """
         if self.se_block is None:
             raise ConfigError(

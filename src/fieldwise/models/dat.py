@@ -24,29 +24,29 @@ __all__ = ["DAT", "DATNetwork"]
 
 @dataclass(frozen=True, kw_only=True)
 class DAT(TowerSettings):
-    """Settings of DAT: DSSM's towers, each with a vector of the row's user or item joined to its input.
+    """Settings of DAT: DSSM's towers, each with a learned vector of the row's user or item appended to its input.
 
     NOTE[DIFF]: without a `category` there is no category alignment loss.
-    NOTE[DIFF]: the paper has a ReLU on the representation too (`output_activation = True`). Under Adam most units
-    behind it die within a few hundred steps, so that the default is none.
+    NOTE[DIFF]: the paper has a ReLU on the representation too (`output_activation = True`). With Adam most of
+    these units die within a few hundred steps, so the default is none.
 
     Args:
         embedding_dim: D.
         hidden: sizes of both towers' hidden layers.
-        output_dim: E, of representations and augmented vectors alike.
+        output_dim: E, of representations and augmented vectors.
         activation: of the hidden units; `relu` (paper) or `tanh`.
         output_activation: whether the representation's units have it too (paper: yes).
         similarity: `cosine` (paper), divided by a learned temperature, or `dot`.
-        temperature: where the learned temperature starts; not read for `dot`.
-        mlp_dropout: share of the towers' hidden units dropped.
+        temperature: initial value of the learned temperature; ignored for `dot`.
+        mlp_dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' hidden linear layers.
-        user_id: name of the field that tells users apart; where left out the one that reads the schema's `user`.
-        item_id: name of the field that tells items apart; where left out the one that reads the schema's `item`.
+        user_id: name of the field of user ids; if omitted the one that reads the schema's `user`.
+        item_id: name of the field of item ids; if omitted the one that reads the schema's `item`.
         mimic_user_weight: lambda_1, of the users' mimic loss.
         mimic_item_weight: lambda_2, of the items' mimic loss.
-        category: name of a categorical item field whose categories are aligned; none where left out.
+        category: name of a categorical item field whose categories are aligned; none if omitted.
         category_weight: lambda_3, of the category alignment loss.
-        embedding_std: deviation of the starting values of embeddings and augmented vectors.
+        embedding_std: standard deviation of the initial values of embeddings and augmented vectors.
 
     Errors:
         ConfigError: a setting out of range; `build`: an empty tower, or a field that is missing or not categorical.
@@ -74,10 +74,10 @@ class DAT(TowerSettings):
         check_positive(zero=True, **weights, category_weight=self.category_weight)
 
     def of_schema(self, schema: Schema) -> "DAT":
-        """The same with the fields that tell users and items apart, where they were left out.
+        """The settings with `user_id` and `item_id` from the schema, if they were omitted.
 
         Errors:
-            ConfigError: the schema says which column names them, and no categorical field reads it.
+            ConfigError: no categorical field reads the schema's column of user or item ids.
         """
         roles: dict[str, Who] = {"user_id": "user", "item_id": "item"}
         found = {name: id_field(role, schema) for name, role in roles.items() if getattr(self, name) is None}
@@ -85,8 +85,8 @@ class DAT(TowerSettings):
             said = getattr(schema, roles[name])
             if field is None and said is not None:
                 raise ConfigError(
-                    f"DAT has a vector for each {roles[name]}, but no categorical field reads {said!r}, which the "
-                    f"schema says names them: add the field, name another as model.{name}, or take DSSM"
+                    f"DAT has a vector for each {roles[name]}, but no categorical field reads {said!r}, the "
+                    f"schema's {roles[name]} column: add the field, set model.{name}, or use DSSM"
                 )
         named = {name: field for name, field in found.items() if field is not None}
         return changed(self, named, "model") if named else self
@@ -118,7 +118,7 @@ def _id_field(layout: Layout, setting: str, name: str | None) -> "IdField":
         return IdField(layout, found[name])
     rule = f"DAT's {setting} must be a categorical field of role {role}"
     if name is None:
-        raise ConfigError(f"{rule}, but the layout has none: give such a field to the schema, or take DSSM")
+        raise ConfigError(f"{rule}, but the layout has none: add such a field to the schema, or use DSSM")
     raise ConfigError(f"{rule}, found {name!r}: {nearest(name, found)}")
 
 
@@ -136,10 +136,10 @@ class IdField:
 
 
 class Augmented(nn.Module):
-    """One learned vector an id, which is to become what the other tower says of the id's positive rows.
+    """One learned vector per id, trained to match the other tower's output on the id's positive rows.
 
     Shape:
-        forward: Batch of B rows -> [B, E]. `weight`: one row an id of the field.
+        forward: Batch of B rows -> [B, E]. `weight`: one row per id of the field.
     """
 
     by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
@@ -161,7 +161,7 @@ class DATNetwork(nn.Module):
     Training adds `lambda_1 loss_u + lambda_2 loss_v + lambda_3 loss_CA` (Eq. 5), see `mimic_loss` and
     `category_alignment_loss`.
 
-    NOTE[DIFF]: the paper's logit is the inner product alone, which of unit vectors behind a ReLU lies in [0, 1], and
+    NOTE[DIFF]: the paper's logit is the inner product alone, which for unit vectors after a ReLU lies in [0, 1], and
     its probability in [.5, .73]; here a temperature and b are learned.
 
     Shape:
@@ -186,7 +186,7 @@ class DATNetwork(nn.Module):
         self.user_augmented, self.item_augmented = user_augmented, item_augmented
         self.similarity = similarity
         self.mimic_weights, self.category, self.category_weight = mimic_weights, category, category_weight
-        # The training loop asks: the mimic losses need positives.
+        # Read by the training loop: the mimic losses need positives.
         self.binary_settings = ("mimic_user_weight", "mimic_item_weight") if any(mimic_weights) else ()
 
     def forward(self, batch: Batch) -> Tensor:

@@ -26,12 +26,12 @@ class DCN(EmbeddingSettings):
     """Settings of DCN; the defaults are the paper's best for Criteo.
 
     Args:
-        embedding_dim: D. The paper's depends on the field; see the network.
+        embedding_dim: D. In the paper it depends on the field; see the network.
         layers: number of cross layers.
         hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet).
-        mlp_dropout: share of the MLP's hidden units dropped.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers.
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field.
@@ -67,15 +67,17 @@ class DCN(EmbeddingSettings):
 
 
 class DCNNetwork(nn.Module):
-    """`logit = w . [x_L, MLP(x_0)] + b`, where x_0 is all fields' vectors joined and x_L its cross (Equations 2 to 5).
+    """`logit = w . [x_L, MLP(x_0)] + b`, where x_L is the cross of x_0 (Equations 2 to 5).
 
-    Of L cross layers `x_{l+1} = x_0 (x_l . w_l) + b_l + x_l`. So x_L less the sum of all b_l is x_0 times one number a
-    row, a polynomial of degree L in x_0; DCN V2 lifts this limit.
+    x_0 is all fields' vectors concatenated.
 
-    NOTE[DIFF]: the paper's fields have sizes of their own, 6 times the fourth root of their number of categories, and
-    numbers stand in x_0 as they are. Here all fields have size D, and a number is its value times a learned vector.
+    Of L cross layers `x_{l+1} = x_0 (x_l . w_l) + b_l + x_l`. So x_L minus the sum of all b_l is x_0 times one number
+    per row, a polynomial of degree L in x_0; DCN V2 lifts this limit.
 
-    NOTE[DIFF]: the last unit has a bias, which the paper's Equation 5 leaves out and every implementation has.
+    NOTE[DIFF]: in the paper every field has its own size, 6 times the fourth root of its number of categories, and
+    numbers enter x_0 directly. Here all fields have size D, and a number is its value times a learned vector.
+
+    NOTE[DIFF]: the last unit has a bias, which the paper's Equation 5 omits and every implementation has.
 
     Shape:
         forward: Batch of B rows -> [B].

@@ -31,17 +31,17 @@ class DCNv2(EmbeddingSettings):
     """Settings of DCN V2; the defaults are the paper's best for Criteo.
 
     Args:
-        embedding_dim: D. The paper's is 39 for Criteo and 30 for MovieLens-1M, of a formula of the vocabularies.
+        embedding_dim: D. The paper has 39 for Criteo and 30 for MovieLens-1M, by a formula of the vocabulary sizes.
         layers: number of cross layers.
-        structure: `stacked`, the MLP reads the crossed vector; or `parallel`, it reads the fields and stands beside.
+        structure: `stacked`, the MLP reads the crossed vector; or `parallel`, it reads the fields.
         hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet V2, or CrossNet-Mix).
         rank: R, of each expert of a mixture of low-rank cross layers (DCN-Mix); None for full matrices.
-        experts: K, where there is a rank.
-        gate: `softmax` over the experts, `sigmoid`, or `constant` 1, where there are two experts or more.
+        experts: K, if `rank` is given.
+        gate: `softmax` over the experts, `sigmoid`, or `constant` 1, for two experts or more.
         expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code), `hard_tanh` or `relu`.
-        mlp_dropout: share of the MLP's hidden units dropped.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field.
@@ -95,18 +95,20 @@ class DCNv2(EmbeddingSettings):
 
 
 class DCNv2Network(nn.Module):
-    """`logit = w . MLP(x_L) + b` (stacked) or `w . [x_L, MLP(x_0)] + b` (parallel), x_0 all fields' vectors joined.
+    """`logit = w . MLP(x_L) + b` (stacked) or `w . [x_L, MLP(x_0)] + b` (parallel).
+
+    x_0 is all fields' vectors concatenated.
 
     Of L cross layers `x_{l+1} = x_0 * (W_l x_l + b_l) + x_l` (Equation 1), or mixtures of low-rank experts instead
     (Equations 2 to 4; see `CrossMixture`). Without an MLP, `logit = w . x_L + b`.
 
-    Every layer has gates of its own. The paper does not say so: its G bears no index of a layer, where U, V, C and b
-    do. Popular public code has one set of gates for all layers.
+    Every layer has its own gates. The paper does not specify this: its G has no layer index, while U, V, C and b do.
+    Popular public code shares one set of gates between all layers.
 
-    NOTE[DIFF]: the paper lets fields have sizes of their own, and numbers stand in x_0 as they are. Here all fields
+    NOTE[DIFF]: in the paper every field has its own size, and numbers enter x_0 directly. Here all fields
     have size D, and a number is its value times a learned vector.
 
-    NOTE[DIFF]: the last unit has a bias, which the paper leaves out and every implementation has.
+    NOTE[DIFF]: the last unit has a bias, which the paper omits and every implementation has.
 
     Shape:
         forward: Batch of B rows -> [B].

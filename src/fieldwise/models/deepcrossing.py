@@ -28,9 +28,9 @@ class DeepCrossing(EmbeddingSettings):
         embedding_dim: D.
         hidden: inner sizes of the residual units, one unit each.
         embedding_relu: `relu(x_f + b_f)` of every field's vector, with a learned b_f (the paper), or x_f itself (BARS).
-        unit_dropout: share of every unit's outputs dropped (BARS).
+        unit_dropout: dropout rate of every unit's outputs (BARS).
         batch_norm: BatchNorm of every unit's sum, before its ReLU (BARS).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field.
@@ -66,9 +66,9 @@ class ResidualUnit(nn.Module):
     """`relu(x + W1 relu(W0 x + b0) + b1)`: the input is added before the last ReLU.
 
     Args:
-        inputs: S, of the output too.
+        inputs: S, also the size of the output.
         hidden: H.
-        dropout: share of the outputs dropped.
+        dropout: dropout rate of the outputs.
         batch_norm: BatchNorm of the sum, before its ReLU.
 
     Shape:
@@ -96,7 +96,7 @@ class ResidualUnit(nn.Module):
 class DeepCrossingNetwork(nn.Module):
     """`logit = w . units(flatten(relu(x + b))) + c`: the paper's embedding, stacking, residual units and scoring layer.
 
-    NOTE[DIFF]: in the paper, numbers and features of few dimensions are stacked as they are, and only the others are
+    NOTE[DIFF]: in the paper, numbers and features of few dimensions are stacked directly, and only the others are
     embedded; here every field has a vector of size D, and a numeric field's is its value times a learned one.
 
     Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `embedding_bias` [F, D],

@@ -27,11 +27,11 @@ class DeepFM(EmbeddingSettings):
     """Settings of DeepFM; the defaults are the paper's for Criteo.
 
     Args:
-        embedding_dim: D, of the FM and of the MLP's input alike.
+        embedding_dim: D, shared by the FM and the MLP's input.
         hidden: sizes of the MLP's layers.
-        mlp_dropout: share of the MLP's hidden units dropped.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field.
@@ -64,11 +64,11 @@ class DeepFM(EmbeddingSettings):
 class DeepFMNetwork(nn.Module):
     """`logit = sum_f w_f(x) + sum_{i<j} <x_i, x_j> + MLP(flatten(x))`, x_f field f's vector (times its value).
 
-    Equations 1 to 4 of the paper. Its Equation 2 leaves out a constant: it is the bias of the MLP's last unit.
+    Equations 1 to 4 of the paper. Its Equation 2 omits the constant, which here is the bias of the MLP's last unit.
 
     NOTE[DIFF]: the paper writes the MLP's last unit with an activation, `y_DNN = sigma(W a + b)`, and takes the sigmoid
     of `y_FM + y_DNN` again. Read as a sigmoid, the MLP could only add a number between 0 and 1 to the logit; here its
-    last unit is linear, as in all implementations known.
+    last unit is linear, as in all known implementations.
 
     Shape:
         forward: Batch of B rows -> [B].

@@ -1,4 +1,4 @@
-"""Deep Interest Network (Zhou et al., KDD 2018, arXiv 1706.06978), with what its sources differ in named.
+"""Deep Interest Network (Zhou et al., KDD 2018, arXiv 1706.06978), with the differences between its sources.
 
 Letters: B batch, F fields, G bag fields, N values of all bags in a batch, D embedding size, R rows of the shared table.
 """
@@ -29,7 +29,7 @@ Variant = Literal["paper", "authors", "authors_2020", "fuxictr"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """What the sources differ in; the defaults are the paper's."""
+    """The differences between the sources; the defaults are the paper's."""
 
     attention_inputs: Inputs = "outer"
     attention_hidden: tuple[int, ...] = (36,)
@@ -42,7 +42,7 @@ class _Choices:
 
 
 # NOTE[DIFF]: the authors' experiment code also has a linear map of the interest (one more before the MLP's first),
-# a weight of the item beside the MLP, and batch normalization that is never in training mode; left out here.
+# an item bias besides the MLP, and batch normalization that is never in training mode; omitted here.
 _AUTHORS = _Choices(
     attention_inputs="difference_product",
     attention_hidden=(80, 40),
@@ -68,30 +68,30 @@ _VARIANTS: dict[Variant, _Choices] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DIN(EmbeddingSettings):
-    """Settings of DIN. Where a setting's default is None, the variant says.
+    """Settings of DIN. A setting whose default is None takes the variant's value.
 
     The schema needs a history that shares the rows of its items' field, as in
     `Sequence("history", shares="item_id")`; there may be several.
 
     Args:
-        variant: `paper`, `authors` (their experiment code as first published), `authors_2020` (that code since June
-            2020, with `interest_product`) or `fuxictr` (the code of the BARS runs).
+        variant: `paper`, `authors` (their experiment code as first published), `authors_2020` (the same code since
+            June 2020, with `interest_product`) or `fuxictr` (the code of the BARS runs).
         embedding_dim: D.
-        attention_inputs: what the unit reads beside h and c: their `outer` product, flattened (`paper`), their
-            element-wise `product`, their `difference`, or both of these, `difference_product` (all others).
+        attention_inputs: the activation unit's inputs besides h and c: their flattened `outer` product (`paper`), their
+            element-wise `product`, their `difference`, or both of the latter, `difference_product` (all others).
         attention_hidden: sizes of the unit's hidden layers.
         attention_activation: of these layers: `prelu` (`paper`), `dice` (`fuxictr`), `sigmoid` (both
             authors' codes) or `relu`.
-        softmax: the weights of a history sum to 1 (both authors' codes); the paper drops this, to keep an interest's
-            strength.
+        softmax: the weights of a history sum to 1 (both authors' codes); the paper omits it, to keep the strength
+            of an interest.
         scale: the unit's output is divided by sqrt(D) (both authors' codes).
-        interest_product: the MLP also reads every interest times its candidate, element by element (`authors_2020`).
-        attention_dropout: share of the unit's hidden units dropped.
+        interest_product: the MLP also reads every interest times its candidate, element-wise (`authors_2020`).
+        attention_dropout: dropout rate of the unit's hidden units.
         hidden: sizes of the MLP's layers.
         activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu` or `sigmoid`.
-        mlp_dropout: share of the MLP's hidden units dropped.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no history that shares another field's rows.
@@ -135,7 +135,7 @@ items' field, found none: give the schema one, as in { kind = "sequence", name =
                 'found none: give the schema one, as in { kind = "sequence", name = "history", shares = "item_id" }'
             )
         chosen = self._choices()
-        # The weights of a history's sum come from its unit, whatever pooling its field names for other models.
+        # A history is weighted by its activation unit, whatever pooling the schema gives for other models.
         fields = [dataclasses.replace(f, pooling="sum") if _is_history(f) else f for f in layout.fields]
         vectors = layout.num_fields + (len(histories) if chosen.interest_product else 0)
         layers = activated_layers(
@@ -173,14 +173,14 @@ class DINNetwork(nn.Module):
 
     With `interest_product` the MLP also reads `x_history * c` of every history, after the fields' vectors.
 
-    A history without any value has the zero vector. The encoder gives an empty cell the one id "missing", so that h is
-    then that row's learned vector, and a its weight.
+    A history without any value has the zero vector. The encoder encodes an empty cell as the single id "missing", so h
+    is then that row's learned vector, and a its weight.
 
-    NOTE[DIFF]: the paper joins the embeddings of one event (item, shop, category) and has one unit for them; here every
-    history has a unit of its own and attends with its own candidate.
-    NOTE[DIFF]: the paper's last layer has two units and a softmax; here one unit gives the logit, the same model.
-    NOTE[DIFF]: mini-batch aware regularization (Equation 6) is the trainer's `l2_rows = "touched"`: it counts the rows
-    that a batch touches, but does not divide by how often they occur in the training rows.
+    NOTE[DIFF]: the paper concatenates the embeddings of one event (item, shop, category) and has one unit for them;
+    here every history has its own unit and its own candidate. NOTE[DIFF]: the paper's last layer has two units and a
+    softmax; here one unit gives the logit, the same model. NOTE[DIFF]: mini-batch aware regularization (Equation 6) is
+    the trainer's `l2_rows = "touched"`: it counts the rows that a batch touches, but does not divide by how often they
+    occur in the training rows.
 
     Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `units.K.*` of the K-th history,
     `mlp.*`.
@@ -208,7 +208,7 @@ class DINNetwork(nn.Module):
         # Fields whose vectors are multiplied: histories, and the candidate of each.
         self.interests = histories if interest_product else []
         self.candidates = [names.index(str(layout.fields[i].shares)) for i in self.interests]
-        # For each history its place among the bags, and its candidate's among the single-valued fields.
+        # For each history its position among the bags, and its candidate's among the single-valued fields.
         self.places = [(bags.index(i), singles.index(str(layout.fields[i].shares))) for i in histories]
 
     def forward(self, batch: Batch) -> Tensor:
@@ -225,7 +225,7 @@ class DINNetwork(nn.Module):
         row_N, bag_N = batch.bag_segments // self.num_bags, batch.bag_segments % self.num_bags
         h_ND = self.embedding.rows(batch.bag_ids)
         weights_N = batch.bag_weights.to(h_ND.dtype)
-        # Every unit sees the values of all bags, since choosing its own would make shapes depend on the data.
+        # Every unit computes the values of all bags: selecting its own would make shapes depend on the data.
         for unit, (bag, candidate) in zip(self.units, self.places, strict=True):
             own_N = bag_N == bag
             c_BD = self.embedding.rows(batch.ids[:, candidate])

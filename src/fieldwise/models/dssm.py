@@ -16,7 +16,7 @@ __all__ = ["DSSM", "DSSMNetwork"]
 
 @dataclass(frozen=True, kw_only=True)
 class DSSM(TowerSettings):
-    """Settings of DSSM: a tower of the user and context fields, and one of the item fields; the paper's towers.
+    """Settings of DSSM: one tower for the user and context fields, one for the item fields; defaults as in the paper.
 
     Args:
         embedding_dim: D.
@@ -25,10 +25,10 @@ class DSSM(TowerSettings):
         activation: of the hidden units; `tanh` (paper) or `relu`.
         output_activation: whether the representation's units have it too (paper).
         similarity: `cosine` (paper), divided by a learned temperature, or `dot`.
-        temperature: where the learned temperature starts; not read for `dot`.
-        mlp_dropout: share of the towers' hidden units dropped.
+        temperature: initial value of the learned temperature; ignored for `dot`.
+        mlp_dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' hidden linear layers.
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
@@ -54,7 +54,7 @@ class DSSMNetwork(nn.Module):
 
     NOTE[DIFF]: the paper's x is a hashed text; here it is the flattened vectors of a side's fields.
     NOTE[DIFF]: the paper trains by the softmax over a clicked document and four others, with a smoothing factor set on
-    held-out data; here each row has its label, so that the factor, one over the temperature, is learned, and so is b.
+    held-out data; here each row has a label, and the factor (1 / temperature) and b are learned.
 
     Shape:
         forward: Batch of B rows -> [B]. `user`, `item` -> [B, E]; `score`: two of these -> [B].

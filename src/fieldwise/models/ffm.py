@@ -21,12 +21,12 @@ __all__ = ["FFM", "FFMNetwork"]
 
 @dataclass(frozen=True, kw_only=True)
 class FFM(EmbeddingSettings):
-    """Settings of FFM; D and what is left out of the logit are as in LIBFFM, the authors' code.
+    """Settings of FFM; the defaults follow LIBFFM, the authors' code.
 
     Args:
         embedding_dim: D of one vector; a row of the table holds F - 1 of them.
         first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have neither.
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: fewer than two fields.
@@ -51,19 +51,19 @@ class FFM(EmbeddingSettings):
 
 
 class FFMNetwork(nn.Module):
-    """`logit = sum_{i<j} <x_i toward j, x_j toward i>`, plus the first-order term where asked for.
+    """`logit = sum_{i<j} <x_i toward j, x_j toward i>`, plus the first-order term if `first_order`.
 
-    `x_i toward j` is field i's vector for its products with field j. A row of the table holds its field's vectors
-    toward all other fields, in their order: `weight[r].view(F - 1, D)`.
+    `x_i toward j` is field i's vector for its products with field j. A row of the table holds the vectors
+    toward all other fields, in order: `weight[r].view(F - 1, D)`.
 
-    NOTE[DIFF]: LIBFFM keeps F vectors a row. The one toward the row's own field is never read where every field has one
-    value, and is left out here, so a row has (F - 1) * D numbers.
+    NOTE[DIFF]: LIBFFM keeps F vectors per row. The one toward the row's own field is never read if every field has one
+    value, and is omitted here, so a row has (F - 1) * D numbers.
     NOTE[DIFF]: LIBFFM also multiplies the values of one field with each other. A bag is pooled to one vector here, as
-    every model has it, so that its values do not meet one another.
+    every model has it, so that its values do not interact.
     NOTE[DIFF]: a field that shares another's rows (a history of items) shares the vectors toward third fields; between
     the two of them, both sides take the vector toward the field that shares.
-    NOTE[DIFF]: LIBFFM scales every instance to length 1, which for categories alone divides the logit by F, and starts
-    from uniform numbers in [0, D^-0.5]. Here nothing is scaled, and vectors start from a normal distribution.
+    NOTE[DIFF]: LIBFFM scales every instance to length 1, which for categorical fields only divides the logit by F, and
+    starts from uniform numbers in [0, D^-0.5]. Here nothing is scaled, and vectors start from a normal distribution.
 
     Parameters: `embedding.weight` [R, (F - 1) D], `first_order.embedding.weight` [R, 1], `first_order.bias`.
 
@@ -87,20 +87,20 @@ class FFMNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
-        # All F * (F - 1) vectors of a row stand in one axis, of which each pair takes two.
+        # All F * (F - 1) vectors of a row are on one axis, of which each pair takes two.
         x_BVD = self.embedding(batch).unflatten(2, (self.num_fields - 1, -1)).flatten(1, 2)
         logit_B: Tensor = (x_BVD.index_select(1, self.left) * x_BVD.index_select(1, self.right)).sum((1, 2))
         return logit_B if self.first_order is None else logit_B + self.first_order(batch)
 
 
 def _owners(layout: Layout) -> list[int]:
-    """For every field the position of the field whose rows it uses: its own, but where it shares."""
+    """For every field the position of the field whose rows it uses: its own, unless it shares another's."""
     at = {f.name: i for i, f in enumerate(layout.fields)}
     return [i if f.shares is None else at[f.shares] for i, f in enumerate(layout.fields)]
 
 
 def _place(owners: list[int], i: int, j: int) -> int:
-    """Where field i's vector toward field j stands among the F * (F - 1) vectors of an example."""
+    """The position of field i's vector toward field j among the F * (F - 1) vectors of a row."""
     own = owners[i]
     toward = i if j == own else j  # i shares j's rows, which hold no vector toward j itself
     return i * (len(owners) - 1) + toward - (toward > own)

@@ -32,14 +32,14 @@ class FiBiNET(EmbeddingSettings):
         embedding_dim: D.
         bilinear: `all` pairs share one matrix, pairs of `each` first field share one, or every `interaction` has its
             own.
-        shared_bilinear: the plain and the weighted fields share their matrices (FuxiCTR 1.x and so BARS, DeepCTR);
-            by default each have their own (FuxiCTR 2.x).
+        shared_bilinear: the plain and the weighted fields share their matrices (FuxiCTR 1.x, hence BARS; DeepCTR);
+            by default each has its own (FuxiCTR 2.x).
         reduction_ratio: r of SENET, whose squeezed size is F / r, rounded down, but at least 1.
         senet_activation: of SENET's field weights, `relu` or `sigmoid`.
         hidden: sizes of the MLP's layers; `()` is the paper's shallow form, the sum of all products' entries.
-        mlp_dropout: share of the MLP's hidden units dropped.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: fewer than two fields.
@@ -88,8 +88,8 @@ class FiBiNETNetwork(nn.Module):
     """`logit = first_order + mlp(c)`, `c` the entries of `p_ij = (x_i W) * x_j` and `q_ij = (v_i W') * v_j`, i < j.
 
     `x_f` is field f's vector (times its value), `v = senet(x)` the fields weighted by SENET. Without an MLP the logit
-    is `first_order + the sum of c`, the paper's shallow form. The logit's one bias is the MLP's, or else the
-    first-order term's.
+    is `first_order + the sum of c`, the paper's shallow form. The logit has one bias: the MLP's, or without an
+    MLP the first-order term's.
 
     Shape:
         forward: Batch of B rows -> [B]. `field_weights` -> [B, F].

@@ -29,26 +29,26 @@ Fusion = Literal["bilinear", "sum"]
 
 @dataclass(frozen=True, kw_only=True)
 class FinalMLP(EmbeddingSettings):
-    """Settings of FinalMLP; sizes are by default those of the authors' code.
+    """Settings of FinalMLP; default sizes as in the authors' code.
 
     Args:
         embedding_dim: D, of the shared table and of the gates' own tables.
         stream1_hidden: sizes of the first MLP's layers.
         stream2_hidden: sizes of the second MLP's layers.
-        stream1_dropout: share of the first MLP's hidden units dropped.
-        stream2_dropout: share of the second MLP's hidden units dropped.
+        stream1_dropout: dropout rate of the first MLP's hidden units.
+        stream2_dropout: dropout rate of the second MLP's hidden units.
         batch_norm: BatchNorm after each linear layer of both MLPs.
         gates: whether features are gated; without gates and with `sum` this is the paper's DualMLP.
         stream1_gate_fields: names of the fields whose own embeddings the first gate reads; () for a learned vector.
-        stream2_gate_fields: the same of the second gate.
+        stream2_gate_fields: the same for the second gate.
         gate_hidden: sizes of both gates' hidden layers.
         fusion: `bilinear`, or `sum` of the two streams' linear outputs.
         heads: H of the bilinear fusion; divides the last sizes of both streams.
-        embedding_std: deviation of all embeddings' and learned vectors' starting values.
+        embedding_std: standard deviation of all embeddings' and learned vectors' initial values.
 
     Errors:
         ConfigError: a setting out of range, or heads that do not divide the streams' outputs; `build`: no field, or a
-            gate field that the layout has not.
+            gate field that is not in the layout.
 
     >>> network = FinalMLP(stream1_gate_fields=("field_0",)).build(Layout.of_sizes([3, 4]))
     >>> network.gate1.fields.weight.shape, network.gate2.vector.shape
@@ -122,11 +122,11 @@ class FeatureGate(nn.Module):
 
     `c` holds the gate's own embeddings of some fields, or is one learned vector for all rows.
 
-    NOTE[DIFF]: the authors' code starts the learned vector from zeros, where ReLU gives no gradient to the vector nor
-    to the hidden layers, so that of the gate only the last bias ever learns. Here it starts as an embedding does.
+    NOTE[DIFF]: the authors' code initialises the learned vector with zeros, where ReLU passes no gradient to the vector
+    or the hidden layers, so only the gate's last bias ever learns. Here it is initialised like an embedding.
 
     Shape:
-        forward: Batch of B rows -> [B, F * D], or [1, F * D] of a learned vector.
+        forward: Batch of B rows -> [B, F * D], or [1, F * D] for a learned vector.
     """
 
     def __init__(self, *, fields: SubsetEmbedding | None, vector: Tensor | None, mlp: MLP) -> None:

@@ -33,28 +33,29 @@ Activation = Literal["none", "relu"]
 
 @dataclass(frozen=True, kw_only=True)
 class FinalNet(EmbeddingSettings):
-    """Settings of FinalNet; the defaults are the authors' code's, as its documentation has them.
+    """Settings of FinalNet; the defaults are those of the authors' code, by its documentation.
 
-    NOTE[DIFF]: the paper's layer sums its products and has an activation of each factor but the first. The authors'
-    code, and so every published run, joins them by `concat`, without one; `residual` and `factor_activation` choose.
+    NOTE[DIFF]: the paper's layer sums its products and applies an activation to each factor but the first. The authors'
+    code, and so every published run, concatenates them without one; see `residual` and `factor_activation`.
 
     Args:
         embedding_dim: D.
         blocks: `1B`, one block, or `2B`, the mean of two blocks' logits.
         block1_hidden: sizes of the first block's layers.
-        block2_hidden: sizes of the second block's layers (`2B` alone).
-        block1_dropout: share of the first block's hidden units dropped.
-        block2_dropout: share of the second block's hidden units dropped (`2B` alone).
+        block2_hidden: sizes of the second block's layers (only `2B`).
+        block1_dropout: dropout rate of the first block's hidden units.
+        block2_dropout: dropout rate of the second block's hidden units (only `2B`).
         batch_norm: BatchNorm after each factorized layer.
-        activation: after BatchNorm: `relu`, as the documentation and the published runs have it, or `none`, as the
-            code has it where none is named, which leaves a polynomial.
-        field_gate: the first block reads the fields and beside them the gated fields.
+        activation: after BatchNorm: `relu` (documentation and published runs), or `none`, as the
+            code has it if none is named, which leaves a polynomial.
+        field_gate: the first block reads the gated fields in addition to the fields.
         factors: N of each layer; 1 makes a block an MLP. The authors' code has 2.
-        residual: a layer's products are joined by `concat` (the authors' code, and the published runs) or by `sum`.
-        factor_activation: of a layer's factors but the first: `none` (the authors' code), `relu` or `sigmoid`.
-        distillation_weight: of the loss that draws each block to the mean's probability (`2B` alone). It is a
-            cross-entropy, for binary labels; set 0 for a regression.
-        embedding_std: deviation of the embeddings' starting values.
+        residual: how a layer's products are combined: `concat` (the authors' code and the published runs) or `sum`.
+        factor_activation: activation of a layer's factors but the first: `none` (the authors' code), `relu` or
+            `sigmoid`.
+        distillation_weight: weight of the loss that pulls each block towards the mean's probability (only `2B`). It is
+            a cross-entropy for binary labels; set 0 for a regression.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or sizes that `factors` does not divide with `concat`; `build`: no field.
@@ -130,7 +131,7 @@ class FinalNet(EmbeddingSettings):
 
 
 class FieldGate(nn.Module):
-    """`g_f = sum_k W_fk x_k + b_f`, entry by entry of D, then x joined with `g * x`; g starts as 1.
+    """`g_f = sum_k W_fk x_k + b_f` for every entry of D, then x concatenated with `g * x`; g is initially 1.
 
     Shape:
         forward: [B, F, D] -> [B, 2 F, D].
@@ -151,7 +152,7 @@ class FieldGate(nn.Module):
 class FinalNetNetwork(nn.Module):
     """`logit = (y1 + y2) / 2`, `y_k = head_k(block_k(x))`; with one block `logit = y1`.
 
-    `x` is all fields' vectors, flattened; with a field gate the first block reads the gated ones beside them.
+    `x` is all fields' vectors, flattened; with a field gate the first block reads the gated ones too.
 
     Training adds `distillation_weight * (L(y1, p) + L(y2, p))` to the loss of the logit: L is cross-entropy, and p the
     logit's probability, through which no gradient passes.
@@ -175,7 +176,7 @@ class FinalNetNetwork(nn.Module):
         self.embedding, self.field_gate = embedding, field_gate
         self.block1, self.head1, self.block2, self.head2 = block1, head1, block2, head2
         self.distillation_weight = distillation_weight
-        # The training loop asks: what must be 0 where the label is no probability.
+        # Read by the training loop: settings that must be 0 if the label is not binary.
         self.binary_settings = ("distillation_weight",) if block2 is not None and distillation_weight else ()
 
     def forward(self, batch: Batch) -> Tensor:

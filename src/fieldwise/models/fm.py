@@ -26,7 +26,7 @@ class FM(EmbeddingSettings):
 
     Args:
         embedding_dim: D.
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field.
@@ -44,10 +44,10 @@ class FM(EmbeddingSettings):
 class FMNetwork(nn.Module):
     """`logit = first_order + sum_{i<j} <x_i, x_j>` (Equation 1), in O(F D) (Lemma 3.1).
 
-    x_f is field f's vector: its category's, its number's times the number, or its bag's, pooled.
+    x_f is field f's vector: of its category, of its number times the number, or of its bag, pooled.
 
-    NOTE[DIFF]: the paper sums over all pairs of features. A bag is pooled to one vector here, as every model has it, so
-    that its values do not meet one another.
+    NOTE[DIFF]: the paper sums over all pairs of features. A bag is pooled to one vector here, as in every model, so
+    that its values do not interact.
 
     Parameters: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1], `first_order.bias`.
 
@@ -58,7 +58,7 @@ class FMNetwork(nn.Module):
     def __init__(self, *, embedding: FieldEmbedding, first_order: FirstOrder) -> None:
         super().__init__()
         self.embedding, self.first_order = embedding, first_order
-        # Categories alone in the layout's order: the logit is read straight from the tables.
+        # Categorical fields only, in the layout's order: the logit is computed directly from the tables.
         self.ids_alone = not (embedding.has_values or embedding.num_bags)
 
     def forward(self, batch: Batch) -> Tensor:

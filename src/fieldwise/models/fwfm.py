@@ -27,10 +27,10 @@ class FwFM(EmbeddingSettings):
 
     Args:
         embedding_dim: D.
-        linear: the linear term: `weights`, one weight a feature (the paper's FwFM_LW); `feature_vectors`, a feature's
+        linear: the linear term: `weights`, one weight per feature (the paper's FwFM_LW); `feature_vectors`, a feature's
             vector times a second vector of its own (FwFM_FeLV); `field_vectors`, a feature's vector times a vector of
             its field (FwFM_FiLV).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: fewer than two fields.
@@ -49,7 +49,7 @@ class FwFM(EmbeddingSettings):
         """A network with fresh weights."""
         check_fields(layout, 2, "FwFM", "weighs pairs of fields")
         fields, dim, std = layout.num_fields, self.embedding_dim, self.embedding_std
-        # Together the fields' vectors are a linear layer on all embeddings: they start from Xavier's distribution.
+        # Together the fields' vectors are a linear layer on all embeddings: Xavier initialisation.
         start = math.sqrt(2.0 / (fields * dim + 1))
         return FwFMNetwork(
             num_fields=fields,
@@ -69,9 +69,9 @@ class FwFMNetwork(nn.Module):
         feature_vectors  w0 + sum_i <v_i, w_i> x_i
         field_vectors    w0 + sum_i <v_i, w_F(i)> x_i
 
-    r starts as ones, so that training starts from an FM.
+    r is initially 1, so training starts from an FM.
 
-    NOTE[DIFF]: a bag is one feature whose vectors are pooled, so that its values do not meet one another; with
+    NOTE[DIFF]: a bag is one feature whose vectors are pooled, so that its values do not interact; with
     `feature_vectors` its linear term is the product of two pooled vectors.
 
     Parameters: `embedding.weight` [R, D]; `r` [P], pairs as `fieldwise.ops.pair_indices` orders them; and
@@ -117,7 +117,7 @@ class FwFMNetwork(nn.Module):
             return logit_B
         second = self.field_vectors
         if self.feature_vectors is not None:
-            # A number's value is in x already: the second vector comes without it, so that it counts once.
+            # A number's value is already in x: the second vector comes without it, so that it counts once.
             second = self.feature_vectors(batch._replace(values=torch.ones_like(batch.values)))
         assert second is not None
         assert self.bias is not None

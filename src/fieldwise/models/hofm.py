@@ -29,7 +29,7 @@ class HOFM(EmbeddingSettings):
         order: M, at least 2; 2 is FM.
         sharing: `none`, a table of vectors for each order (the paper's plain form); `plain`, one table for all orders;
             `weighted`, one table, and a learned weight for each order and dimension.
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: fewer fields than the order.
@@ -67,9 +67,9 @@ class HOFMNetwork(nn.Module):
     of order t, or in the one table that all orders share: the paper's inhomogeneous ANOVA kernel. theta is 1 unless
     `sharing` is `weighted`.
 
-    NOTE[DIFF]: the paper's shared kernel has the first order in it. Here the first order has weights of its own under
-    every `sharing`, and a bias, as FM has it.
-    NOTE[DIFF]: a bag is pooled to one vector before any product, so that its values do not meet one another.
+    NOTE[DIFF]: the paper's shared kernel has the first order in it. Here the first order has its own weights for
+    every `sharing`, and a bias, as in FM.
+    NOTE[DIFF]: a bag is pooled to one vector before any product, so that its values do not interact.
 
     Parameters: `embedding.weight` [R, D] of order 2 (of all orders, where shared), so that an FM's weights fit;
     `order_embeddings.3.weight` [R, D], and so on, of the further orders; `order_weights` [M - 1, D], theta of order 2
@@ -113,8 +113,8 @@ class HOFMNetwork(nn.Module):
 def anova_kernels(x_BFD: Tensor, order: int) -> list[Tensor]:
     """`A^t(x_1, ..., x_F) = sum_{i_1 < ... < i_t} x_i1 * ... * x_it` for t = 1 to `order`, in O(F M D).
 
-    The paper's dynamic programme: with field f, the `A^t` of the fields before it gains `x_f * A^(t-1)`. These are sums
-    and products alone; sums of powers would cancel.
+    The paper's dynamic programme: with field f, the `A^t` of the fields before it gains `x_f * A^(t-1)`. It only uses
+    sums and products; sums of powers would cancel.
 
     Args:
         x_BFD: the fields' vectors; at least `order` fields.

@@ -1,4 +1,4 @@
-"""IntTower (Li et al., CIKM 2022, arXiv 2210.09890): two towers that still interact, for pre-ranking.
+"""IntTower (Li et al., CIKM 2022, arXiv 2210.09890): two interacting towers for pre-ranking.
 
 Letters: B batch, F fields of a tower, D embedding size, L levels, H user heads, K item heads, P size of a head.
 """
@@ -34,7 +34,7 @@ CIRReads = Literal["levels", "heads"]
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Where the sources differ; the defaults are the paper's."""
+    """The differences between the sources; the defaults are the paper's."""
 
     levels: Levels = "outputs"
     light_se_bias: bool = True
@@ -50,30 +50,30 @@ VARIANTS = {"paper": Choices(), "authors": AUTHORS}
 
 @dataclass(frozen=True, kw_only=True)
 class IntTower(EmbeddingSettings):
-    """Settings of IntTower: a tower of the user and context fields, and one of the item fields.
+    """Settings of IntTower: one tower for the user and context fields, one for the item fields.
 
-    Choices that are None are the variant's; one that is given overrides it.
+    A setting that is None takes the variant's value.
 
     Args:
-        variant: `paper`, or `authors` for their published code with its faults: the user tower's last layer has no
-            part in the score, and none in the loss.
+        variant: `paper`, or `authors` for their published code with its bugs: the user tower's last layer is not used
+            in the score or the loss.
         embedding_dim: D.
         hidden: sizes of both towers' layers; any number of them.
-        dropout: share of the towers' hidden units dropped.
+        dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' linear layers.
         user_heads: H of each user level.
         item_heads: K, which may differ from H.
         head_dim: P.
-        levels: what a user level projects: the `outputs` of each layer (paper), or its `inputs` (authors), the first
-            of which is the tower's input. Both are read after BatchNorm, ReLU and dropout.
+        levels: the input of a user level's projection: each layer's `outputs` (paper), or its `inputs` (authors), of
+            which the first is the tower's input. Both are read after BatchNorm, ReLU and dropout.
         light_se_bias: whether Light-SE's linear map has a bias (authors: no).
         head_bias: whether the projections to heads have a bias.
         output_bias: whether the logit has a bias (authors).
-        cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper's could not be found: tune it.
-        cir_reads: what the contrastive loss compares: both towers' last `levels` (paper), or the last level's `heads`
-            with the item's, which needs as many of both (authors).
-        temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper's could not be found.
-        embedding_std: deviation of the embeddings' starting values.
+        cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper gives no value: tune it.
+        cir_reads: the vectors that the contrastive loss compares: both towers' last `levels` (paper), or the last
+            level's `heads` with the item's, which must be equally many (authors).
+        temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper gives no value.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or heads that cannot be compared; `build`: no field for the user tower, or
@@ -118,13 +118,11 @@ class IntTower(EmbeddingSettings):
         check_positive(zero=True, cir_weight=chosen.cir_weight)
         if chosen.cir_reads == "heads" and chosen.cir_weight > 0 and self.user_heads != self.item_heads:
             found = f"user_heads {self.user_heads} and item_heads {self.item_heads}"
-            raise ConfigError(
-                f"cir_reads 'heads' compares as many user heads as item heads, found {found}: take 'levels'"
-            )
+            raise ConfigError(f"cir_reads 'heads' needs as many user heads as item heads, found {found}: use 'levels'")
 
     @property
     def chosen(self) -> Choices:
-        """The variant's choices, with those replaced that are given."""
+        """The variant's choices, overridden by the settings given."""
         return choices(self, VARIANTS[self.variant])
 
     def build(self, layout: Layout) -> "IntTowerNetwork":
@@ -160,10 +158,10 @@ class IntTower(EmbeddingSettings):
 
 
 class LevelTower(nn.Module):
-    """One side: its fields' vectors, weighted by Light-SE, flattened, through an MLP whose every output is a level.
+    """One tower: its fields' vectors, weighted by Light-SE and flattened, pass an MLP; every layer's output is a level.
 
-    NOTE[DIFF]: the paper joins a tower's dense values to the flattened vectors as they are; here a numeric field
-    is a field like any other, its value times a learned vector, so that Light-SE sees it and missing ones are held.
+    NOTE[DIFF]: the paper appends a tower's dense values to the flattened vectors; here a numeric field is a field like
+    any other, its value times a learned vector, so that Light-SE weights it and missing values have a vector.
 
     Shape:
         forward: all fields' vectors [B, all fields, D] -> the tower's input [B, F * D] and L levels [B, hidden[i]].
@@ -177,7 +175,7 @@ class LevelTower(nn.Module):
         self.register_buffer("positions", torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, x_BAD: Tensor) -> list[Tensor]:
-        """What enters the first layer, and what every layer gives, first to last."""
+        """The first layer's input, and every layer's output, first to last."""
         return self.levels(self.light_se(self.fields(x_BAD)))
 
     def fields(self, x_BAD: Tensor) -> Tensor:
@@ -185,7 +183,7 @@ class LevelTower(nn.Module):
         return x_BAD.index_select(1, self.positions)
 
     def levels(self, x_BFD: Tensor) -> list[Tensor]:
-        """What enters the first layer, and what every layer gives, of vectors that Light-SE has weighted."""
+        """The first layer's input and every layer's output, from vectors that Light-SE has weighted."""
         x = x_BFD.flatten(1)
         return [x, *self.mlp.levels(x)]
 
@@ -217,7 +215,7 @@ class IntTowerNetwork(nn.Module):
         self.embedding, self.user_tower, self.item_tower, self.block = embedding, user_tower, item_tower, block
         self.bias = nn.Parameter(torch.zeros(())) if output_bias else None
         self.levels, self.cir_weight, self.cir_reads, self.temperature = levels, cir_weight, cir_reads, temperature
-        self.binary_settings = ("cir_weight",) if cir_weight else ()  # the training loop asks: CIR needs positives
+        self.binary_settings = ("cir_weight",) if cir_weight else ()  # read by the training loop: CIR needs positives
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
@@ -238,15 +236,15 @@ class IntTowerNetwork(nn.Module):
         return logit_B, self.cir_weight * contrastive_loss(*compared, label_B, temperature=self.temperature)
 
     def user(self, batch: Batch) -> Tensor:
-        """Head vectors of the users [B, L, H, P]; item fields are not read beyond the gather."""
+        """Head vectors of the users [B, L, H, P]; they do not depend on the item fields."""
         return self.user_heads_of(self.user_tower(self.embedding(batch)))
 
     def item(self, batch: Batch) -> Tensor:
-        """Head vectors of the items [B, K, P]; user and context fields are not read beyond the gather."""
+        """Head vectors of the items [B, K, P]; they do not depend on the user and context fields."""
         return self.item_heads_of(self.item_tower(self.embedding(batch)))
 
     def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
-        """The logit [B] of stored head vectors, row by row."""
+        """The logits [B] of stored head vectors, row by row."""
         logit_B = self.block.score(user_BLHP, item_BKP)
         return logit_B if self.bias is None else logit_B + self.bias
 
@@ -256,9 +254,9 @@ class IntTowerNetwork(nn.Module):
         return logit_BN if self.bias is None else logit_BN + self.bias
 
     def user_heads_of(self, outputs: list[Tensor]) -> Tensor:
-        """Head vectors [B, L, H, P] of what the user tower gives."""
+        """Head vectors [B, L, H, P] from the user tower's output."""
         return self.block.user(outputs[1:] if self.levels == "outputs" else outputs[:-1])
 
     def item_heads_of(self, outputs: list[Tensor]) -> Tensor:
-        """Head vectors [B, K, P] of what the item tower gives."""
+        """Head vectors [B, K, P] from the item tower's output."""
         return self.block.item(outputs[-1])

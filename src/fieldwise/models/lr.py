@@ -1,4 +1,4 @@
-"""Logistic regression over all features: the first-order term alone.
+"""Logistic regression over all features.
 
 Letters: B batch, F fields, R rows of the shared table.
 """
@@ -38,9 +38,10 @@ class LR(Settings):
 
 
 class LRNetwork(nn.Module):
-    """`logit = w0 + sum_f w_f(x)` (as Richardson et al., WWW 2007, have it for click-through rates).
+    """`logit = w0 + sum_f w_f(x)` (as in Richardson et al., WWW 2007, for click-through rates).
 
-    `w_f(x)` is the weight of field f's category, weight times value of a number, pooled weights of a bag.
+    `w_f(x)` is the weight of field f's category, the weight times the value of a number, or the pooled weights of a
+    bag.
 
     Parameters: `first_order.embedding.weight` [R, 1], `first_order.bias`.
 

@@ -1,6 +1,6 @@
 """Neural Factorization Machine (He & Chua, SIGIR 2017, arXiv 1708.05027).
 
-Letters: B batch, F fields, D embedding size, E size of the last hidden layer (D where there is none).
+Letters: B batch, F fields, D embedding size, E size of the last hidden layer (D if there is none).
 """
 
 from dataclasses import dataclass
@@ -23,15 +23,16 @@ __all__ = ["NFM", "NFMNetwork", "bi_interaction"]
 
 @dataclass(frozen=True, kw_only=True)
 class NFM(EmbeddingSettings):
-    """Settings of NFM; the defaults are the paper's, with the hidden dropout of its authors' command for Frappe.
+    """Settings of NFM; the defaults are the paper's, with the hidden dropout that the authors used for Frappe.
 
     Args:
         embedding_dim: D.
-        hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which starts as an FM (h is all ones).
-        pooled_dropout: share of the pooled vector's entries dropped.
-        mlp_dropout: share of the hidden units dropped.
+        hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which is initially an FM (h is all
+            ones).
+        pooled_dropout: dropout rate of the pooled vector's entries.
+        mlp_dropout: dropout rate of the hidden units.
         batch_norm: BatchNorm of the pooled vector, and after each hidden layer's linear map.
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: fewer than two fields.
@@ -75,7 +76,7 @@ class NFM(EmbeddingSettings):
 class NFMNetwork(nn.Module):
     """`logit = first_order + h . MLP(sum_{i<j} x_i * x_j)`, where x_f is field f's vector (times its value).
 
-    Equations 2 to 7 of the paper. The pooled vector passes BatchNorm (where there is one), then dropout, and every
+    Equations 2 to 7 of the paper. The pooled vector passes BatchNorm (if any), then dropout, and every
     hidden layer is Linear, BatchNorm, ReLU, Dropout. The one bias of the output is the first-order term's w0.
 
     Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1],
@@ -111,7 +112,7 @@ class NFMNetwork(nn.Module):
 
 
 def bi_interaction(x_BFD: Tensor) -> Tensor:
-    """Bi-Interaction pooling `sum_{i<j} x_i * x_j` in O(F D), as half of the squared sum less the sum of squares.
+    """Bi-Interaction pooling `sum_{i<j} x_i * x_j` in O(F D), as half of the squared sum minus the sum of squares.
 
     Equations 3 and 4 of the paper; the sum of its D entries is FM's second-order term.
 

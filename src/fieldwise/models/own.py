@@ -1,7 +1,7 @@
-"""Models of a user's own: networks or settings, taken where they are registered or handed over in Python.
+"""User-defined models: networks or settings, registered under a name or passed in Python.
 
-Nothing here imports code that a file names: a recipe or a bundle may name a model of one's own, and it is found only
-where the user has imported it.
+No code named by a file is ever imported: a recipe or a bundle may name a user-defined model, which is found only if
+the user has imported it.
 """
 
 import dataclasses
@@ -39,28 +39,28 @@ __all__ = [
 C = TypeVar("C", bound=type)
 
 _REGISTERED: dict[str, type[ModelSettings]] = {}
-_MADE: dict[type[nn.Module], type[ModelSettings]] = {}  # the classes of settings that constructors make
+_MADE: dict[type[nn.Module], type[ModelSettings]] = {}  # settings classes made from constructors
 
 
 def source_digest(settings: Any) -> str | None:
-    """SHA-256 of the file of a model of one's own; None for a model of fieldwise's, and where there is no file."""
+    """SHA-256 of the source file of a user-defined model; None for a built-in model, and if there is no file."""
     if type(settings) in MODELS.values():
         return None
     try:
         file = inspect.getsourcefile(getattr(settings, "network_class", type(settings)))
-    except TypeError:  # as of a class typed in a shell
+    except TypeError:  # a class defined in an interactive shell
         return None
     return None if file is None or not os.path.isfile(file) else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def register_model(name: str | None = None) -> Callable[[C], C]:
-    """A decorator that makes a model of one's own known by a name, to recipes and to bundles.
+    """A decorator that registers your own model under a name, for recipes and bundles.
 
     Args:
-        name: as recipes write it; `package.module:Class` where left out.
+        name: the name in recipes; `package.module:Class` if omitted.
 
     Errors:
-        ConfigError: a name of fieldwise's own models, or a class that is neither a network whose constructor takes the
+        ConfigError: the name of a built-in model, or a class that is neither a network whose constructor takes the
             layout first nor a dataclass of settings with `build(layout)`.
 
     >>> import torch
@@ -82,9 +82,9 @@ def register_model(name: str | None = None) -> Callable[[C], C]:
         settings = settings_class(cls)
         wanted = location(settings) if name is None else name
         if wanted in MODELS:
-            raise ConfigError(f"{wanted!r} is the name of a model of fieldwise's: register {cls.__name__} by another")
+            raise ConfigError(f"{wanted!r} is the name of a built-in model: register {cls.__name__} under another")
         known = _REGISTERED.get(wanted)
-        if known is not None and location(known) != location(settings):  # a module loaded anew registers again
+        if known is not None and location(known) != location(settings):  # reloading a module registers again
             raise ConfigError(f"two models cannot have one name: {wanted!r} is {location(known)} already")
         _REGISTERED[wanted] = settings
         return cls
@@ -93,15 +93,15 @@ def register_model(name: str | None = None) -> Callable[[C], C]:
 
 
 def settings_of(network: type[nn.Module], **settings: Any) -> Any:
-    """Settings of a network of one's own: its constructor's arguments behind the layout, as a frozen dataclass.
+    """Settings for your own network: its constructor's arguments after the layout, as a frozen dataclass.
 
     Args:
         network: a class whose constructor takes the layout first, then only named settings, and whose
             `forward(batch)` gives the logits [B].
-        settings: by name; what is left out takes the constructor's default.
+        settings: by name; omitted ones take the constructor's default.
 
     Errors:
-        ConfigError: such a class it is not, an unknown or missing setting, or a value of the wrong type.
+        ConfigError: not such a class, an unknown or missing setting, or a value of the wrong type.
 
     >>> import torch
     >>> from fieldwise import Batch
@@ -118,17 +118,18 @@ def settings_of(network: type[nn.Module], **settings: Any) -> Any:
 
 
 def as_settings(model: Any) -> ModelSettings:
-    """A model as its settings: settings as they are, of a class those by default.
+    """The settings of a model, given as settings (returned unchanged) or as a class (its default settings).
 
     Errors:
-        ConfigError: neither settings of a model nor a class of a network or of settings, or settings that plain values
-            cannot say.
+        ConfigError: neither settings of a model nor a class of a network or of settings, or settings that cannot be
+            written as plain values.
     """
     if isinstance(model, nn.Module):
         name = type(model).__name__
         raise ConfigError(
-            f"model must be settings or a class, since tables are sized by the training rows; found a network that is "
-            f"built already: give {name}, or fieldwise.settings_of({name}, ...)"
+            f"model must be settings or a class, since table sizes depend on the training rows; found a network that "
+            "is "
+            f"already built: give {name}, or fieldwise.settings_of({name}, ...)"
         )
     if isinstance(model, type):
         model = parse(settings_class(model), {}, model.__name__)
@@ -142,17 +143,17 @@ def as_settings(model: Any) -> ModelSettings:
         same = False
     if not same:
         raise ConfigError(
-            f"{cls.__name__} must hold plain values alone (bool, int, float, str, tuples and other settings), by "
-            f"which a recipe and a bundle keep them; found {model!r}"
+            f"{cls.__name__} must hold only plain values (bool, int, float, str, tuples and other settings), so "
+            f"that recipes and bundles can store them; found {model!r}"
         )
     return typing.cast(ModelSettings, model)
 
 
 def settings_class(cls: Any) -> type[ModelSettings]:
-    """The class of a model's settings: the class itself, or one made of a network's constructor.
+    """The settings class of a model: the class itself, or one made from a network's constructor.
 
     Errors:
-        ConfigError: it is neither.
+        ConfigError: the class is neither.
     """
     if isinstance(cls, type) and issubclass(cls, nn.Module):
         if cls not in _MADE:
@@ -162,62 +163,62 @@ def settings_class(cls: Any) -> type[ModelSettings]:
     if not (isinstance(cls, type) and dataclasses.is_dataclass(settings) and callable(getattr(cls, "build", None))):
         found = getattr(cls, "__name__", repr(cls))
         raise ConfigError(
-            f"{found} is not among fieldwise's models ({', '.join(MODELS)}), nor a model of one's own: that is a "
+            f"{found} is not a built-in model ({', '.join(MODELS)}) and not your own model, which is a "
             "dataclass of settings with build(layout), or a torch.nn.Module with forward(batch)"
         )
     if "name" in {f.name for f in dataclasses.fields(settings)}:
-        raise ConfigError(f"{cls.__name__} has a setting 'name', by which recipes call the model: give it another name")
+        raise ConfigError(f"{cls.__name__} has a setting 'name', which recipes use for the model's name: rename it")
     return typing.cast(type[ModelSettings], cls)
 
 
 def location(cls: type) -> str:
-    """Where a model's class stands: `package.module:Class`."""
+    """The location of a model's class: `package.module:Class`."""
     network = getattr(cls, "network_class", cls)
     return f"{network.__module__}:{network.__qualname__}"
 
 
 def own_name(settings: Any) -> str:
-    """The name of a model of one's own: as it is registered, else where its class stands.
+    """The name of a user-defined model: its registered name, else the location of its class.
 
     Errors:
-        ConfigError: no model's settings.
+        ConfigError: not the settings of a model.
     """
     cls = settings_class(type(settings))
     return next((name for name, known in _REGISTERED.items() if known is cls), location(cls))
 
 
 def is_known(name: object) -> bool:
-    """Whether a model of this name is fieldwise's or registered."""
+    """Whether a model of this name is built-in or registered."""
     return name in MODELS or name in _REGISTERED
 
 
 def model_class(name: object, where: str) -> type[ModelSettings]:
-    """The class of settings of a model by its name in recipes.
+    """The settings class of a model by its name in recipes.
 
     Errors:
-        ConfigError: an unknown name, or a model of one's own that nobody has registered.
+        ConfigError: an unknown name, or a user-defined model that is not registered.
     """
     if isinstance(name, str) and (found := MODELS.get(name) or _REGISTERED.get(name)):
         return found
     if isinstance(name, str) and ":" in name:
         raise ConfigError(
-            f"{where}.name is {name!r}, a model that is not fieldwise's, and no file may have code imported: "
+            f"{where}.name is {name!r}, a user-defined model, and code named by a file is not imported: "
             f"run `fieldwise --import {name} ...`, or in Python register it (fieldwise.register_model)"
         )
     known = nearest(str(name), [*MODELS, *_REGISTERED])
     raise ConfigError(
-        f"{where}.name must be a known model, found {name!r}: {known}; one of your own must be imported first "
+        f"{where}.name must be a known model, found {name!r}: {known}; your own model must be imported first "
         "(`fieldwise --import MODULE ...`)"
     )
 
 
 def import_model(target: str) -> None:
-    """Import a module, whose decorators register its models, or register one class of it as `module:Class`.
+    """Import a module, whose decorators register its models; or, for `module:Class`, register that class.
 
-    Modules are looked for where Python looks for them, and last in the working directory.
+    Modules are searched on Python's path, then in the working directory.
 
     Errors:
-        ConfigError: no such module or class, a module that cannot be imported, or a class that is no model.
+        ConfigError: no such module or class, a module that cannot be imported, or a class that is not a model.
     """
     module, separator, path = target.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
@@ -227,8 +228,7 @@ def import_model(target: str) -> None:
     except ModuleNotFoundError as e:
         if e.name is not None and (module == e.name or module.startswith(f"{e.name}.")):
             raise ConfigError(
-                f"the module {module!r} to import must be installed or stand in the working directory: there is no "
-                f"{e.name!r}"
+                f"the module {module!r} to import must be installed or in the working directory: there is no {e.name!r}"
             ) from None
         raise
     except FieldwiseError:
@@ -246,27 +246,27 @@ def import_model(target: str) -> None:
 
 
 def _made(network: type[nn.Module]) -> type[ModelSettings]:
-    """A dataclass of a constructor's arguments behind the layout."""
-    rule = "must take the layout first, then settings that have names, as in __init__(self, layout, *, width=8)"
+    """A dataclass of a constructor's arguments after the layout."""
+    rule = "must take the layout first, then named settings, as in __init__(self, layout, *, width=8)"
     taken = list(inspect.signature(network).parameters.values())
     parameters = taken[1:]
     wrong = not taken or taken[0].kind not in (taken[0].POSITIONAL_ONLY, taken[0].POSITIONAL_OR_KEYWORD)
     if wrong or any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
         raise ConfigError(f"{network.__name__} {rule}; found {inspect.signature(network)}")
     if network.forward is nn.Module.forward:
-        raise ConfigError(f"{network.__name__} must have forward(batch), which gives the logits [B]; found none")
+        raise ConfigError(f"{network.__name__} must have forward(batch), which returns the logits [B]; found none")
     hints = typing.get_type_hints(network.__init__)
     fields = []
     for p in parameters:
         if isinstance(p.default, list | dict | set):
-            raise ConfigError(f"{network.__name__}'s setting {p.name} has a default that can change: use a tuple")
+            raise ConfigError(f"{network.__name__}'s setting {p.name} has a mutable default: use a tuple")
         default = dataclasses.field() if p.default is p.empty else dataclasses.field(default=p.default)
         fields.append((p.name, hints.get(p.name, Any), default))
 
     def build(self: Any, layout: Layout) -> nn.Module:
         return network(layout, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
 
-    def reduce(self: Any) -> Any:  # for copies: the class cannot be found by its name
+    def reduce(self: Any) -> Any:  # for copying: the class cannot be found by name
         return _again, (network, {name: getattr(self, name) for name in self._given})
 
     namespace = {"build": build, "network_class": network, "__reduce__": reduce, "__doc__": f"Settings of {network}."}

@@ -1,4 +1,4 @@
-"""What models' settings have in common."""
+"""Base classes of model settings."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +14,7 @@ __all__ = ["EmbeddingSettings", "ModelSettings"]
 
 
 class ModelSettings(Protocol):
-    """What every model's settings can do."""
+    """The interface of every model's settings."""
 
     def build(self, layout: Layout) -> nn.Module:
         """A network with fresh weights, drawn from torch's global generator."""
@@ -23,17 +23,17 @@ class ModelSettings(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingSettings(Settings):
-    """Settings of a model that reads its fields' vectors from one table (abstract).
+    """Base class for settings of models with one embedding table (abstract).
 
-    A model declares its settings and, where they differ, its own defaults of these; a `__post_init__` of its own calls
-    this one first.
+    A model declares its own settings and overrides defaults where they differ; its `__post_init__`, if any, calls this
+    one first.
 
     Args:
         embedding_dim: D.
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
-        ConfigError: a setting out of range, or a setting declared as bool that is none.
+        ConfigError: a setting out of range, or a setting declared as bool that is not a bool.
     """
 
     embedding_dim: int = 16
@@ -45,5 +45,5 @@ class EmbeddingSettings(Settings):
         check_positive(embedding_std=self.embedding_std)
 
     def make_embedding(self, layout: Layout) -> FieldEmbedding:
-        """The table of the layout's fields, with fresh weights."""
+        """The embedding table of the layout's fields, with fresh weights."""
         return FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std)

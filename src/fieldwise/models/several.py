@@ -1,4 +1,4 @@
-"""Several labels learned at once: one network each, over one shared embedding table.
+"""Multi-task networks: one network per label, over one shared embedding table.
 
 Letters: B batch, T labels.
 """
@@ -15,19 +15,19 @@ __all__ = ["SeveralLabels", "SeveralLabelsWithAuxiliary", "several_labels"]
 
 
 class SeveralLabels(nn.Module):
-    """`logit_t = head_t(batch)`: a network a label, all of them reading their fields' vectors from one table.
+    """A multi-task network, `logit_t = head_t(batch)`: one network per label, over a shared embedding table.
 
-    The embedding table is shared and everything above it is the label's own, as in ESMM (Ma et al., SIGIR 2018,
-    arXiv 1804.07931). First-order weights, and whatever other tables a model has, are a head's own.
+    The embedding table is shared and everything above it is separate per label, as in ESMM (Ma et al., SIGIR 2018,
+    arXiv 1804.07931). First-order weights, and any other tables of a model, are separate too.
 
     NOTE[DIFF]: ESMM multiplies its two probabilities, pCTCVR = pCTR * pCVR, and learns CVR through that product over
-    all impressions; here every label has a logit and a loss of its own.
+    all impressions; here every label has its own logit and loss.
 
-    Parameters: `embedding.weight` [R, D] once, where the model has such a table; a head's others as the single network
-    names them, below `heads.0.`, `heads.1.` and so on, in the labels' order.
+    Parameters: `embedding.weight` [R, D] once, if the model has such a table; a head's others, with the names of the
+    single network, below `heads.0.`, `heads.1.` and so on, in the labels' order.
 
     Args:
-        heads: single networks of one model and one layout; the first one's table becomes the shared one.
+        heads: networks of one model and one layout; the first one's table becomes the shared one.
 
     Shape:
         forward: Batch of B rows -> [B, T].
@@ -40,7 +40,7 @@ class SeveralLabels(nn.Module):
             self.embedding = shared
             for head in heads:
                 del head.embedding
-                # Past nn.Module's own __setattr__, which would register the table in every head: parameters, saved
+                # Bypass nn.Module's __setattr__, which would register the table in every head: parameters, saved
                 # tensors and L2 count it once, and load_state_dict finds it once.
                 object.__setattr__(head, "embedding", shared)
         self.heads = nn.ModuleList(heads)
@@ -51,20 +51,20 @@ class SeveralLabels(nn.Module):
 
 
 class SeveralLabelsWithAuxiliary(SeveralLabels):
-    """`SeveralLabels` of a model whose networks have a loss of their own beside that on the logit.
+    """`SeveralLabels` for a model whose networks have an auxiliary loss.
 
-    A class by itself, so that the training loop asks exactly those networks for it that have one.
+    A separate class, so that the training loop asks only networks with an auxiliary loss for it.
     """
 
     def forward_with_auxiliary(self, batch: Batch, label_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits [B, T], and the auxiliary loss of every head by its own label [T]."""
+        """The logits [B, T], and every head's auxiliary loss on its own label [T]."""
         columns = zip(self.heads, label_BT.unbind(1), strict=True)
         pairs = [head.forward_with_auxiliary(batch, label_B) for head, label_B in columns]  # type: ignore[operator]
         return torch.stack([logit_B for logit_B, _ in pairs], dim=1), torch.stack([loss for _, loss in pairs])
 
 
 def several_labels(heads: Sequence[nn.Module]) -> SeveralLabels:
-    """One network of single ones, with an auxiliary loss where they have one.
+    """A multi-task network from single networks, with their auxiliary losses if they have any.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM

@@ -1,4 +1,4 @@
-"""What training two towers adds to the loss of their scores.
+"""Auxiliary losses of two-tower models.
 
 Letters: B batch, P positive rows of it, E size of a representation, C categories, V = E * E.
 """
@@ -17,7 +17,7 @@ def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, tempe
 
     For a positive row r: `-log(exp(c_rr) / sum over all rows s of the batch of exp(c_rs))`, c_rs = cos(u_r, v_s) / tau.
     The numerator is the row's own pair; the denominator pairs its user with the item of every row, positive or not,
-    its own included. The mean over positive rows; 0 without one.
+    its own included. Returns the mean over positive rows, 0 if there are none.
 
     Args:
         user_BE: the user side's vectors, such as the tower's last level.
@@ -32,7 +32,7 @@ def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, tempe
     >>> round(float(contrastive_loss(same, same, torch.tensor([1.0, 0.0]), temperature=1.0)), 4)
     0.3133
     """
-    # The scores of positive rows alone: they have P * B entries, and rows without a loss cost nothing.
+    # Scores of positive rows only, P * B entries: rows without a loss cost nothing.
     positive_P = (label_B > 0).nonzero().squeeze(1)
     user_PE = unit_vectors(user_BE.index_select(0, positive_P)) / temperature
     scores_PB = user_PE @ unit_vectors(item_BE).t()
@@ -40,7 +40,7 @@ def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, tempe
 
 
 def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tensor:
-    """The mean over all rows of `|y a + (1 - y) p - p|^2`, p held fixed: only the positive rows' a move (Eq. 2).
+    """The mean over all rows of `|y a + (1 - y) p - p|^2`, p held fixed: only positive rows change a (Eq. 2).
 
     Args:
         augmented_BE: a, of one side's ids.
@@ -62,13 +62,13 @@ def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tenso
 def category_alignment_loss(item_BE: Tensor, category_B: Tensor, categories: int) -> Tensor:
     """`sum over the other categories of |C(major) - C(other)|_F^2`, C the covariance of a category's items (Eq. 3).
 
-    The major category is the one of most rows in the batch. NOTE[DIFF]: the paper does not say how a covariance is
-    counted; here it divides by n - 1, and a category of fewer than two rows is left out.
+    The major category has the most rows in the batch. NOTE[DIFF]: the paper does not define the covariance estimate;
+    here it divides by n - 1, and a category with fewer than two rows is skipped.
 
     Args:
         item_BE: the items' representations.
-        category_B: their categories, whole numbers below `categories`.
-        categories: how many there are.
+        category_B: their categories, integers below `categories`.
+        categories: number of categories.
 
     Shape:
         item_BE: [B, E]; category_B: [B]; returns a scalar.

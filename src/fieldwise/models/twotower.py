@@ -1,4 +1,4 @@
-"""What two-tower models share: what they promise, a tower, and the similarity of two representations.
+"""Shared parts of two-tower models: the interface, a tower, and the similarity of two representations.
 
 Letters: B batch, A all fields of a layout, F fields of a tower, D embedding size, E size of a representation.
 """
@@ -31,10 +31,10 @@ SimilarityKind = Literal["dot", "cosine"]
 
 @runtime_checkable
 class TwoTower(Protocol):
-    """A network whose score of a user and an item is made of one representation of each.
+    """Interface of networks that score a user and an item from one representation of each.
 
-    An item's representation does not depend on the user and context fields of its row, nor a user's on the item fields,
-    so that those of a catalogue can be computed once and stored: `score(user(batch), item(batch))` is `forward(batch)`.
+    An item's representation does not depend on the row's user and context fields, nor a user's on the item fields, so
+    those of a catalogue can be computed once and stored: `score(user(batch), item(batch))` equals `forward(batch)`.
     """
 
     def user(self, batch: Batch, /) -> Tensor:
@@ -52,7 +52,7 @@ class TwoTower(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TowerSettings(EmbeddingSettings):
-    """What DSSM and DAT share (abstract); the defaults are DSSM's."""
+    """Base class of DSSM's and DAT's settings (abstract); the defaults are DSSM's."""
 
     hidden: tuple[int, ...] = (300, 300)
     output_dim: int = 128
@@ -71,7 +71,7 @@ class TowerSettings(EmbeddingSettings):
         check_choice("similarity", self.similarity, SimilarityKind)
         if self.similarity == "cosine" and self.output_dim == 1:
             raise ConfigError(
-                "output_dim must be at least 2 for similarity 'cosine', found 1: take 'dot' or a larger one"
+                "output_dim must be at least 2 for similarity 'cosine', found 1: use 'dot' or a larger output_dim"
             )
         check_shares(mlp_dropout=self.mlp_dropout)
         check_positive(temperature=self.temperature)
@@ -96,21 +96,21 @@ class TowerSettings(EmbeddingSettings):
 
 
 class Tower(nn.Module):
-    """One side: its fields' vectors flattened, hidden layers, and a layer that gives the representation.
+    """One tower: its fields' flattened vectors, hidden layers, and a layer for the representation.
 
     Args:
-        positions: of the tower's fields in the layout.
+        positions: positions of the tower's fields in the layout.
         embedding_dim: D.
-        hidden: sizes of the hidden layers (Linear, BatchNorm where asked for, activation, Dropout).
+        hidden: sizes of the hidden layers (Linear, optional BatchNorm, activation, Dropout).
         output_dim: E.
         activation: of the hidden units.
         output_activation: whether the representation's units have it too.
-        dropout: share of the hidden units dropped.
+        dropout: dropout rate of the hidden units.
         batch_norm: BatchNorm after each hidden linear layer.
-        joined: size of a vector joined to the flattened fields; 0 for none.
+        joined: size of a vector appended to the flattened fields; 0 for none.
 
     Shape:
-        forward: all fields' vectors [B, A, D], the joined vector [B, joined] -> [B, E].
+        forward: all fields' vectors [B, A, D], the appended vector [B, joined] -> [B, E].
 
     >>> Tower([0, 2], 4, (8,), 5)(torch.zeros(3, 6, 4)).shape
     torch.Size([3, 5])
@@ -153,15 +153,15 @@ class Tower(nn.Module):
 
 
 class Similarity(nn.Module):
-    """`logit = u . v + b`, or `logit = cos(u, v) / temperature + b` with a temperature learned from its start.
+    """`logit = u . v + b`, or `logit = cos(u, v) / temperature + b` with a learned temperature.
 
-    The cosine alone lies in [-1, 1], and its sigmoid in [.27, .73]; what divides it must be learned, and so must b, the
-    logit of two vectors at right angles. For the cosine representations are unit vectors, so that items can be searched
-    by their inner product either way.
+    The cosine alone lies in [-1, 1], and its sigmoid in [.27, .73]; so the temperature is learned, and so is b, the
+    logit of two orthogonal vectors. For the cosine, representations are unit vectors, so that items can be searched by
+    inner product in both cases.
 
     Args:
         kind: `dot` or `cosine`.
-        temperature: where the learned temperature starts; of `cosine` alone.
+        temperature: initial value of the learned temperature; only for `cosine`.
 
     Shape:
         represent: [B, E] -> [B, E]; forward: two of these -> [B].
@@ -180,7 +180,7 @@ class Similarity(nn.Module):
         self.bias = nn.Parameter(torch.zeros(()))
 
     def represent(self, x_BE: Tensor) -> Tensor:
-        """What of a tower's output is stored: unit vectors for the cosine, the output itself for the inner product."""
+        """The representation to store: unit vectors for the cosine, the tower's output itself for the inner product."""
         return x_BE if self.log_scale is None else unit_vectors(x_BE)
 
     def forward(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
@@ -192,10 +192,10 @@ class Similarity(nn.Module):
 
 
 def unit_vectors(x_BE: Tensor) -> Tensor:
-    """`x / |x|` of every row; a row of zeros stays as it is, with a finite gradient.
+    """`x / |x|` for every row; a row of zeros is unchanged, with a finite gradient.
 
-    A tower gives zeros where all its fields are empty bags or missing numbers, and its biases still 0; dividing by a
-    tiny number instead would send a gradient of its size back.
+    A tower outputs zeros if all its fields are empty bags or missing numbers and its biases are still 0; dividing by a
+    tiny number instead would produce a huge gradient.
 
     >>> unit_vectors(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],

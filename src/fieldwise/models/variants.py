@@ -1,4 +1,4 @@
-"""Variants by name: a preset says what every choice of a model is, and a setting that is given overrides it."""
+"""Variants by name: a preset defines every choice of a model, and a setting that is given overrides it."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -9,10 +9,10 @@ C = TypeVar("C")
 
 
 def choices(settings: Any, preset: C) -> C:
-    """The preset, with every choice replaced that `settings` gives: a field of the same name that is not None.
+    """The preset, overridden by every field of the same name in `settings` that is not None.
 
     Args:
-        settings: a model's settings, whose choices are None where the variant is to say.
+        settings: a model's settings; None in a field means the variant's value.
         preset: a frozen dataclass of the choices of one variant.
 
     >>> from dataclasses import dataclass

@@ -25,19 +25,20 @@ __all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
 
 @dataclass(frozen=True, kw_only=True)
 class WideDeep(EmbeddingSettings):
-    """Settings of Wide & Deep; the defaults are the paper's, but for the crosses, which have to be chosen by hand.
+    """Settings of Wide & Deep; the defaults are the paper's, except for the crosses, which must be chosen manually.
 
     Args:
         embedding_dim: D.
         hidden: sizes of the MLP's layers.
         crosses: pairs of names of single-valued categorical fields; the wide part has one weight for every combination
-            of the categories of such a pair, so mind the product of their sizes.
-        mlp_dropout: share of the MLP's hidden units dropped.
+            of the categories of such a pair, so keep the product of their sizes small.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
-        ConfigError: a setting out of range; `build`: no field, or a cross of a field that is no single category.
+        ConfigError: a setting out of range; `build`: no field, or a cross of a field that is not a single-valued
+            category.
 
     >>> layout = Layout.of_sizes([3, 4])
     >>> sum(p.numel() for p in WideDeep(embedding_dim=10, hidden=(8,)).build(layout).parameters())
@@ -73,7 +74,7 @@ class WideDeep(EmbeddingSettings):
 class WideDeepNetwork(nn.Module):
     """`logit = w . [x, phi(x)] + MLP(flatten(x))`: Equation 3 of the paper, whose b is the bias of the MLP's last unit.
 
-    NOTE[DIFF]: numeric features enter the paper's MLP as they are; here a numeric field is a field like any other, its
+    NOTE[DIFF]: numeric features enter the paper's MLP directly; here a numeric field is a field like any other, its
     value times a learned vector of size D.
 
     Shape:
@@ -100,7 +101,7 @@ class WideDeepNetwork(nn.Module):
 class CrossProducts(nn.Module):
     """`w . phi(x)`: one weight for each AND of two fields' categories (Equation 1 of the paper). All start at zero.
 
-    NOTE[DIFF]: the paper's transformations may join any number of features, and multi-valued ones (its own cross is
+    NOTE[DIFF]: the paper's transformations may combine any number of features, and multi-valued ones (its example is
     of the apps that a user has with the app shown); here they are of two single-valued categorical fields.
 
     Args:
@@ -135,7 +136,7 @@ class CrossProducts(nn.Module):
             self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The sum of the weights of the combinations that a row has [B]."""
+        """The sum of the weights of a row's combinations [B]."""
         left_BC, right_BC = batch.ids.index_select(1, self.left), batch.ids.index_select(1, self.right)
         return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))
 
@@ -150,7 +151,7 @@ def _check_crosses(crosses: tuple[tuple[str, str], ...]) -> None:
         if not strings or len(pair) != 2 or pair[0] == pair[1]:
             raise ConfigError(f"{rule}, found {pair!r}")
         if frozenset(pair) in seen:
-            raise ConfigError(f"crosses must name a pair of fields once, found {pair!r} again: leave one out")
+            raise ConfigError(f"crosses must name a pair of fields only once, found {pair!r} again: remove one")
         seen.add(frozenset(pair))
 
 
@@ -160,5 +161,5 @@ def _categorical(layout: Layout, name: str) -> FieldLayout:
         raise ConfigError(f"crosses must name fields of the schema, found {name!r}: {nearest(name, fields)}")
     if fields[name].kind != "id":
         kind = {"value": "a number", "bag": "a bag"}[fields[name].kind]
-        raise ConfigError(f"crosses must name single-valued categorical fields, found {name!r}, {kind}: leave it out")
+        raise ConfigError(f"crosses must name single-valued categorical fields, found {name!r}, {kind}: remove it")
     return fields[name]

@@ -28,7 +28,7 @@ Variant = Literal["paper", "authors", "deepctr", "fuxictr"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """What the implementations differ in; the defaults are the paper's."""
+    """The differences between the implementations; the defaults are the paper's."""
 
     split_half: bool = False
     cin_activation: CINActivation = "identity"
@@ -46,23 +46,23 @@ PRESETS: dict[Variant, _Choices] = {
 
 @dataclass(frozen=True, kw_only=True)
 class XDeepFM(EmbeddingSettings):
-    """Settings of xDeepFM; sizes are the paper's best for Criteo. Where the default is None, the variant decides.
+    """Settings of xDeepFM; sizes are the paper's best for Criteo. A setting that is None takes the variant's value.
 
     Args:
         variant: `paper`, `authors` (their code), `deepctr` (DeepCTR's) or `fuxictr` (the code of the BARS runs).
         embedding_dim: D.
         cin_layers: number of maps of each of the CIN's layers.
         hidden: sizes of the MLP's layers; none, `()`, for no MLP.
-        wide: the first-order sum is part of the logit. The CIN alone, as the paper has it, is `hidden=(), wide=False`.
-        split_half: of each of the CIN's layers but the last, half of the maps goes on and the other half is output
-            (`authors`, `deepctr`); else all maps do both.
+        wide: add the first-order sum to the logit. The paper's CIN alone is `hidden=(), wide=False`.
+        split_half: in each CIN layer but the last, half of the maps are passed to the next layer and the other half to
+            the output (`authors`, `deepctr`); else all maps go to both.
         cin_activation: of the maps: `identity`, or `relu` (`deepctr`).
         cin_bias: every map has a bias (`deepctr`, `fuxictr`).
-        cin_output_bias: the CIN's last unit has a bias beside that of the MLP's (`authors`, `fuxictr`); their sum is
-            what counts. Without an MLP it always has.
-        mlp_dropout: share of the MLP's hidden units dropped.
+        cin_output_bias: the CIN's last unit has a bias besides the MLP's (`authors`, `fuxictr`); only their sum has an
+            effect. Without an MLP it always has a bias.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: deviation of the embeddings' starting values.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an odd number of maps that `split_half` halves; `build`: no field.
@@ -126,7 +126,7 @@ class XDeepFMNetwork(nn.Module):
     The CIN's layer k has maps of degree k + 1: `X^k_h = sum_ij W^kh_ij X^{k-1}_i * X^0_j`, whose sums over D are its
     output; see `CIN`.
 
-    NOTE[DIFF]: without an MLP the CIN's last unit has a bias, which the paper's Equation 8 leaves out.
+    NOTE[DIFF]: without an MLP the CIN's last unit has a bias, which the paper's Equation 8 omits.
 
     NOTE[DIFF]: `authors` is their first code. Their later code (Microsoft's recommenders) also takes the products of a
     field with itself out of the first layer, and adds the unweighted sum of all maps to the logit; neither is offered.

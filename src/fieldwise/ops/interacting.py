@@ -196,7 +196,7 @@ def _check_sizes(
     if residual == "identity" and size != dim:
         raise ConfigError(f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it")
     if bias is not None and bias.shape != (rows,):
-        raise ConfigError(f"the bias must have {rows} entries, one a row of the weight, found {list(bias.shape)}")
+        raise ConfigError(f"the bias must have {rows} entries, one per row of the weight, found {list(bias.shape)}")
     normed = (gain is not None and gain.shape == (size,)) and (shift is not None and shift.shape == (size,))
     if norm != "none" and not normed:
         raise ConfigError(f"a norm needs a factor and a summand of {size} entries each")

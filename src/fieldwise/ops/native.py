@@ -32,7 +32,7 @@ class Native:
     """The library, or why there is none.
 
     Args:
-        library: None where it cannot be used.
+        library: None if it cannot be used.
         isa: the instruction set whose kernels are bound.
         threaded: whether PyTorch's OpenMP was found; without it, kernels run on one thread.
         why: one sentence for `fieldwise doctor`.

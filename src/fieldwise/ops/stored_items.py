@@ -136,7 +136,7 @@ class StoredItems:
 
         Args:
             user_HP: one user's heads, or those of several.
-            rows: numbers of the items to score, in any order, also twice; all items where left out.
+            rows: numbers of the items to score, in any order, also twice; all items if omitted.
 
         Shape:
             user_HP: [H, P] or [U, H, P]; rows: [R], int64; returns [N] or [R], with U before them if it was given.

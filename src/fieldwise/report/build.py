@@ -36,7 +36,7 @@ class ReportSettings:
 
     Args:
         slices: fields or columns to measure by.
-        user: column of users, for cold start; the schema's where left out (`fieldwise.schema.ids`).
+        user: column of users, for cold start; the schema's if omitted (`fieldwise.schema.ids`).
         item: column of items, likewise.
         rows: test rows that are explained, at most.
         seed: of these rows and of the bootstrap.

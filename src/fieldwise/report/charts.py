@@ -72,7 +72,7 @@ def line_chart(
         title: read out in place of the picture.
         x_label: below.
         y_label: beside.
-        x_range: what the axis spans; the points and a little more, where left out.
+        x_range: what the axis spans; the points and a little more, if omitted.
         y_range: likewise.
         diagonal: whether y = x is drawn.
         mark: an x to draw a dashed line at.
@@ -193,11 +193,11 @@ def heat_map(
     """A table of shades, from nothing to `most`; a pointer over a tile shows its number.
 
     Args:
-        values: at least 0, or NaN where there is none, [R, C].
+        values: at least 0, or NaN if there is none, [R, C].
         rows: their names, R.
         columns: theirs, C.
         title: read out in place of the picture.
-        most: the strongest shade's; the largest of the values, where left out.
+        most: the strongest shade's; the largest of the values, if omitted.
         decimals: of the numbers shown.
     """
     most = float(np.nanmax(values, initial=0.0)) if most is None else most

@@ -96,7 +96,7 @@ def against_popularity(
         seed: of the users drawn, and of the items where there are more than 5,000.
 
     Returns:
-        None where no user has a target.
+        None if no user has a target.
 
     Errors:
         ConfigError: a schema without fields of items or of contexts.

@@ -122,7 +122,7 @@ def _facts(run: ReportedRun) -> list[list[str]]:
         "model": str(record.get("model", {}).get("name", "")),
         "parameters": count(record["parameters"]) if "parameters" in record else "",
         "seconds, all in all": f"{record['seconds']:.1f}" if "seconds" in record else "",
-        "seconds an epoch (median)": "" if seconds is None else f"{seconds:.1f}",
+        "seconds per epoch (median)": "" if seconds is None else f"{seconds:.1f}",
         "made": str(run.origin.get("created", environment.get("date", ""))),
         "machine": str(environment.get("machine", "")),
         "threads": str(environment.get("threads", "")),

@@ -53,7 +53,7 @@ class ReportedRun:
         recipe: that it was trained by.
         record: what `Run.record` gave: parameters, epochs, seconds, counts.
         origin: when and by what it was made: `created`, `versions`, `environment`, as far as it is known.
-        history: the evaluations during training, in order; empty where they were not kept.
+        history: the evaluations during training, in order; empty if they were not kept.
         bundle: what scores; None for a kept run of a comparison, which has the scores of its test rows alone.
         prepared: its rows.
         test: of each label, by name; with the calibration that the bundle keeps.

@@ -1,4 +1,4 @@
-"""Arrays in files of NumPy's documented format, never pickled, and tables in Arrow files."""
+"""Reading and writing arrays as .npy files, never pickled, and tables as Arrow files."""
 
 import io
 from pathlib import Path
@@ -11,24 +11,24 @@ __all__ = ["arrow_bytes", "map_array", "write_array", "write_header", "write_val
 
 
 def write_array(file: IO[bytes], array: np.ndarray) -> None:
-    """Write an array to an open file. `numpy.save` says nothing of a full disk but how many numbers it wrote."""
+    """Write an array to an open file. Unlike with `numpy.save`, a full disk raises an `OSError` that names it."""
     write_header(file, array.dtype, array.shape)
     write_values(file, array)
 
 
 def write_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """Begin a file of an array, whose values may then come in blocks."""
+    """Write the header of an array file, whose values may then be written in blocks."""
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, about)
 
 
 def write_values(file: IO[bytes], block: np.ndarray) -> None:
-    """Write the next values."""
+    """Write the next block of values."""
     file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
 
 def map_array(path: Path) -> np.ndarray:
-    """An array's file mapped into memory, copy-on-write: the file is never changed, and PyTorch takes it as it is.
+    """An array file mapped into memory, copy-on-write: it never changes, and PyTorch can use the array directly.
 
     Errors:
         OSError, ValueError: it cannot be read, or holds pickled objects.
@@ -38,7 +38,7 @@ def map_array(path: Path) -> np.ndarray:
 
 
 def arrow_bytes(frame: pl.DataFrame) -> bytes:
-    """A table as an Arrow file."""
+    """A table as the bytes of an Arrow file."""
     buffer = io.BytesIO()
     frame.write_ipc(buffer)
     return buffer.getvalue()

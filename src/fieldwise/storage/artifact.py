@@ -1,14 +1,14 @@
-"""A folder of files that belong together, whole at every moment: a bundle, an index, an encoded table, a finished run.
+"""Artifacts: folders of files that are consistent at every moment (a bundle, index, encoded table or finished run).
 
-    KIND.json               the manifest: the format's number, facts of the kind's own, and name, size and checksum of
-                            every file below; it has a checksum of its own, and is written last, by renaming
-    PART.HASH.SUFFIX        a file of the manifest, which carries the start of its checksum in its name
+    KIND.json               the manifest: the format number, metadata of this kind of artifact, and the name, size and
+                            checksum of every file below; it has its own checksum, and is written last, by renaming
+    PART.HASH.SUFFIX        a file of the manifest, with the start of its checksum in its name
 
-Writers take turns by a lock on the folder. A file is written to a hidden name, flushed, and renamed to its own; once
-all are there and the folder is flushed too, the new manifest takes the old one's place in one step, and only then is
-removed what it does not name. So a kill or a failure of power at any moment leaves the old artifact or the new one,
-and the next writer removes what a killed one left. Readers need no lock: one whose files vanish because a writer
-replaced them reads the new manifest.
+A lock on the folder allows one writer at a time. A file is written to a hidden name, flushed, and renamed. Once all
+files are there and the folder is flushed too, the new manifest replaces the old one in one step; only then are the old
+files removed. A kill or power failure at any moment leaves either the old artifact or the new one, and the next writer
+removes what a killed one left. Readers need no lock: if files vanish because a writer replaced them, the reader reads
+the new manifest.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from fieldwise.version import __version__
 __all__ = ["Artifact", "Kind"]
 
 T = TypeVar("T")
-# What damaged files raise in readers.
+# Exceptions that readers raise on damaged files.
 UNREADABLE: tuple[type[Exception], ...] = (FieldwiseError, OSError, ValueError, LookupError, TypeError)
 
 
@@ -35,16 +35,16 @@ class Kind:
     """A kind of artifact.
 
     Args:
-        name: as sentences name it.
-        manifest: the file that makes a folder one of this kind.
-        format: the number of the format that is written.
-        oldest: the oldest format that is read.
-        parts: every file that one may have, with the suffix of its name; none where files have names of their own.
-        damage: the error that a damaged one raises.
-        remedy: what to do about a damaged one.
-        origin: what to give in place of a folder that holds none.
-        fast: checksums are `word_sums` rather than SHA-256, for files of gigabytes that can be made again.
-        nan: numbers of the manifest may be NaN, which is no JSON of the standard.
+        name: its name in messages.
+        manifest: the name of the manifest file.
+        format: the format number that is written.
+        oldest: the oldest format that can be read.
+        parts: every file that an artifact may have, with its suffix; empty if files keep their own names.
+        damage: the error class raised for a damaged artifact.
+        remedy: what to do about a damaged artifact.
+        origin: what to give instead of a folder without an artifact.
+        fast: use `word_sums` rather than SHA-256, for large files that can be made again.
+        nan: allow NaN in the manifest, which standard JSON does not have.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Kind:
     nan: bool = False
 
     def open(self, folder: Path) -> "Artifact":
-        """The manifest of an artifact, checked; its files are not.
+        """The artifact in a folder; its manifest is checked, its files are not.
 
         Errors:
             `damage`: there is none, or it is damaged or of another version's format.
@@ -68,16 +68,16 @@ class Kind:
         self._check_format(folder, found["format"])
         digest = _digest(found)
         if found.get("sha256") != digest:
-            raise self.damaged(folder, f"{self.manifest} does not have the checksum that it names")
+            raise self.damaged(folder, f"{self.manifest} does not match its checksum")
         return Artifact(self, folder, found, digest)
 
     def load(self, folder: Path, read: Callable[["Artifact"], T], unreadable: tuple[type[Exception], ...] = ()) -> T:
-        """What `read` makes of an artifact; it is called again where a writer replaced the artifact meanwhile.
+        """The result of `read` for an artifact; `read` is called again if a writer replaced the artifact meanwhile.
 
         Args:
-            folder: of the artifact.
-            read: reads files.
-            unreadable: what damaged files raise in it, besides the usual.
+            folder: the artifact's folder.
+            read: reads the files.
+            unreadable: further exceptions that `read` raises on damaged files.
 
         Errors:
             `damage`: there is none, or it is damaged or of another version's format.
@@ -88,7 +88,7 @@ class Kind:
             try:
                 return read(artifact)
             except expected as e:
-                if artifact.digest == failed:  # twice: no writer was beside
+                if artifact.digest == failed:  # failed twice on the same artifact: no writer replaced it
                     if isinstance(e, self.damage):
                         raise
                     reason = (str(e).splitlines() or [type(e).__name__])[0].rstrip(".")
@@ -96,10 +96,10 @@ class Kind:
                 failed = artifact.digest
 
     def check_folder(self, folder: Path) -> None:
-        """Refuse a folder that cannot be written to for what it holds, before any work.
+        """Check, before any work, that a folder's contents may be replaced by an artifact.
 
         Errors:
-            `damage`: it is a file, or holds files but no such artifact.
+            `damage`: it is a file, or holds files but no artifact of this kind.
         """
         if folder.exists() and not folder.is_dir():
             raise self.damage(f"{self.a_name} is a folder, but {folder} is a file; choose another name")
@@ -114,7 +114,7 @@ class Kind:
             )
 
     def check_version(self, folder: Path) -> None:
-        """Refuse an artifact of a newer version, which is not to be written over; any other, or none, passes.
+        """Refuse to overwrite an artifact of a newer version; any other, or none, passes.
 
         Errors:
             `damage`: it has a newer format.
@@ -134,43 +134,43 @@ class Kind:
         return part in self.parts and re.fullmatch(rf"[0-9a-f]{{12}}\.{self.parts[part]}", rest) is not None
 
     def damaged(self, folder: Path, what: str) -> FieldwiseError:
-        """The error that says what is wrong with an artifact."""
+        """The error for a damaged artifact."""
         return self.damage(f"the {self.name} {folder} is damaged: {what}; {self.remedy}")
 
     def checksum(self, path: Path) -> str:
-        """Of a file, by this kind's rule."""
+        """The checksum of a file, by this kind's rule."""
         return word_sums(path) if self.fast else file_digest(path)
 
     def entry(self, path: Path) -> dict[str, Any]:
-        """What a manifest says of a file besides its name: size and checksum."""
+        """A file's entry in the manifest: its size and checksum."""
         return {"bytes": path.stat().st_size, self.rule: self.checksum(path)}
 
     def named_files(self, folder: Path) -> set[str]:
-        """Names of the files that the manifest names; none where it cannot be read."""
+        """Names of the files in the manifest; empty if it cannot be read."""
         files = self._current(folder).get("files", {})
         return {str(entry.get("name")) for entry in files.values() if isinstance(entry, dict)}
 
     def current_digest(self, folder: Path) -> str | None:
-        """The digest of the artifact that is there, unchecked; None where there is none."""
+        """The digest of the current artifact, unchecked; None if there is none."""
         return self._current(folder).get("sha256")
 
     @property
     def rule(self) -> str:
-        """What manifests call the checksum of a file."""
+        """The key of a file's checksum in the manifest."""
         return "sum" if self.fast else "sha256"
 
     @property
     def a_name(self) -> str:
-        """The name with its article."""
+        """The name with its indefinite article."""
         return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
 
     def _read(self, folder: Path) -> dict[str, Any]:
         try:
             found: Any = json.loads((folder / self.manifest).read_text("utf-8"))
         except FileNotFoundError:
-            raise self.damage(f"{folder} is no {self.name}: it has no {self.manifest}; {self.origin}") from None
+            raise self.damage(f"{folder} is not {self.a_name}: it has no {self.manifest}; {self.origin}") from None
         except NotADirectoryError:
-            raise self.damage(f"{folder} is no {self.name}: it is a file; {self.origin}") from None
+            raise self.damage(f"{folder} is not {self.a_name}: it is a file; {self.origin}") from None
         except (OSError, ValueError) as e:
             raise self.damaged(folder, f"{self.manifest} cannot be read ({e})") from None
         if not isinstance(found, dict) or type(found.get("format")) is not int:
@@ -185,7 +185,7 @@ class Kind:
             raise self.damage(f"{about} no format before {self.oldest}: {self.remedy}")
 
     def _current(self, folder: Path) -> dict[str, Any]:
-        """The manifest as it is, or an empty one; no checksum is checked."""
+        """The manifest without any check; empty if it cannot be read."""
         try:
             found = self._read(folder)
         except FieldwiseError:
@@ -195,11 +195,11 @@ class Kind:
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact on disk, as its manifest is at one moment.
+    """An artifact on disk, by its manifest at one moment.
 
     Args:
         about: the manifest.
-        digest: its checksum, which covers those of all files: another one after every change.
+        digest: its checksum, which covers the checksums of all files and so changes with every change.
     """
 
     kind: Kind
@@ -209,25 +209,25 @@ class Artifact:
 
     @classmethod
     def of(cls, kind: Kind, folder: Path, facts: Mapping[str, Any], files: Mapping[str, Any]) -> "Artifact":
-        """A new one, of facts as JSON has them and of files as `Kind.entry` describes them."""
+        """A new artifact from JSON-compatible facts and from file entries as made by `Kind.entry`."""
         about = json.loads(json.dumps({"format": kind.format, **facts, "files": files}, allow_nan=kind.nan))
         about["sha256"] = _digest(about)
         return cls(kind, folder, about, about["sha256"])
 
     def text(self) -> bytes:
-        """The manifest's file."""
+        """The manifest's bytes."""
         return (json.dumps(self.about, indent=1) + "\n").encode()
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The files that it has, by the names of their parts."""
+        """The names of its parts."""
         return tuple(self.about["files"])
 
     def path(self, part: str, *, verify: bool = True) -> Path:
-        """Where a file lies, with its size and, where asked, its checksum checked.
+        """The path of a file, after checking its size and, if `verify`, its checksum.
 
         Errors:
-            `damage`: it is absent, or another one.
+            `damage`: the file is missing or does not match.
         """
         kind, folder, manifest = self.kind, self.folder, self.kind.manifest
         try:
@@ -236,20 +236,20 @@ class Artifact:
         except (LookupError, TypeError):
             raise kind.damaged(folder, f"{manifest} names no file for {part}") from None
         if not kind.owns(name):
-            raise kind.damaged(folder, f"{manifest} names {name!r}, which is no file of {kind.a_name}")
+            raise kind.damaged(folder, f"{manifest} names {name!r}, which is not a file of {kind.a_name}")
         path = folder / name
         try:
             if path.stat().st_size != size or (verify and kind.checksum(path) != checksum):
-                raise kind.damaged(folder, f"{name} does not have its checksum or its size")
+                raise kind.damaged(folder, f"{name} does not match its checksum or size")
         except OSError as e:
             raise kind.damaged(folder, f"{name} cannot be read: {e.strerror or e}") from None
         return path
 
     def content(self, part: str) -> bytes:
-        """The bytes of a file, checked.
+        """The bytes of a file, after checking them.
 
         Errors:
-            `damage`: it is absent, or another one.
+            `damage`: the file is missing or does not match.
         """
         return self.path(part).read_bytes()
 

@@ -1,8 +1,8 @@
-"""A folder of things that took time to make, each under the digest of all that it was made from.
+"""A cache on disk: entries that took time to make, each under the digest of its inputs.
 
-An entry is a folder with `entry.json` beside its files (`fieldwise.storage.artifact`). It appears whole or not at all,
-two processes may make the same one at once, and one that is damaged is told, removed and made again. The entries that
-were used longest ago are removed where all together grow beyond the limit.
+An entry is a folder with `entry.json` and its files (`fieldwise.storage.artifact`). It appears whole or not at all. Two
+processes may make the same entry at once. A damaged entry is reported, removed and made again. The least recently used
+entries are removed when the cache exceeds its limit.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ LIMIT = 20 * 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One entry: what it is of, in words, its size in bytes, and when it was last used (seconds since 1970)."""
+    """A cache entry: its title, its size in bytes, and when it was last used (seconds since 1970)."""
 
     folder: Path
     title: str
@@ -50,12 +50,12 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """A folder of entries.
+    """A cache folder.
 
     Args:
-        folder: made where it is needed.
-        limit: bytes that all entries together may take.
-        note: hears, in a sentence, what is read, what is damaged, and what cannot be kept.
+        folder: created when needed.
+        limit: maximum size of all entries, in bytes.
+        note: called with a sentence when an entry is read, is damaged or cannot be stored.
     """
 
     folder: Path
@@ -63,7 +63,7 @@ class Cache:
     note: Callable[[str], None] = lambda _: None
 
     def get(self, key: str, read: Callable[[Path], T]) -> T | None:
-        """What `read` makes of the entry's folder, or None where there is none; a damaged entry is removed."""
+        """The result of `read` for the entry's folder, or None if there is no entry; a damaged entry is removed."""
         folder = self.folder / key
         if not (folder / ABOUT).is_file():
             return None
@@ -73,21 +73,21 @@ class Cache:
                 entry.path(part)
             found = read(folder)
         except (FieldwiseError, OSError, ValueError, LookupError, TypeError) as e:
-            self.note(f"the cache's entry {folder} is damaged ({str(e).splitlines()[0]}): it is made anew")
+            self.note(f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again")
             _remove(folder)
             return None
-        with contextlib.suppress(OSError):  # a cache that can only be read serves as well
+        with contextlib.suppress(OSError):  # a read-only cache works too
             os.utime(folder / ABOUT)
         self.note(f"read from the cache: {entry.about['title']}, made {entry.about['made']} ({folder})")
         return found
 
     def put(self, key: str, title: str, write: Callable[[Path], None]) -> None:
-        """Keep what `write` puts into a folder; what cannot be kept is told, and is no error."""
+        """Store what `write` puts into a folder; a failure is reported through `note` and is not an error."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.folder)
             if not (self.folder / key / ABOUT).is_file():
-                _remove(self.folder / key)  # no entry without it, and in the way for ever
+                _remove(self.folder / key)  # not an entry without its manifest, and would block this key for ever
             with whole_folder(self.folder / key, replace=False) as new:
                 write(new)
                 made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
@@ -97,10 +97,10 @@ class Cache:
                     raise DataError(f"it takes {size / 2**30:.1f} GiB, more than the cache's limit")
                 self._make_room(size)
         except (FieldwiseError, OSError) as e:
-            self.note(f"not kept in the cache: {title} ({str(e).splitlines()[0]})")
+            self.note(f"not stored in the cache: {title} ({str(e).splitlines()[0]})")
 
     def entries(self) -> list[Entry]:
-        """All entries, the last used first."""
+        """All entries, most recently used first."""
         found = []
         whole = (p for p in self.folder.glob(f"*/{ABOUT}") if not p.parent.name.startswith("."))
         for path in whole:
@@ -113,7 +113,7 @@ class Cache:
         return sorted(found, key=lambda entry: -entry.used)
 
     def clear(self) -> list[Entry]:
-        """Remove all entries, and what killed writers left, but nothing else; returns the entries."""
+        """Remove all entries and the leftovers of killed writers, but nothing else; returns the entries."""
         found = self.entries()
         for entry in found:
             _remove(entry.folder)
@@ -138,8 +138,8 @@ def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
 
 
 def _remove(folder: Path) -> None:
-    """Take an entry away at once: what a kill leaves of it is a leftover, and no other process's new entry is hit."""
+    """Remove an entry in one step: a kill leaves only a leftover, and a new entry of another process is not removed."""
     aside = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}{END}")
-    with contextlib.suppress(OSError):  # not there any more, or a folder that can only be read
+    with contextlib.suppress(OSError):  # already removed, or a read-only folder
         folder.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Checksums of files and bytes: SHA-256, a faster one that tells damage, and those that origins of data publish."""
+"""Checksums of files and bytes: SHA-256, a faster one that detects damage, and those that data sources publish."""
 
 import gzip
 import hashlib
@@ -22,14 +22,14 @@ def file_digest(path: Path) -> str:
 
 
 def word_sums(path: Path) -> str:
-    """A checksum of a file's bytes by sums of 64-bit words, megabyte by megabyte: at the speed of memory.
+    """A fast checksum of a file: sums of 64-bit words per megabyte, at memory speed.
 
-    It tells damage, as of disks and broken copies, but not a change that somebody made on purpose.
+    It detects damage by disks and incomplete copies, but not a deliberate change.
 
     Errors:
         OSError: it cannot be read.
     """
-    import numpy as np  # listing a cache does without
+    import numpy as np  # not needed to list a cache
 
     octets = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
     whole = len(octets) // (8 * _BLOCK) * _BLOCK
@@ -40,10 +40,10 @@ def word_sums(path: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Checksum:
-    r"""What the bytes of a file must hash to.
+    r"""The published checksum of a file.
 
     Args:
-        kind: `sha256`, `md5` (the only one that some origins publish), or `git-sha1`, the id that git gives a file.
+        kind: `sha256`, `md5` (the only one that some sources publish), or `git-sha1`, git's id of a file.
         value: in lower-case hexadecimal digits.
 
     >>> Checksum(kind="git-sha1", value="ce013625030ba8dba906f756967f9e9ca394464a").of_bytes(b"hello\n")
@@ -60,7 +60,7 @@ class Checksum:
         return hasher.hexdigest()
 
     def of_file(self, path: Path) -> str:
-        """This kind of checksum of a file; of the bytes inside where its name ends in `.gz`."""
+        """This kind of checksum of a file; if its name ends in `.gz`, of the decompressed bytes."""
         if path.suffix == ".gz":
             # git-sha1 needs the length before the first byte.
             with gzip.open(path, "rb") as packed:

@@ -1,6 +1,6 @@
 """Digests of a table's rows, equal on every machine and in every version.
 
-A digest begins with its version, so that none is ever compared with one that another rule made.
+A digest begins with the version of its rule, so that digests by different rules are never equal.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ _CHUNK = 1 << 22
 
 
 def digest_rows(frame: pl.DataFrame) -> str:
-    """SHA-256 over a table's columns: their names, what kind of values they hold, and the values in their order.
+    """SHA-256 over a table's columns: their names, kinds of values, and values in order.
 
-    Widths of integers and floats do not count, nor whether text is stored as categories, as in the table's own files.
+    Integer and float widths do not matter, nor whether text is stored as categories.
 
     >>> rows = pl.DataFrame({"user": ["a", None], "age": [3, 4]})
     >>> digest_rows(rows) == digest_rows(rows.cast({"age": pl.Int8}))
@@ -36,7 +36,7 @@ def digest_rows(frame: pl.DataFrame) -> str:
 
 
 def first_rows_digest(frame: pl.DataFrame) -> str:
-    """The digest of fieldwise up to 0.1: SHA-256 of the table as lines of JSON. Older bundles hold such."""
+    """The digest used up to version 0.1, found in older bundles: SHA-256 of the table as JSON lines."""
     return hashlib.sha256(frame.write_ndjson().encode()).hexdigest()
 
 
@@ -68,7 +68,7 @@ def _parts(column: pl.Series) -> Iterator[bytes | memoryview]:
         yield from (b"text", _little(text.str.len_bytes().to_numpy(), "<i8"))
         yield from _texts(text)
     else:
-        lines = column.to_frame().write_ndjson()  # dates, times, structs: rare, and well defined so
+        lines = column.to_frame().write_ndjson()  # dates, times, structs: rare, and well defined this way
         yield from (b"other", lines.encode())
 
 

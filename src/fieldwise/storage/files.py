@@ -1,4 +1,4 @@
-"""Files that a crash can never leave half-written."""
+"""Atomic writing of files, and checks that a place can be written to."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     A crash at any moment leaves the old file or the new one.
 
     Errors:
-        DataError: the disk is full or the folder cannot be written to; `path` is then as it was.
+        DataError: the disk is full or the folder is not writable; `path` is then unchanged.
     """
     partial = path.with_name(f".{secrets.token_hex(6)}.part")
     try:
@@ -40,19 +40,19 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse, before any work, a folder that files cannot be written to; it need not be there, and is not made.
+    """Check, before any work, that files can be written to a folder; it need not exist, and is not created.
 
-    A file of a megabyte is written and removed where the folder is, or would be: permissions do not tell of a
-    read-only or a full disk, nor anything where root asks.
+    A file of one megabyte is written there and removed: permissions do not show a read-only or full disk, and always
+    allow root.
 
     Errors:
-        DataError: it is a file or lies below one, cannot be written to, or the disk is full.
+        DataError: it is a file or lies below one, is not writable, or the disk is full.
     """
     _probe(folder, folder)
 
 
 def check_file(path: Path) -> None:
-    """Refuse, before any work, a file that cannot be written; errors as of `check_folder` for its folder.
+    """Check, before any work, that a file can be written; errors as for `check_folder` on its folder.
 
     Errors:
         DataError: it is a folder.
@@ -65,7 +65,7 @@ def check_file(path: Path) -> None:
 def _probe(folder: Path, wanted: Path) -> None:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not there.is_dir():
-        raise DataError(f"cannot write {wanted}: {there} is no folder; choose a folder that can be written to")
+        raise DataError(f"cannot write {wanted}: {there} is not a folder; choose a writable folder")
     probe = there / f".{secrets.token_hex(6)}.part"
     try:
         try:
@@ -80,14 +80,14 @@ def _probe(folder: Path, wanted: Path) -> None:
 
 
 def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
-    """Write what its own place does not take into a new folder of another: nothing computed is lost with a disk.
+    """Save a result to another place if its own failed, so that nothing computed is lost.
 
     Args:
         write: writes into the folder that it is given.
 
     Returns:
-        The folder: among the system's temporary files, in the user's home or in the current folder, the first that
-        took it; None where none did.
+        The new folder: in the system's temporary folder, the user's home or the current folder, the first that worked;
+        None if none did.
     """
     for place in (tempfile.gettempdir, Path.home, Path.cwd):
         try:
@@ -104,14 +104,14 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
 
 
 def cannot_write(path: Path, error: OSError) -> DataError:
-    """The error that says in a sentence why a file or folder could not be written."""
+    """The error for a file or folder that could not be written, with the reason."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DataError(f"the disk is full: {path} cannot be written; free space there")
-    return DataError(f"cannot write {path}: {error.strerror or error}; choose a folder that can be written to")
+        return DataError(f"the disk is full: cannot write {path}; free some space there")
+    return DataError(f"cannot write {path}: {error.strerror or error}; choose a writable folder")
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a rename; some file systems refuse to open folders, and then there is nothing to do."""
+    """Flush a rename to disk; does nothing on file systems that cannot open folders."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,6 +1,6 @@
-"""A folder of files with names of their own, written beside its place and put there whole, in one step.
+"""Atomic creation of a folder of files: written to a temporary folder and moved into place in one step.
 
-For folders that other programs read, or that are never changed once they stand. `storage.artifact` is for the others.
+For folders that other programs read, or that never change. `storage.artifact` is for the others.
 """
 
 import contextlib
@@ -22,23 +22,23 @@ END = ".part"
 
 @contextlib.contextmanager
 def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
-    """A new folder to fill, which takes the place of `folder` when the block ends without an error.
+    """A context with a new folder to fill, which replaces `folder` if the block ends without an error.
 
     Linux and macOS exchange the two in one step, on most file systems. Elsewhere the old one is moved aside first: for
-    a moment there is none, and where the process is killed then, the next writer puts the old one back.
+    a moment there is none, and if the process is killed then, the next writer puts the old one back.
 
     Args:
-        folder: its place; the folder above is made where it is absent.
-        replace: else a folder that is there at the end stays, and the new one is removed.
+        folder: the final path; its parent is created if it is missing.
+        replace: if False, a folder that exists at the end stays, and the new one is removed.
 
     Errors:
-        DataError: the disk is full, or the place cannot be written to; what is there is then as it was.
+        DataError: the disk is full, or the place is not writable; an existing folder is then unchanged.
     """
     folder = folder.absolute()
     place = folder.parent
     try:
         with contextlib.ExitStack() as held:
-            with one_writer(place):  # so that nobody takes the new folder for one that a killed writer left
+            with one_writer(place):  # so that no other process takes the new folder for a killed writer's leftover
                 remove_leftovers(place, folder.name)
                 partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=END, dir=place))
                 held.callback(shutil.rmtree, partial, ignore_errors=True)
@@ -54,7 +54,7 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def remove_leftovers(place: Path, name: str | None = None) -> None:
-    """Remove what killed writers of `whole_folder` left in a folder, of one name or of all."""
+    """Remove leftovers of killed `whole_folder` writers from a folder, for one name or all."""
     for path in place.iterdir():
         if not (path.name.startswith("." if name is None else f".{name}.") and path.name.endswith(END)):
             continue
@@ -70,7 +70,7 @@ def remove_leftovers(place: Path, name: str | None = None) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """Flush all files of a folder, and the folders themselves."""
+    """Flush all files and folders below a folder to disk."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             with path.open("rb") as file:
@@ -101,7 +101,7 @@ def _put(new: Path, folder: Path, aside: Path, replace: bool) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step; False where one is absent, or the system or the file system cannot."""
+    """Exchange two folders in one step; False if one is missing, or the system or file system cannot do it."""
     try:
         system = ctypes.CDLL(None, use_errno=True)
     except (OSError, TypeError):  # Windows

@@ -1,4 +1,4 @@
-"""Exclusive locks on folders and files, which end with their process and leave nothing to remove."""
+"""Exclusive locks on folders and files, which the system releases when the process ends."""
 
 import contextlib
 import os
@@ -15,13 +15,13 @@ __all__ = ["one_writer", "try_lock"]
 
 @contextlib.contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Wait until no other process or thread holds a folder's lock, and hold it; the folder is made where it is absent.
+    """A context that holds a folder's exclusive lock, after waiting for it; the folder is created if it is missing.
 
-    The lock is on the folder itself: no file is left. It is no lock where the system or the file system has none
-    (Windows, some network drives): nobody waits there, and a `UserWarning` says so, once a process.
+    The lock is on the folder itself: no file is left. On systems and file systems without locks (Windows, some network
+    drives) it has no effect, and a `UserWarning` says so once per process.
 
     Errors:
-        DataError: the folder cannot be made.
+        DataError: the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,9 +41,9 @@ def one_writer(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock of a folder that is there, or of a file, made where it is absent; whether no other holds it.
+    """A context that tries to lock an existing folder, or a file, created if missing; yields whether it has the lock.
 
-    Where a system has no such locks, everybody holds them.
+    On systems without such locks, it always yields True.
 
     Errors:
         OSError: it cannot be opened, or its file system refuses locks.
@@ -61,7 +61,7 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 
 def _locked(path: Path, *, wait: bool) -> int | None:
-    """A descriptor that holds the lock of a folder or file; None where another holds it.
+    """A descriptor that holds the lock of a folder or file; None if another process holds it.
 
     Errors:
         ImportError: this system has no such locks.
@@ -90,7 +90,8 @@ def _locked(path: Path, *, wait: bool) -> int | None:
 @cache
 def _warn_once(where: str) -> None:
     warnings.warn(
-        f"{where} has no file locks: two processes that save into one folder at a time may mix their files; let one "
-        "process write there",
+        f"{where} has no file locks: two processes that save into one folder at the same time may mix their files; "
+        "let only "
+        "one process write there",
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""Work on the columns of a table at once: polars and NumPy leave the interpreter while they compute."""
+"""Parallel work on the columns of a table: polars and NumPy release the interpreter lock while they compute."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,18 +12,18 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-FEW_ROWS = 65_536  # below, handing columns to threads costs more than it gains
+FEW_ROWS = 65_536  # with fewer rows, threads cost more than they gain
 
 
 def each(work: Callable[[T], R], items: Iterable[T], *, rows: int) -> list[R]:
-    """`work` of every item, in the items' order; of several errors the first item's is raised.
+    """The results of `work` for every item, in order; if several raise, the first item's error is raised.
 
-    There are as many threads as polars has (POLARS_MAX_THREADS sets them).
+    Uses as many threads as polars (set by POLARS_MAX_THREADS).
 
     Args:
-        work: what is done with one item, such as a column.
-        items: what there is.
-        rows: of the table; of few rows the items are worked on one after another.
+        work: applied to each item, such as a column.
+        items: the items.
+        rows: number of rows of the table; with few rows the items are processed one after another.
 
     >>> each(len, ["a", "bc"], rows=2)
     [1, 2]

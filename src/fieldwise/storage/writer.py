@@ -1,4 +1,4 @@
-"""Writing an artifact (see `fieldwise.storage.artifact`): alone, to hidden names, then in place of the old one."""
+"""Writing an artifact (see `fieldwise.storage.artifact`): under a lock, to hidden names, then replacing the old one."""
 
 import contextlib
 import os
@@ -18,20 +18,20 @@ HIDDEN = re.compile(r"\.[0-9a-f]{12}\.part")
 
 
 class Writer:
-    """Files of a new artifact, none of which counts before `finish`."""
+    """Writes the files of a new artifact, which replaces the old one only at `finish`."""
 
     def __init__(self, kind: Kind, folder: Path) -> None:
         self.kind, self.folder = kind, folder
         self.files: dict[str, dict[str, Any]] = {}
 
     def add(self, part: str, content: bytes) -> None:
-        """Write a file at once."""
+        """Write a file in one piece."""
         with self.open(part) as file:
             file.write(content)
 
     @contextlib.contextmanager
     def open(self, part: str) -> Iterator[IO[bytes]]:
-        """Write a file piece by piece."""
+        """Open a file to write it piece by piece."""
         partial = self.folder / f".{secrets.token_hex(6)}.part"
         with open(partial, "xb") as file:
             yield file
@@ -43,10 +43,10 @@ class Writer:
         os.replace(partial, self.folder / name)
 
     def finish(self, **facts: Any) -> Artifact:
-        """Put the new artifact in place of what is there.
+        """Replace the old artifact by the new one.
 
         Args:
-            facts: what else the manifest says, as JSON has it.
+            facts: further JSON-compatible entries of the manifest.
         """
         artifact = Artifact.of(self.kind, self.folder, facts, self.files)
         sync_folder(self.folder)
@@ -54,16 +54,16 @@ class Writer:
         return artifact
 
     def sweep(self) -> None:
-        """Remove what the manifest does not name: old files, and what a failed or killed writer left."""
+        """Remove files that are not in the manifest: old ones, and those that a failed or killed writer left."""
         named = self.kind.named_files(self.folder)
         for path in self.folder.iterdir():
             if HIDDEN.fullmatch(path.name) or (self.kind.owns(path.name) and path.name not in named):
-                with contextlib.suppress(OSError):  # a folder, or of another user: it is in nobody's way
+                with contextlib.suppress(OSError):  # a folder, or another user's file: harmless
                     path.unlink(missing_ok=True)
 
 
 def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
-    """Write the manifest of a folder that is filled, of a kind whose files have names of their own."""
+    """Write the manifest of a filled folder, for a kind whose files keep their own names."""
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {name: {"name": name, **kind.entry(path)} for name, path in paths.items()}
     artifact = Artifact.of(kind, folder, facts, files)
@@ -73,26 +73,26 @@ def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
 
 @contextlib.contextmanager
 def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterator[Writer]:
-    """Write an artifact, alone: it takes the place of what is there when `Writer.finish` is called.
+    """A context to write an artifact under the folder's lock; `Writer.finish` replaces the old artifact.
 
-    Without that call, or where the block or the disk fails, what was there stays as it was.
+    Without that call, or if the block or the disk fails, the old artifact is unchanged.
 
     Args:
-        kind: of the artifact.
-        folder: made where it is absent.
-        replaces: the digest of the artifact that the new one was made from (`Artifact.digest`), if of any.
+        kind: the kind of artifact.
+        folder: created if it is missing.
+        replaces: the digest of the artifact that the new one was made from (`Artifact.digest`), if any.
 
     Errors:
-        `kind.damage`: the folder is a file or holds other things; another process has replaced what `replaces` names.
-        DataError: the disk is full, or the folder cannot be written to.
+        `kind.damage`: the folder is a file or holds other files; another process has replaced the artifact `replaces`.
+        DataError: the disk is full, or the folder is not writable.
     """
     kind.check_folder(folder)
     was_there = folder.exists()
     with one_writer(folder):
         if replaces is not None and kind.current_digest(folder) != replaces:
             raise kind.damage(
-                f"the {kind.name} {folder} was replaced by another process since it was read, and stays as that "
-                "process left it: read it and make the change again"
+                f"the {kind.name} {folder} was replaced by another process since it was read, and is not "
+                "overwritten: read it and make the change again"
             )
         writer = Writer(kind, folder)
         try:
@@ -103,4 +103,4 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
             with contextlib.suppress(OSError):
                 writer.sweep()
                 if not was_there:
-                    folder.rmdir()  # which takes empty folders alone
+                    folder.rmdir()  # removes only empty folders

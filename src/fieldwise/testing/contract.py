@@ -27,7 +27,7 @@ def check_model(model: Any, layout: Layout | None = None) -> None:
 
     Args:
         model: settings, or a class of a network or of settings, as `Recommender` takes it.
-        layout: the fields to build it on; `small_layout()`, which has every kind of field, where left out.
+        layout: the fields to build it on; `small_layout()`, which has every kind of field, if omitted.
 
     Errors:
         AssertionError: a point of the contract that is not kept. ConfigError: it is no model.

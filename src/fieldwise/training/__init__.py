@@ -1,1 +1,1 @@
-"""Training: settings, penalty, loop and what a person sees of it."""
+"""Training: settings, optimizers, L2 penalty, training loop and progress display."""

@@ -1,4 +1,4 @@
-"""Averaged weights: what a run evaluates and keeps may be a running mean of the weights instead of the last ones."""
+"""Averaged weights: a run may evaluate and keep an exponential moving average of its weights."""
 
 import torch
 from torch import Tensor, nn
@@ -10,15 +10,15 @@ Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 def averaged(network: nn.Module, decay: float) -> AveragedModel:
-    """A copy of the network whose weights follow it as an exponential mean; `update_parameters` takes one step in.
+    """A copy of the network with an exponential moving average of its weights, updated by `update_parameters`.
 
     After step t the mean is `d mean + (1 - d) weights` with `d = min(decay, (1 + t) / (10 + t))`: the small `d` of the
-    first steps forgets the starting values. Buffers (BatchNorm's statistics) are averaged likewise, counters copied.
+    first steps forgets the starting values. Buffers (BatchNorm's statistics) are averaged too, counters copied.
     Source: Polyak & Juditsky, 1992; the warm-up of `d` is that of TensorFlow's ExponentialMovingAverage.
 
     Args:
-        network: whose weights are averaged; the copy shares none of them.
-        decay: in (0, 1); about the last 1 / (1 - decay) steps count.
+        network: the network to average; the copy shares no weights with it.
+        decay: in (0, 1); the mean covers about the last 1 / (1 - decay) steps.
 
     >>> network = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.zeros_(network.weight)
@@ -37,5 +37,5 @@ def averaged(network: nn.Module, decay: float) -> AveragedModel:
         torch._foreach_lerp_(means, values, 1.0 - min(decay, (1.0 + t) / (10.0 + t)))
 
     found = AveragedModel(network, multi_avg_fn=step, use_buffers=True)
-    found.n_averaged.fill_(1)  # else the first step is copied, and the mean begins a step late
+    found.n_averaged.fill_(1)  # else the first update only copies, and the mean starts a step late
     return found

@@ -1,4 +1,4 @@
-"""The training loop: steps, evaluations, early stopping, the best weights restored."""
+"""The training loop: steps, evaluations, early stopping, and restoring the best weights."""
 
 import time
 from typing import Literal
@@ -37,20 +37,20 @@ def fit(
     valid_group: np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> FitResult:
-    """Train a network in place; at the end it holds the weights of its best evaluation.
+    """Train a network in place; it ends with the weights of its best evaluation.
 
-    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. So does a Progress
-    that raises `OutOfTime`; `stopped` is then `time`.
+    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. A Progress can do
+    the same by raising `OutOfTime`; `stopped` is then `time`.
 
     Args:
         network: trained in place.
-        train: rows with targets, drawn in a new order each epoch; the loss goes by their weights, where they have some.
-        valid: rows with targets that early stopping and the learning rate's drops go by.
-        settings: of optimizer, penalty and stopping.
-        objective: what the scores mean, hence loss and metrics.
-        seed: of row order and dropout; the global random state is left as it was.
+        train: rows with targets, shuffled each epoch; the loss uses their weights, if they have any.
+        valid: rows with targets, for early stopping and learning rate drops.
+        settings: optimizer, penalty and stopping.
+        objective: loss and metrics.
+        seed: seed of the row order and dropout; the global random state is not changed.
         valid_group: group of each validation row, for group AUC.
-        progress: hears of every step and evaluation; nobody, where left out.
+        progress: notified of every step and evaluation, if given.
 
     Errors:
         TrainingError: the loss is not finite.
@@ -85,7 +85,7 @@ class _Run:
         if settings.start_at_base_rate:
             start_at_base_rate(network, train, objective)
         self.show_unknown = ShowUnknown(train, settings.unknown_share, seed) if settings.unknown_share else None
-        self.optimizer = run_optimizer(network, settings)  # first: it decides which tables carry their own L2
+        self.optimizer = run_optimizer(network, settings)  # first: it decides which tables apply their own L2
         self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
         self.forward = Forward(network, settings)
         self.parameters = list(network.parameters())
@@ -128,7 +128,7 @@ class _Run:
         )
 
     def _one_epoch(self) -> bool:
-        """One pass over the training rows; true where patience is at its end."""
+        """One pass over the training rows; returns whether patience is exhausted."""
         rows, size = len(self.train), self.settings.batch_size
         permutation = torch.randperm(rows, generator=self.order)
         steps = self.train.num_batches(size)
@@ -158,10 +158,10 @@ class _Run:
         if self.show_unknown is not None:
             batch = self.show_unknown(batch)
         logit, own_loss = self.forward(batch, y)
-        if getattr(logit, "shape", None) != y.shape:  # which broadcasting would make a loss of
+        if getattr(logit, "shape", None) != y.shape:  # broadcasting would hide it
             found = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
             network, wanted = type(self.network).__name__, list(y.shape)
-            raise ConfigError(f"{network}.forward(batch) must give one logit a row, shape {wanted}, found {found}")
+            raise ConfigError(f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {found}")
         data_loss = self.objective.loss(logit, y, weight)
         total = data_loss if own_loss is None else data_loss + self.objective.weighted(own_loss)
         total.backward()  # type: ignore[no-untyped-call]
@@ -173,7 +173,7 @@ class _Run:
         return data_loss.detach()
 
     def _look(self, epoch: float) -> bool:
-        """Evaluate, keep the best weights, drop the learning rate; true where patience is at its end."""
+        """Evaluate, keep the best weights, drop the learning rate; returns whether patience is exhausted."""
         train_loss = float(torch.stack(self.losses).mean()) if self.losses else None
         if train_loss is not None and not np.isfinite(train_loss):
             raise TrainingError(
@@ -186,7 +186,7 @@ class _Run:
         metrics = evaluate(judged, self.valid, self.objective, self.valid_group, loss=by_loss)
         if self.monitor not in metrics:
             raise ConfigError(
-                f"monitor = {self.monitor!r} needs a group of both classes among the validation rows, found none"
+                f"monitor = {self.monitor!r} needs a group with both classes in the validation rows, found none"
             )
         seconds = time.perf_counter() - self.started
         look = Evaluation(
@@ -195,7 +195,7 @@ class _Run:
         self.history.append(look)
         better = self.best is None or self._gain(metrics, self.best[0].metrics) > self.settings.min_improvement
         if better:
-            # One assignment: Ctrl-C finds a look and its weights together, or neither.
+            # One assignment: after Ctrl-C an evaluation and its weights are both there, or neither.
             self.best = look, {name: value.detach().clone() for name, value in judged.state_dict().items()}
             self.without_gain = 0
         else:
@@ -215,17 +215,17 @@ class _Run:
 
 
 def _mean_one(weight: np.ndarray | None) -> Tensor | None:
-    """Weights whose mean is 1, so that they change no learning rate; None where all rows count alike."""
+    """Weights scaled to mean 1, so that the effective learning rate is unchanged; None if there are none."""
     if weight is None or (weight == weight[0]).all():
         return None
     return torch.from_numpy((weight / weight.mean(dtype=np.float64)).astype(np.float32))
 
 
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
-    """The validation metric that decides.
+    """The validation metric for early stopping.
 
     Errors:
-        ConfigError: one that the task does not have; group AUC without groups.
+        ConfigError: a metric that the task does not have, or group AUC without groups.
     """
     known = watched(objective.task)
     monitor = settings.monitor or known[0]
@@ -245,9 +245,9 @@ def _check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
 
 
 def _check_own_loss(network: nn.Module, objective: Objective) -> None:
-    """A loss of the network's own may need a yes or no: no regression label can have it."""
+    """Refuse an auxiliary loss for binary labels if a label is a regression."""
     found = (getattr(module, "binary_settings", ()) for module in network.modules())
     names: tuple[str, ...] = next((settings for settings in found if settings), ())
     if names and "regression" in (o.task for o in (objective, *objective.more.values())):
         ask = " and ".join(f"model.{name} = 0" for name in names)
-        raise ConfigError(f"the model has a loss of its own for binary labels, but a label is a regression: set {ask}")
+        raise ConfigError(f"the model has an auxiliary loss for binary labels, but a label is a regression: set {ask}")

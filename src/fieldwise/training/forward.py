@@ -1,4 +1,4 @@
-"""A network's scores in a training step: in the precision that is asked for, compiled or not.
+"""A network's forward pass in a training step, in the chosen precision, compiled or not.
 
 Letters: B batch, T labels.
 """
@@ -17,34 +17,34 @@ from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["Forward", "HasAuxiliaryLoss"]
 
-# PyTorch's own generator in compiled code too: a seed then drops the same elements as without compilation.
+# PyTorch's own generator also in compiled code, so that dropout masks equal those of eager mode.
 COMPILING: dict[str, bool | int | str | Callable[..., Any]] = {"fallback_random": True}
 
 
 @runtime_checkable
 class HasAuxiliaryLoss(Protocol):
-    """A network with a loss of its own beside that on the logit, such as IntTower's contrastive regularization."""
+    """Interface of networks with an auxiliary loss, such as IntTower's contrastive regularization."""
 
     def forward_with_auxiliary(self, batch: Batch, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Logit [B] and a scalar that is added to the mean loss; with T labels [B, T] and one number a label [T]."""
+        """The logit [B] and a scalar to add to the mean loss; for T labels [B, T] and one number per label [T]."""
         ...
 
 
 class Forward:
-    """Scores of a batch and the network's own loss, both float32; what is asked of every step is settled once.
+    """Computes a batch's scores and the network's auxiliary loss, both float32.
 
-    The network stays as it is: what is compiled is a function beside it, so that its weights keep their names.
+    Compilation does not change the network: a separate function is compiled, so that the weights keep their names.
 
     Args:
-        network: to be trained.
-        settings: `precision` and `compile` count.
+        network: the network to train.
+        settings: only `precision` and `compile` are used.
 
     Shape:
-        call: Batch of B rows, labels [B] or [B, T] -> scores [B] or [B, T], and a scalar or [T]; None without such a
-        loss.
+        call: Batch of B rows, labels [B] or [B, T] -> scores [B] or [B, T], and a scalar or [T]; None without an
+        auxiliary loss.
 
     Errors:
-        ConfigError: from the first call, where the network cannot be compiled here.
+        ConfigError: at the first call, if the network cannot be compiled here.
     """
 
     def __init__(self, network: nn.Module, settings: TrainingSettings) -> None:
@@ -61,7 +61,7 @@ class Forward:
         self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if settings.compile else run
 
     def __call__(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Scores and own loss."""
+        """The scores and the auxiliary loss."""
         if self.compiled:
             return self._compiled(batch, y)
         return self._plain(batch, y)
@@ -78,7 +78,7 @@ class Forward:
         return cast(tuple[Tensor, Tensor | None], found)
 
     def _compiled(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        for tensor in (*batch, y):  # one compilation for all batch sizes, the last one's too
+        for tensor in (*batch, y):  # one compilation for all batch sizes, including the last batch's
             if tensor.numel():
                 torch._dynamo.maybe_mark_dynamic(tensor, 0)
         try:
@@ -86,6 +86,7 @@ class Forward:
         except torch._dynamo.exc.TorchDynamoException as e:
             why = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
             raise ConfigError(
-                "training.compile = true needs a working C++ compiler and a network that torch.compile takes, but it "
-                f"stopped with {type(e).__name__} ({why}): install g++ or clang++, or set compile = false"
+                "training.compile = true needs a working C++ compiler and a network that torch.compile supports, but "
+                "it "
+                f"failed with {type(e).__name__} ({why}): install g++ or clang++, or set compile = false"
             ) from e

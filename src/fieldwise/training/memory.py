@@ -1,4 +1,4 @@
-"""The memory that a training takes, estimated before it starts: what scales with parameters, and with the batch."""
+"""Estimates of the memory for training: per parameter, and per batch."""
 
 from collections.abc import Mapping
 
@@ -11,20 +11,20 @@ from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["bytes_of_parameters", "bytes_saved_for_backward"]
 
-STATES = {"adam": 2, "adagrad": 1, "rowwise_adagrad": 1, "sgd": 0}  # numbers a parameter that the optimizer keeps
+STATES = {"adam": 2, "adagrad": 1, "rowwise_adagrad": 1, "sgd": 0}  # numbers per parameter in the optimizer's state
 PROBE_ROWS = 64
 
 
 def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
-    """Bytes of all that has the size of a parameter while the network trains.
+    """Bytes of everything with the size of the parameters during training.
 
-    The parameter; its gradient, which a table that is updated lazily does not have as a whole; the optimizer's
-    numbers, one a row for a lazy table under `rowwise_adagrad`; the best weights so far, twice while better ones take
-    their place; the mean, where weights are averaged.
+    These are the parameters; their gradients (a lazily updated table has none as a whole); the optimizer's state, one
+    number per row for a lazy table with `rowwise_adagrad`; the best weights so far, twice while they are replaced; and
+    the average, if weights are averaged.
 
     Args:
-        network: as it will train; the embeddings are told which gradient their tables want.
-        settings: `optimizer`, `embedding_update`, `momentum`, `l2`, `l2_rows` and `average` count.
+        network: the network to train; its embeddings are set to dense or sparse gradients.
+        settings: `optimizer`, `embedding_update`, `momentum`, `l2`, `l2_rows` and `average` are used.
 
     Errors:
         ConfigError: lazy updates that the settings do not allow.
@@ -49,10 +49,9 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
 
 
 def bytes_saved_for_backward(network: nn.Module, table: EncodedTable, batch_size: int) -> int:
-    """Bytes that autograd keeps of one batch, without the parameters.
+    """Bytes that autograd saves for one batch, without the parameters.
 
-    Counted on a few rows of the table, by twice as many, and from there along a line: what does not grow with the
-    batch is not scaled up.
+    Measured on a few rows and on twice as many, and extrapolated linearly, so that constant parts are not scaled.
     """
     rows = min(batch_size, len(table))
     if rows <= 2 * PROBE_ROWS:
@@ -62,7 +61,7 @@ def bytes_saved_for_backward(network: nn.Module, table: EncodedTable, batch_size
 
 
 def _saved(network: nn.Module, table: EncodedTable, rows: int) -> int:
-    batch, _ = table.batch(torch.arange(rows))  # gathered: a slice would share the memory of the whole table
+    batch, _ = table.batch(torch.arange(rows))  # copied: a slice would share the memory of the whole table
     own = {t.untyped_storage().data_ptr() for t in (*network.parameters(), *network.buffers())}
     kept: dict[int, int] = {}
 
@@ -76,6 +75,6 @@ def _saved(network: nn.Module, table: EncodedTable, rows: int) -> int:
     with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         alive = network.train()(batch)  # kept, so that no two tensors share an address
     del alive
-    for name, buffer in network.named_buffers():  # running means, which the pass has moved
+    for name, buffer in network.named_buffers():  # running means, which the pass has changed
         buffer.copy_(before[name])
     return sum(kept.values())

@@ -1,4 +1,4 @@
-"""What scores mean: the loss that trains them and the metrics that judge them."""
+"""Objectives: the loss and metrics of each label."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ __all__ = ["Objective", "evaluate"]
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """What the scores mean: of the one label, or of the main label with `more` beside it.
+    """The objective of one label, or of a main label and further labels (`more`).
 
     Args:
         task: `binary` trains with cross-entropy on the logit, `regression` with squared error.
-        prediction_range: predictions of a regression are clipped to it in metrics, never in the loss.
-        weight: of this label's loss in the sum over the labels.
+        prediction_range: range to which predictions of a regression are clipped, in metrics but not in the loss.
+        weight: weight of this label's loss in the sum over labels.
         more: the objectives of further labels by name. Scores and targets are then [N, T], the main label's first.
 
     >>> both = Objective(more={"minutes": Objective(task="regression", weight=0.5)})
@@ -39,7 +39,7 @@ class Objective:
 
     @classmethod
     def of(cls, label: Label, *more: Label) -> "Objective":
-        """What a schema's labels ask for, the main one first."""
+        """The objective for a schema's labels, the main one first."""
         return cls(
             task=label.task,
             prediction_range=label.range,
@@ -48,12 +48,12 @@ class Objective:
         )
 
     def loss(self, logit: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The mean loss over the batch, summed over the labels by their weights: a scalar.
+        """The mean loss over the batch, a weighted sum over the labels: a scalar.
 
         Args:
             logit: scores [B], or [B, T] with several labels.
             y: their targets.
-            weight: [B], by which each row's loss is multiplied before the mean; 1 in the mean over all training rows.
+            weight: row weights [B] of the losses in the mean; their mean over all training rows is 1.
         """
         if not self.more:
             return self.weight * self._mean_loss(logit, y, weight)
@@ -61,13 +61,13 @@ class Objective:
         return torch.stack([o.weight * o._mean_loss(z, target, weight) for o, z, target in columns]).sum()
 
     def weighted(self, losses: Tensor) -> Tensor:
-        """The sum over the labels of one loss each ([T], or a scalar of the one label), by their weights: a scalar."""
+        """The weighted sum of the labels' losses ([T], or a scalar for one label): a scalar."""
         if not self.more:
             return self.weight * losses
         return torch.stack([o.weight * loss for o, loss in zip(self.each(), losses.unbind(), strict=True)]).sum()
 
     def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
-        """What `loss` is over a whole split: logloss, or the mean squared error of scores that are not clipped."""
+        """`loss` over a whole split: logloss, or the mean squared error of unclipped scores."""
         columns = zip(self.each(), _columns(y), _columns(score), strict=True)
         return sum(
             o.weight
@@ -88,9 +88,9 @@ class Objective:
         *,
         one_class: bool = False,
     ) -> dict[str, float]:
-        """All metrics of the tasks over whole splits: the main label's by their names, others' as `NAME.metric`.
+        """All metrics over a whole split: the main label's by name, the others' as `NAME.metric`.
 
-        With `one_class`, binary labels of one class have the metrics that then have a value, instead of an error.
+        With `one_class`, a binary label with only one class gets the metrics that are defined, instead of an error.
         """
         found = self._own_metrics(_columns(y)[0], _columns(score)[0], group, weight, one_class)
         for (name, other), target, z in zip(self.more.items(), _columns(y)[1:], _columns(score)[1:], strict=True):
@@ -102,7 +102,7 @@ class Objective:
         return found
 
     def each(self) -> tuple["Objective", ...]:
-        """The main label's objective and the others', in the labels' order."""
+        """The objectives of all labels, the main label's first."""
         return (self, *self.more.values())
 
     def _mean_loss(self, logit: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
@@ -133,14 +133,14 @@ def evaluate(
     """Metrics of a network over all rows of a table with targets.
 
     Args:
-        network: gives scores [B], or [B, T] with several labels.
+        network: returns scores [B], or [B, T] for several labels.
         table: the rows.
-        objective: what the scores mean.
-        group: of each row, for group AUC.
-        loss: whether `loss`, the labels' losses summed by their weights, is among the metrics.
+        objective: defines the metrics.
+        group: group of each row, for group AUC.
+        loss: whether to include `loss`, the weighted sum of the labels' losses.
 
     Errors:
-        TrainingError: a score is not finite, since training diverged.
+        TrainingError: a score is not finite because training diverged.
     """
     if table.y is None:
         raise ConfigError("evaluation needs targets, but the encoded table has none")
@@ -157,5 +157,5 @@ def evaluate(
 
 
 def _columns(values: np.ndarray) -> list[np.ndarray]:
-    """The values of each label [N], the main one's first."""
+    """The values per label [N], the main label's first."""
     return [values] if values.ndim == 1 else list(values.T)

@@ -1,4 +1,4 @@
-"""The optimizer of a run: PyTorch's own for most parameters, and one that touches only a batch's rows for large tables.
+"""The optimizer of a run: PyTorch's for most parameters, and lazy updates of only a batch's rows for large tables.
 
 Letters: R rows of a table, D its width, N ids of a batch.
 """
@@ -19,21 +19,22 @@ from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["LazyTables", "RunOptimizer", "run_optimizer"]
 
-LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is then as fast
+LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
 EPS: dict[RuleName, float] = {"sgd": 0.0, "adagrad": 1e-10, "rowwise_adagrad": 1e-10, "adam": 1e-8}  # as PyTorch's
 
 
 class LazyTables(torch.optim.Optimizer):
-    """Updates only the rows that have a gradient; others, and their states, keep their bits.
+    """An optimizer that updates only rows with a gradient; other rows and their states do not change.
 
-    A gradient is a sparse COO tensor [R, D] as `fieldwise.ops.gather_rows` gives it. The rules are those of
-    `fieldwise.ops.sparse_update.RowRule`; states have the table's shape, but `rowwise_adagrad`'s one number a row.
+    A gradient is a sparse COO tensor [R, D] from `fieldwise.ops.gather_rows`. The rules are those of
+    `fieldwise.ops.sparse_update.RowRule`; states have the table's shape, except for `rowwise_adagrad`, which has one
+    number per row.
 
     Args:
-        tables: embedding tables, each with the strength of the squared L2 on its touched rows.
-        rule: which optimizer.
+        tables: embedding tables, each with the strength of squared L2 on its touched rows.
+        rule: the update rule.
         lr: the learning rate.
-        accumulator: what Adagrad's sums start with.
+        accumulator: initial value of Adagrad's sums.
 
     >>> from fieldwise.ops.rows import gather_rows
     >>> table = nn.Parameter(torch.zeros(3, 1))
@@ -52,11 +53,11 @@ class LazyTables(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None, *, scale: float = 1.0) -> None:  # type: ignore[override]
-        """Move the touched rows.
+        """Update the touched rows.
 
         Args:
-            closure: none is taken.
-            scale: gradients, L2's included, are multiplied by it.
+            closure: not supported.
+            scale: factor for the gradients, including L2's.
         """
         for group, table, rows, grads_ND in self._gradients():
             state = self.state[table]
@@ -76,11 +77,11 @@ class LazyTables(torch.optim.Optimizer):
 
     @torch.no_grad()
     def squared_norm(self) -> float:
-        """Of all gradients, summed by row, L2's included."""
+        """The squared norm of all gradients, summed by row, including L2's."""
         return math.fsum(squares_of_rows(table, rows, g, group["l2"]) for group, table, rows, g in self._gradients())
 
     def _gradients(self) -> Iterable[tuple[dict[str, Any], nn.Parameter, RowGroups, Tensor]]:
-        """Each table's options, itself, the groups of its ids and a gradient an id; ids are sorted once for all."""
+        """For each table its options, the table, its groups of ids and a gradient per id; ids are sorted only once."""
         known: list[tuple[Tensor, int, RowGroups]] = []
         for group in self.param_groups:
             table = group["params"][0]
@@ -88,7 +89,7 @@ class LazyTables(torch.optim.Optimizer):
                 continue
             if not table.grad.is_sparse:
                 raise ConfigError(
-                    "an embedding table that is updated lazily must only be read by its rows, found one that the "
+                    "an embedding table with lazy updates must only be read by rows, found one that the "
                     "network uses as a whole: set embedding_update = 'dense'"
                 )
             ids_N, size = table.grad._indices()[0], len(table)
@@ -100,13 +101,13 @@ class LazyTables(torch.optim.Optimizer):
 
 
 class RunOptimizer:
-    """All parameters' optimizer in one run.
+    """The optimizer of all parameters in one run.
 
     Args:
-        parameters: those that PyTorch's optimizer updates.
-        dense: that optimizer; None where there is no such parameter.
-        lazy: of large tables; None where there is none.
-        clip_norm: gradients are scaled down to at most this norm over all parameters.
+        parameters: parameters updated by PyTorch's optimizer.
+        dense: PyTorch's optimizer; None if there is no such parameter.
+        lazy: the optimizer of large tables; None if there are none.
+        clip_norm: maximum norm of the gradients over all parameters.
     """
 
     def __init__(
@@ -120,16 +121,16 @@ class RunOptimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Options of all parameters, `lr` among them; changing them changes the next step."""
+        """Options of all parameters, including `lr`; changes take effect in the next step."""
         return [group for part in self._parts().values() for group in part.param_groups]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for part in self._parts().values():
             part.zero_grad(set_to_none=set_to_none)
 
     def step(self) -> None:
-        """Clip the gradients where asked to, and update everything."""
+        """Clip the gradients, if `clip_norm` is set, and update all parameters."""
         scale = self._clip()
         if self.dense is not None:
             self.dense.step()
@@ -150,7 +151,7 @@ class RunOptimizer:
         return {name: part for name, part in both.items() if part is not None}
 
     def _clip(self) -> float:
-        """Scale the dense gradients, and say by what the lazy ones are to be."""
+        """Scale the dense gradients; returns the factor for the lazy ones."""
         if self.clip_norm is None:
             return 1.0
         if self.lazy is None:
@@ -158,7 +159,7 @@ class RunOptimizer:
             return 1.0
         norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
         norm = math.sqrt(norm**2 + self.lazy.squared_norm())
-        scale = self.clip_norm / (norm + 1e-6)  # as PyTorch's clip_grad_norm_ has it
+        scale = self.clip_norm / (norm + 1e-6)  # as in PyTorch's clip_grad_norm_
         if scale >= 1:
             return 1.0
         for p in self.parameters:
@@ -168,10 +169,10 @@ class RunOptimizer:
 
 
 def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimizer:
-    """The optimizer that the settings ask for; every embedding of the network is told which gradient its table wants.
+    """The optimizer for the settings; sets every embedding to dense or sparse gradients.
 
     Errors:
-        ConfigError: lazy updates with momentum, or with an L2 that counts all rows of a table.
+        ConfigError: lazy updates with momentum, or with L2 over all rows of a table.
     """
     strengths = l2_strengths(network, settings.l2)
     tables: dict[int, tuple[nn.Parameter, float]] = {}
@@ -188,10 +189,10 @@ def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimize
 
 
 def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
-    """Whether only the rows of a batch are updated: where asked for, or by `auto` where that gives the same numbers.
+    """Whether only the rows of a batch are updated: if set, or with `auto` if the result is the same.
 
     Errors:
-        ConfigError: asked for where it cannot be.
+        ConfigError: lazy updates are set but not possible.
     """
     whole_l2 = l2 > 0 and settings.l2_rows == "all"
     momentum = settings.optimizer == "sgd" and settings.momentum > 0
@@ -205,8 +206,8 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
         raise ConfigError(f"{how} has no momentum, found momentum = {settings.momentum:g}: set momentum = 0 or 'dense'")
     if whole_l2:
         raise ConfigError(
-            f"{how} changes only the rows of a batch, but l2 counts all rows of an embedding table: set "
-            "l2_rows = 'touched', take the table out of l2, or choose another optimizer with embedding_update = 'dense'"
+            f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "
+            "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update = 'dense'"
         )
     return True
 
@@ -222,7 +223,7 @@ def _dense(parameters: list[nn.Parameter], settings: TrainingSettings) -> torch.
 
 
 def _fresh_state(group: Mapping[str, Any], table: Tensor) -> dict[str, Tensor]:
-    """Names as PyTorch's optimizers have them."""
+    """A fresh state, with the names of PyTorch's optimizers."""
     step = {"step": torch.zeros(())}
     if group["rule"] == "adam":
         return step | {"exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}

@@ -16,16 +16,16 @@ __all__ = ["L2Penalty", "l2_strengths"]
 
 
 class L2Penalty:
-    """`sum over named parameters of strength / 2 * sum of squares`, to be added to the mean loss of a step.
+    """The L2 penalty of a step, `sum over named parameters of strength / 2 * sum of squares`.
 
     Args:
-        network: whose parameters the names mean.
-        strengths: by parameter name or shell pattern; where several fit, the first counts.
-        rows: embedding tables count `all` rows, or only the distinct ones `touched` by the batch. A table whose
-            gradient is sparse (`FieldEmbedding.sparse`) is left out: its optimizer adds L2 to the rows that it moves.
+        network: the network with the named parameters.
+        strengths: by parameter name or shell pattern; the first match applies.
+        rows: whether `all` rows of embedding tables count, or only the distinct ones `touched` by the batch. A table
+            with a sparse gradient (`FieldEmbedding.sparse`) is excluded: its optimizer applies L2 to the updated rows.
 
     Errors:
-        ConfigError: a pattern that fits no parameter.
+        ConfigError: a pattern that matches no parameter.
     """
 
     def __init__(self, network: nn.Module, strengths: Mapping[str, float], rows: Literal["all", "touched"]) -> None:
@@ -54,7 +54,7 @@ class L2Penalty:
 
     @torch.no_grad()
     def add_gradients(self, batch: Batch) -> None:
-        """Add the penalty's gradient to the parameters': what autograd makes of it, in one pass and in place."""
+        """Add the penalty's gradient to the parameters' gradients, in place, as autograd would."""
         for p, strength in self._whole:
             if p.grad is None:
                 p.grad = strength * p
@@ -69,10 +69,10 @@ class L2Penalty:
 
 
 def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:
-    """The strength of every parameter by name, 0 where no pattern fits; of several patterns the first counts.
+    """The strength of every parameter by name, 0 if no pattern matches; the first match applies.
 
     Errors:
-        ConfigError: a pattern that fits no parameter.
+        ConfigError: a pattern that matches no parameter.
 
     >>> l2_strengths(nn.Linear(1, 1), {"w*": 0.5})
     {'weight': 0.5, 'bias': 0.0}
@@ -81,5 +81,5 @@ def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str
     for pattern in strengths:
         if not any(fnmatchcase(name, pattern) for name in names):
             hint = nearest(pattern, names)
-            raise ConfigError(f"l2 names parameter {pattern!r}, which the model has not: {hint}")
+            raise ConfigError(f"l2 names parameter {pattern!r}, which the model does not have: {hint}")
     return {name: next((s for p, s in strengths.items() if fnmatchcase(name, p)), 0.0) for name in names}

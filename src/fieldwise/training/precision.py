@@ -1,4 +1,4 @@
-"""Which precisions the machine computes in fast."""
+"""Checks for hardware support of bfloat16."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ def computes_bfloat16() -> bool:
 
 
 def slow_bfloat16(device: str = "cpu") -> str | None:
-    """One sentence where bfloat16 would be slower than float32 on a device (`cpu` or `cuda`); None where it is not.
+    """A sentence if bfloat16 would be slower than float32 on a device (`cpu` or `cuda`), else None.
 
     >>> slow_bfloat16("cuda") is None
     True
@@ -27,6 +27,6 @@ def slow_bfloat16(device: str = "cpu") -> str | None:
     if device != "cpu" or computes_bfloat16():
         return None
     return (
-        "this CPU has no bfloat16 arithmetic (AVX512-BF16, AMX or ARM's), so that PyTorch computes its products up to "
-        "100 times slower than in float32: take precision = 'float32'"
+        "this CPU has no bfloat16 arithmetic (AVX512-BF16, AMX or ARM's), so PyTorch computes its products up to "
+        "100 times slower than in float32: set precision = 'float32'"
     )

@@ -1,4 +1,4 @@
-"""What a person sees of a training run: a live bar on a terminal or in a notebook, plain lines elsewhere."""
+"""Progress display of a training run: a live bar on a terminal or in a notebook, plain lines elsewhere."""
 
 import sys
 import time
@@ -18,70 +18,70 @@ __all__ = ["Bar", "Cell", "Lines", "OutOfTime", "Progress", "Silent", "progress_
 
 SHOWN_LOOKS = 5  # the latest evaluations, below a notebook's bar
 BAR_LETTERS = 30
-SHOWN_EVERY = 0.2  # seconds between two refreshes of the loss, each of which waits for its value
+SHOWN_EVERY = 0.2  # seconds between updates of the loss, each of which waits for its value
 
 
-class OutOfTime(Exception):  # noqa: N818  # no fault: as KeyboardInterrupt, which ends a run likewise
-    """Raised by a Progress whose time is over: training ends there, with the best weights so far."""
+class OutOfTime(Exception):  # noqa: N818  # not an error: like KeyboardInterrupt, it ends a run
+    """Raised by a Progress to end training with the best weights so far, when its time is over."""
 
 
 class Progress(Protocol):
-    """Hears of every step and evaluation of a run, and may end it by raising `OutOfTime`."""
+    """Interface notified of every step and evaluation of a run, which it may end by raising `OutOfTime`."""
 
     def epoch(self, number: int, of: int, rows: int) -> None:
-        """A pass over `rows` rows begins."""
+        """Called when an epoch of `rows` rows begins."""
 
     def step(self, rows: int, loss: Tensor) -> None:
-        """A step over `rows` rows is done; `loss` is a scalar."""
+        """Called after a step over `rows` rows; `loss` is a scalar."""
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
-        """The validation rows were scored."""
+        """Called after an evaluation on the validation rows."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Called at the end of the run."""
 
 
 class Silent:
     """Shows nothing."""
 
     def epoch(self, number: int, of: int, rows: int) -> None:
-        """A pass begins."""
+        """Called when an epoch begins."""
 
     def step(self, rows: int, loss: Tensor) -> None:
-        """A step is done."""
+        """Called after a step."""
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
-        """The validation rows were scored."""
+        """Called after an evaluation on the validation rows."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Called at the end of the run."""
 
 
 class Lines:
-    """One plain line an evaluation."""
+    """Prints one line per evaluation."""
 
     def __init__(self, title: str) -> None:
         self._title, self._of, self._rows, self._began = title, 0, 0, time.perf_counter()
 
     def epoch(self, number: int, of: int, rows: int) -> None:
-        """A pass begins."""
+        """Called when an epoch begins."""
         self._of, self._rows, self._began = of, 0, time.perf_counter()
 
     def step(self, rows: int, loss: Tensor) -> None:
-        """A step is done."""
+        """Called after a step."""
         self._rows += rows
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
-        """The validation rows were scored."""
+        """Called after an evaluation on the validation rows."""
         rate = self._rows / max(time.perf_counter() - self._began, 1e-9)
         print(_sentence(self._title, look, self._of, monitor, better, rate), file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """The run is over."""
+        """Called at the end of the run."""
 
 
 class Bar:
-    """A live bar with rows a second, loss and time left in the epoch, and a line an evaluation."""
+    """A live bar with rows per second, loss and remaining time of the epoch, and a line per evaluation."""
 
     def __init__(self, title: str, console: Console) -> None:
         self._title, self._of, self._shown, self._done = title, 0, 0.0, 0
@@ -94,10 +94,10 @@ class Bar:
             TimeRemainingColumn(),
             console=console,
             transient=True,
-        )  # started by the first epoch: a live display hides the cursor, also where an error comes before any epoch
+        )  # started by the first epoch: a live display hides the cursor, and an error may come before
 
     def epoch(self, number: int, of: int, rows: int) -> None:
-        """A pass begins."""
+        """Called when an epoch begins."""
         if self._task is None:
             self._bar.start()
         else:
@@ -106,7 +106,7 @@ class Bar:
         self._task = self._bar.add_task(f"{self._title} epoch {number}/{of}", total=rows, rate="", loss="-")
 
     def step(self, rows: int, loss: Tensor) -> None:
-        """A step is done."""
+        """Called after a step."""
         self._done += rows
         now = time.perf_counter()
         if self._task is not None and now - self._shown > SHOWN_EVERY:
@@ -115,20 +115,20 @@ class Bar:
             self._bar.update(self._task, completed=self._done, rate=rate, loss=f"{loss.item():.4f}")
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
-        """The validation rows were scored."""
+        """Called after an evaluation on the validation rows."""
         rate = self._done / max(time.perf_counter() - self._began, 1e-9)
         self._bar.console.print(_sentence(self._title, look, self._of, monitor, better, rate), highlight=False)
 
     def close(self) -> None:
-        """The run is over."""
+        """Called at the end of the run."""
         self._bar.stop()
 
 
 class Cell:
-    """A bar in the output of a notebook's cell, updated in its place, above the latest evaluations.
+    """A bar in the output of a notebook cell, updated in place, above the latest evaluations.
 
     Args:
-        title: of the run.
+        title: title of the run.
         display: `IPython.display.display`.
     """
 
@@ -139,12 +139,12 @@ class Cell:
         self._began, self._shown = time.perf_counter(), 0.0
 
     def epoch(self, number: int, of: int, rows: int) -> None:
-        """A pass begins."""
+        """Called when an epoch begins."""
         self._number, self._of, self._rows, self._done = number, of, rows, 0
         self._began = time.perf_counter()
 
     def step(self, rows: int, loss: Tensor) -> None:
-        """A step is done."""
+        """Called after a step."""
         self._done += rows
         now = time.perf_counter()
         if now - self._shown > SHOWN_EVERY:
@@ -159,13 +159,13 @@ class Cell:
             self._show()
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
-        """The validation rows were scored."""
+        """Called after an evaluation on the validation rows."""
         rate = self._done / max(time.perf_counter() - self._began, 1e-9)
         self._looks.append(_sentence(self._title, look, self._of, monitor, better, rate))
         self._show()
 
     def close(self) -> None:
-        """The run is over: its evaluations stay."""
+        """Called at the end of the run: its evaluations stay visible."""
         self._line = ""
         self._show()
 
@@ -179,7 +179,7 @@ class Cell:
 
 
 def progress_for(title: str, *, quiet: bool = False) -> Progress:
-    """A bar on a terminal's standard error or in a notebook, plain lines elsewhere, nothing where `quiet`."""
+    """A bar on a terminal's standard error or in a notebook, plain lines elsewhere, nothing if `quiet`."""
     if quiet:
         return Silent()
     display = _notebook_display()
@@ -190,10 +190,10 @@ def progress_for(title: str, *, quiet: bool = False) -> Progress:
 
 
 def _notebook_display() -> Callable[..., Any] | None:
-    """`IPython.display.display`, where a notebook's kernel runs this."""
-    ipython = sys.modules.get("IPython")  # a kernel has imported it long before
+    """`IPython.display.display` if this runs in a notebook's kernel, else None."""
+    ipython = sys.modules.get("IPython")  # a kernel has already imported it
     shell = None if ipython is None else ipython.get_ipython()
-    if getattr(shell, "kernel", None) is None:  # none, or a terminal's
+    if getattr(shell, "kernel", None) is None:  # no shell, or a terminal's
         return None
     display: Callable[..., Any] = import_module("IPython.display").display
     return display

@@ -1,4 +1,4 @@
-"""What a training run did: its evaluations, the best of them, and what ended it."""
+"""The result of a training run: its evaluations, the best of them, and what ended it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ __all__ = ["Evaluation", "FitResult", "result_from_plain", "result_to_plain"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """One evaluation of the validation rows, after `epoch` epochs (with a fraction).
+    """One evaluation on the validation rows, after `epoch` epochs (may be fractional).
 
     Args:
-        learning_rate: of the steps before it.
-        seconds: since the run began.
-        metrics: of the validation rows.
-        train_loss: mean over the steps since the last evaluation, penalty and auxiliary losses left out; None without a
-            step.
+        learning_rate: learning rate of the steps before it.
+        seconds: time since the run began.
+        metrics: metrics of the validation rows.
+        train_loss: mean over the steps since the last evaluation, without penalty and auxiliary losses; None without
+            a step.
     """
 
     epoch: float
@@ -31,17 +31,17 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class FitResult:
-    """What a training run did; the network holds the weights of `best`.
+    """The result of a training run; the network has the weights of `best`.
 
     Args:
-        epochs: epochs begun.
+        epochs: number of epochs begun.
         best: the evaluation whose weights were kept.
         history: all evaluations, in order.
-        seconds: of the whole run, evaluations included.
-        monitor: the metric that decided.
-        stopped: what ended the run; `time` is the end of the time that its Progress had for it.
-        seconds_per_epoch: median over whole epochs of the time spent in training steps, evaluations left out; None
-            without a whole epoch.
+        seconds: duration of the whole run, including evaluations.
+        monitor: the metric for early stopping.
+        stopped: what ended the run; `time` means that a Progress raised `OutOfTime`.
+        seconds_per_epoch: median over whole epochs of the time in training steps, without evaluations; None without
+            a whole epoch.
     """
 
     epochs: int
@@ -59,7 +59,7 @@ class FitResult:
         return to_pandas(training_frame(self))
 
     def plot(self, ax: Any = None) -> Any:
-        """The learning curves on Matplotlib's axes, which come back; new ones where left out."""
+        """Plot the learning curves on Matplotlib axes (new ones if omitted) and return the axes."""
         from fieldwise.notebook.plots import plot_training
 
         return plot_training(self, ax)
@@ -71,7 +71,7 @@ class FitResult:
 
 
 def result_to_plain(result: FitResult) -> dict[str, Any]:
-    """Plain values for JSON; what is not known is left out."""
+    """A result as plain values for JSON, without unknown ones."""
     plain: dict[str, Any] = to_plain(result)
     return plain
 
@@ -80,6 +80,6 @@ def result_from_plain(data: Mapping[str, Any], where: str = "the bundle's result
     """The inverse of `result_to_plain`.
 
     Errors:
-        BundleError: not such values; says what, below `where`.
+        BundleError: invalid values, named below `where`.
     """
     return parse(FitResult, data, where, BundleError)

@@ -1,4 +1,4 @@
-"""How a network is trained, as one frozen dataclass."""
+"""Settings of training."""
 
 import dataclasses
 import math
@@ -19,38 +19,38 @@ class TrainingSettings(Settings):
 
     Args:
         optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011), `rowwise_adagrad` (Mudigere et al., 2022:
-            Adagrad with one number a row of an embedding table, other parameters as `adagrad`) or `sgd`.
-        learning_rate: at the start.
-        embedding_update: whether a step moves all rows of an embedding table (`dense`) or those of its batch alone
-            (`lazy`). They differ for `adam`, whose other rows then wait, and need `momentum` 0 and no L2 over all rows;
-            `docs/training.md` has it in full. `auto` is lazy for large tables where both give the same numbers.
-        momentum: of `sgd`.
-        adagrad_accumulator: the sum of squared gradients that `adagrad` starts with.
-        batch_size: rows a step; a last batch of one row joins the one before.
+            Adagrad with one number per row of an embedding table, other parameters as `adagrad`) or `sgd`.
+        learning_rate: initial learning rate.
+        embedding_update: whether a step updates all rows of an embedding table (`dense`) or only those of its batch
+            (`lazy`). Lazy updates differ for `adam`, and need `momentum` 0 and no L2 over all rows; see
+            `docs/training.md`. `auto` is lazy for large tables if the result is the same.
+        momentum: momentum of `sgd`.
+        adagrad_accumulator: initial sum of squared gradients of `adagrad`.
+        batch_size: rows per step; a last batch of one row is merged into the one before.
         epochs: maximum number of passes over the training rows.
         l2: strength by parameter name or pattern (`attention.W`, `embedding.*`): adds strength / 2 * sum of squares to
-            the mean loss of every step. A pattern that fits no parameter is an error.
-        l2_rows: for embedding tables the sum runs over `all` rows, or over the distinct rows `touched` by the batch.
-        precision: of the forward pass and its gradients: `bfloat16` multiplies matrices in 16 bits (weights, optimizer
-            and loss stay float32), which pays where the processor has instructions for it.
-        compile: whether `torch.compile` translates the network for training, which takes a C++ compiler and up to a
-            minute at the start.
-        clip_norm: gradients are scaled down to at most this norm over all parameters.
-        average: decay of an exponential mean of the weights over steps, such as 0.99: the mean is evaluated and kept,
-            while training goes on from the last step's weights. Nothing is averaged, where left out or 0.
-        start_at_base_rate: whether the output bias starts at the logit of the training rows' share of positives, or for
-            a regression label at their mean (`fieldwise.training.start`), and not at 0.
-        unknown_share: with a strength s above 0 a value that n training rows have is shown to training as its field's
-            unknown value with probability s / (s + n), so that the unknown row learns what rare values have in common
-            (`fieldwise.training.unknown`).
-        monitor: validation metric of the main label that decides; `auc` for binary and `rmse` for regression, where
-            left out. `loss` decides by all labels: their validation losses, summed by their weights.
-        evaluations_per_epoch: how often the validation rows are scored within an epoch, evenly spaced.
-        patience: number of evaluations in a row without a better `monitor` after which training stops.
-        plateau_factor: the learning rate is multiplied by it after `plateau_patience` evaluations without a better
-            `monitor`, and again whenever as many more bring none; 1 keeps it.
+            the mean loss of every step. A pattern that matches no parameter is an error.
+        l2_rows: for embedding tables, sum over `all` rows, or over the distinct rows `touched` by the batch.
+        precision: precision of the forward pass and its gradients: `bfloat16` multiplies matrices in 16 bits (weights,
+            optimizer and loss stay float32), which is faster on processors with bfloat16 instructions.
+        compile: whether to compile the network with `torch.compile` for training, which needs a C++ compiler and up to
+            a minute at the start.
+        clip_norm: maximum norm of the gradients over all parameters.
+        average: decay of an exponential moving average of the weights, such as 0.99: the average is evaluated and
+            kept, while training continues from the last step's weights. No averaging if omitted or 0.
+        start_at_base_rate: whether the output bias is initialised to the logit of the training rows' positive rate, or
+            for a regression label to their mean (`fieldwise.training.start`), instead of 0.
+        unknown_share: with a strength s above 0, a value that n training rows have is replaced in training by its
+            field's unknown value with probability s / (s + n), so that the unknown row learns what rare values have in
+            common (`fieldwise.training.unknown`).
+        monitor: validation metric of the main label for early stopping; by default `auc` for binary and `rmse` for
+            regression labels. `loss` uses all labels: the weighted sum of their validation losses.
+        evaluations_per_epoch: number of evaluations on the validation rows per epoch, evenly spaced.
+        patience: training stops after this many evaluations in a row without a better `monitor`.
+        plateau_factor: factor for the learning rate after `plateau_patience` evaluations without a better `monitor`,
+            and again after as many more; 1 keeps the rate.
         plateau_patience: see `plateau_factor`.
-        min_improvement: a metric is better only where it is better by more than this.
+        min_improvement: minimum change of a metric that counts as better.
     """
 
     optimizer: Literal["adam", "adagrad", "rowwise_adagrad", "sgd"] = "adam"
@@ -92,7 +92,7 @@ class TrainingSettings(Settings):
             raise ConfigError(f"learning_rate must be positive, found {self.learning_rate}")
         if self.optimizer == "rowwise_adagrad" and self.embedding_update == "dense":
             raise ConfigError(
-                "optimizer = 'rowwise_adagrad' moves the rows of a batch alone, found embedding_update = 'dense': set "
+                "optimizer = 'rowwise_adagrad' updates only the rows of a batch, found embedding_update = 'dense': set "
                 "'auto', or optimizer = 'adagrad'"
             )
         if self.clip_norm is not None and not self.clip_norm > 0:

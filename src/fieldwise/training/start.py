@@ -1,4 +1,4 @@
-"""Where the output begins: at the training rows' base rate, or mean, instead of at 0."""
+"""Initialising the output bias with the training rows' base rate or mean, instead of 0."""
 
 import math
 
@@ -17,18 +17,18 @@ TOLERANCE = 1e-3
 
 
 def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objective) -> list[str]:
-    """Set the network's output biases so that its mean score begins at what a constant would predict.
+    """Set the network's output biases so that its initial mean score is the best constant prediction.
 
-    That is the logit of the training rows' share of positives (half a row is added to each class, so that it is
-    finite), and the mean of a regression label. The scores of other parameters start near 0.
+    That is the logit of the training rows' positive rate (with half a row added to each class, so that it is finite),
+    or the mean of a regression label. The scores of other parameters are initially near 0.
 
     Args:
-        network: changed in place; a bias that is not 0, as of a warm start, stays as it is.
-        train: rows with targets; rows with weights count by them.
-        objective: of the main label, with `more` for further ones.
+        network: changed in place; a bias that is not 0, such as from a warm start, is not changed.
+        train: rows with targets, and weights if any.
+        objective: the objective of all labels.
 
     Returns:
-        The names of the parameters that were set; none where the network has no output bias.
+        The names of the parameters that were set; empty if the network has no output bias.
     """
     assert train.y is not None, "training rows have targets"
     batch, _ = train.batch(slice(0, PROBE_ROWS))
@@ -40,7 +40,7 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
         start = base_score(np.asarray(y, np.float64), train.weight, binary=task.task == "binary")
         for name, parameter in output_biases(one, batch):
             if bool(parameter.count_nonzero()):
-                continue  # a warm start brought it
+                continue  # from a warm start
             with torch.no_grad():
                 parameter.fill_(start)
             changed.append(name if heads is None else f"heads.{number}.{name}")
@@ -48,7 +48,7 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
 
 
 def base_score(y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool) -> float:
-    """The score that a constant would give rows with these targets [N] and weights [N].
+    """The best constant score for rows with these targets [N] and weights [N].
 
     >>> round(base_score(np.array([1.0, 0.0, 0.0, 0.0]), binary=True), 6) == round(math.log(1.5 / 3.5), 6)
     True
@@ -63,10 +63,10 @@ def base_score(y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool)
 
 @torch.no_grad()
 def output_biases(network: nn.Module, batch: Batch) -> list[tuple[str, nn.Parameter]]:
-    """The parameters of one number each that raise all scores of a batch by what is added to all of them.
+    """The output biases: single-number parameters whose changes shift all scores of a batch equally.
 
-    They are found by trying, so that a network of one's own has them as well: one bias that adds its value to every
-    score, or several whose values are averaged (FinalNet's two branches).
+    They are found by trial, so this works for your own networks too: one bias that is added to every score, or several
+    whose values are averaged (FinalNet's two branches).
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import AutoInt
@@ -87,7 +87,7 @@ def output_biases(network: nn.Module, batch: Batch) -> list[tuple[str, nn.Parame
         parameter.copy_(old)
         share = float(change.mean())
         alike = share > TOLERANCE and float((change - share).abs().max()) < TOLERANCE
-        if alike and total + share < 1.0 + TOLERANCE:  # of two that each add their whole value the first is taken
+        if alike and total + share < 1.0 + TOLERANCE:  # if two each add their whole value, use the first
             found.append((name, parameter))
             total += share
     network.train(training)

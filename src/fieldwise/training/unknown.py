@@ -1,4 +1,4 @@
-"""Rare values shown as unknown in training, so that the unknown row of a field learns what they have in common."""
+"""Replacing rare values by unknown in training, so that a field's unknown row learns what they have in common."""
 
 import numpy as np
 import torch
@@ -13,17 +13,17 @@ UNKNOWN = 1  # the local row id of a field's unknown value
 
 
 class ShowUnknown:
-    """Replaces values by their field's unknown value at random, rare ones more often.
+    """Randomly replaces values by their field's unknown value, rare ones more often.
 
-    A value that n training rows have is replaced with probability `strength / (strength + n)`: the share that a
-    Chinese restaurant process of that concentration gives to new values after n rows. Without this the unknown row
-    of a field whose `min_count` is 1 never has a gradient, and every value that training never saw is scored by its
-    random start.
+    A value that n training rows have is replaced with probability `strength / (strength + n)`: the probability
+    of a new value after n rows in a Chinese restaurant process with that concentration. Without this, the unknown row
+    of a field with `min_count` 1 never gets a gradient, and values not seen in training are scored with its random
+    initial vector.
 
     Args:
-        train: the training rows, whose values are counted.
+        train: the training rows, for counting values.
         strength: above 0.
-        seed: of the draws.
+        seed: random seed.
 
     >>> from fieldwise.layout import Layout
     >>> table = EncodedTable(Layout.of_sizes([3]), *(np.zeros(s) for s in ((1, 1), (1, 0), 0, 1)))
@@ -44,7 +44,7 @@ class ShowUnknown:
         self.draws = torch.Generator().manual_seed(seed)
 
     def __call__(self, batch: Batch) -> Batch:
-        """The batch with some of its values unknown."""
+        """The batch with some values replaced by unknown."""
         return batch._replace(ids=self._shown(batch.ids), bag_ids=self._shown(batch.bag_ids))
 
     def _shown(self, ids: Tensor) -> Tensor:

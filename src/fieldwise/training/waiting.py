@@ -1,8 +1,8 @@
-"""Threads that wait for the next operation asleep: spinning, they take the processor from whoever else needs it.
+"""Let PyTorch's idle threads sleep: spinning threads take processor time from other processes.
 
-GCC's OpenMP runtime, on which PyTorch runs under Linux, reads how threads wait from OMP_WAIT_POLICY as it is loaded;
-no function changes it later. But where it manages more threads than there are processors its threads spin for some
-microseconds alone, not for milliseconds. So a team of a few threads that has nothing to do is kept, asleep.
+GCC's OpenMP runtime, which PyTorch uses under Linux, reads OMP_WAIT_POLICY only when it is loaded. But if it manages
+more threads than there are processors, its idle threads spin for microseconds instead of milliseconds. So an extra
+team of a few sleeping threads is kept.
 """
 
 import ctypes
@@ -21,11 +21,11 @@ SET_BY_HAND = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 def rest_while_waiting() -> bool:
-    """Have PyTorch's idle threads sleep from now on, in this process; numbers stay the same to the bit.
+    """Make PyTorch's idle threads sleep from now on in this process; results do not change.
 
     Returns:
-        False where nothing is done: OMP_WAIT_POLICY or GOMP_SPINCOUNT say how to wait, there is but one thread, or
-        PyTorch runs on another OpenMP runtime than GCC's.
+        False if nothing was done: OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, there is only one thread, or PyTorch uses
+        another OpenMP runtime than GCC's.
     """
     threads = torch.get_num_threads()
     if threads < 2 or any(name in os.environ for name in SET_BY_HAND):
@@ -35,12 +35,12 @@ def rest_while_waiting() -> bool:
 
 @cache
 def _keep_team(size: int) -> bool:
-    """Start a team of so many threads, its own among them, that ends with the process."""
+    """Start a team of `size` threads, including the calling one, that ends with the process."""
     runtime = next((path for path in loaded_openmp() if Path(path).name.startswith("libgomp")), None)
     if runtime is None:
         return False
     library, started = ctypes.CDLL(runtime), threading.Event()
-    nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)  # what each thread of the team does, once
+    nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)  # run once by each thread of the team
 
     def keep() -> None:
         library.GOMP_parallel(nothing, None, ctypes.c_uint(size), ctypes.c_uint(0))

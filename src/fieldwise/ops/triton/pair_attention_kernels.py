@@ -151,7 +151,7 @@ def _fields(x_FD, first, F, D, T: tl.constexpr, BLOCK_D: tl.constexpr):
 
 @triton.jit
 def _slots(slots_FF, i, j, F, T: tl.constexpr):
-    """The pairs of a tile [TT], -1 where there is none."""
+    """The pairs of a tile [TT], -1 if there is none."""
     left, right = i + tl.arange(0, T), j + tl.arange(0, T)
     inside = (left[:, None] < F) & (right[None, :] < F)
     return tl.reshape(tl.load(slots_FF + left[:, None] * F + right[None, :], mask=inside, other=-1), [T * T])
