@@ -106,7 +106,7 @@ def test_what_is_refused(fieldwise, own, tmp_path):
     refused(fieldwise(*calibrate, "isotonic", "--data", "same.csv"), "scores that differ, but all 40 rows have")
     turned = make_log().with_columns(click=1 - pl.col("click"))
     turned.write_csv(tmp_path / "turned.csv")
-    refused(fieldwise(*calibrate, "platt", "--data", "turned.csv"), "rise with the label, found a slope of -")
+    refused(fieldwise(*calibrate, "platt", "--data", "turned.csv"), "increase with the label, found a slope of -")
     assert Bundle.load(own).calibration == {}, "nothing of all this was kept"
 
 

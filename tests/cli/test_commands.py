@@ -418,11 +418,11 @@ def test_evaluate_remarks_on_bad_and_on_empty_figures(fieldwise, bundle, log, tm
     code, out, _ = fieldwise("evaluate", bundle, "--data", "wrong.csv")
     assert code == 0
     assert re.search(r"^On wrong.csv the logloss \S+ is worse than 0.69\d+, that of always predicting", out, re.M)
-    assert "the order is upside down" in out
+    assert "the ranking is reversed" in out
     log.with_columns(click=pl.lit(0)).write_csv("none.csv")
     code, out, _ = fieldwise("evaluate", bundle, "--data", "none.csv")
     assert code == 0
-    assert "On none.csv all labels are negative: there is no AUC" in out
+    assert "On none.csv all labels are negative: AUC and other metrics" in out
     assert not re.search("^ auc", out, re.M)
 
 

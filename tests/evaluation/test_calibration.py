@@ -16,7 +16,7 @@ from fieldwise.evaluation.calibration import (
     Platt,
     brier,
     calibration_error,
-    calibration_luck,
+    calibration_error_by_chance,
     fit_calibration,
     fit_isotonic,
     fit_platt,
@@ -99,7 +99,7 @@ def test_what_no_calibration_can_be_fitted_to():
             fit([0, 1, 1], [0.5, 0.5, 0.5])
         with pytest.raises(DataError, match="logits must be finite"):
             fit([0, 1], [0.0, np.nan])
-    with pytest.raises(DataError, match="rise with the label, found a slope of -"):
+    with pytest.raises(DataError, match="increase with the label, found a slope of -"):
         fit_platt([1, 1, 0, 0], [0.0, 1.0, 2.0, 3.0])
     assert set(fit_isotonic([1, 1, 0, 0], [0.0, 1.0, 2.0, 3.0]).probability) == {0.5}
 
@@ -158,10 +158,10 @@ def test_the_luck_of_true_probabilities():
     """The mean error over labels drawn by the probabilities themselves."""
     p = np.random.default_rng(3).beta(2, 5, 3000)
     drawn = [calibration_error(np.random.default_rng(k).random(3000) < p, p) for k in range(100)]
-    assert calibration_luck(p) == pytest.approx(np.mean(drawn), rel=0.05)
-    assert calibration_luck(np.zeros(9)) == 0.0
+    assert calibration_error_by_chance(p) == pytest.approx(np.mean(drawn), rel=0.05)
+    assert calibration_error_by_chance(np.zeros(9)) == 0.0
     with pytest.raises(DataError, match=r"must lie in \[0, 1\], found 1\.5"):
-        calibration_luck([0.5, 1.5])
+        calibration_error_by_chance([0.5, 1.5])
 
 
 def test_the_interval_of_a_share_is_scipys():

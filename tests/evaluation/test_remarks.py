@@ -31,11 +31,11 @@ def test_a_logloss_above_the_constants_is_named_beside_it():
         in sentence
     )
     mean = (1 / (1 + np.exp(-GOOD))).mean()
-    assert f"predictions are {100 * mean:.1f} % in the mean" in sentence
-    assert "the order is of use (AUC 0.8" in sentence
+    assert f"the mean prediction is {100 * mean:.1f} %" in sentence
+    assert "the ranking is useful (AUC 0.8" in sentence
     assert "fieldwise calibrate" in sentence
     useless = of(Y, RNG.normal(size=len(Y)))
-    assert "of use" not in useless[0]
+    assert "useful" not in useless[0]
     assert len(remarks_on_means([binary_metrics(Y, GOOD), binary_metrics(Y, GOOD + 0.1)], "test rows")) == 1
 
 
@@ -60,7 +60,7 @@ def test_rows_of_one_class_have_no_auc():
     assert not {"auc", "normalized_entropy", "gauc"} & metrics.keys()
     assert metrics["logloss"] == pytest.approx(np.log1p(np.exp([-1.0, -2.0, 0.3])).mean())
     assert remarks(metrics) == [
-        "On these rows all labels are negative: there is no AUC, nor anything else that compares two classes."
+        "On these rows all labels are negative: AUC and other metrics that compare two classes are undefined."
     ]
 
 
@@ -78,8 +78,8 @@ def test_the_auc_of_few_labels_is_called_luck_as_far_as_it_is():
 
 
 def test_an_order_that_is_upside_down():
-    assert any("upside down" in sentence for sentence in of(Y, -GOOD))
-    assert not any("upside down" in sentence for sentence in of(Y, RNG.normal(size=len(Y))))
+    assert any("reversed" in sentence for sentence in of(Y, -GOOD))
+    assert not any("reversed" in sentence for sentence in of(Y, RNG.normal(size=len(Y))))
 
 
 def test_labels_by_name_and_numbers():

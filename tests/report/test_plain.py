@@ -33,9 +33,9 @@ def test_each_figure_has_its_sentence():
     assert f"higher {100 * higher:.0f} times of 100" in found["AUC"]
     p, rate = sigmoid(rows.score), rows.y.mean()
     constant = log_loss(rows.y, np.full(len(rows.y), rate))
-    assert f"{log_loss(rows.y, p):.3f}. Who always says" in found["logloss"]
+    assert f"{log_loss(rows.y, p):.3f}. Always predicting" in found["logloss"]
     assert (
-        f"pays {constant:.3f}; the model pays {100 - 100 * log_loss(rows.y, p) / constant:.0f} % less"
+        f"costs {constant:.3f}; the model costs {100 - 100 * log_loss(rows.y, p) / constant:.0f} % less"
         in found["logloss"]
     )
     assert f"{100 * rows.y[p >= 0.5].mean():.0f} of 100 are positive" in found["precision at .5"]
@@ -66,7 +66,7 @@ def test_numbers_have_sentences_too():
     rows = Scored(y, y + np.array([1.0, -1.0, 1.0, -1.0]))
     found = words(words_section(rows, None, Label("rating", task="regression", range=(0, 5))))
     assert found["MAE"] == "On average a prediction is 1 off, of “rating” from 0 to 5."
-    assert "always saying the mean has 1.12, the model's is 11 % smaller" in found["RMSE"]
+    assert "always predicting the mean has 1.12, the model's is 11 % smaller" in found["RMSE"]
     worse = regression_words({"rmse": 2.0}, Label("rating", task="regression"), spread=1.0)
     assert "worse than no model" in worse["rmse"]
 

@@ -101,7 +101,7 @@ def test_how_good_a_bundle_was_is_said_in_words(ranker):
     said = client(Service(tested)).get("/v1/about").json()["model"]["quality"]
     assert len(said) == 3
     assert "higher 84 times of 100" in said[0]
-    assert "(58 of 100) pays 0.500; the model pays 10 % less" in said[1]
+    assert "(58 of 100) costs 0.500; the model costs 10 % less" in said[1]
     assert "2.1 percentage points" in said[2]
     kept = dataclasses.replace(tested, calibration={"click": Platt(slope=1.0, intercept=0.5)})
     assert client(Service(kept)).get("/v1/about").json()["model"]["quality"] == said[:1]

@@ -1,6 +1,6 @@
-"""How good probabilities and yes-or-no decisions are, over a whole split. Letter: N rows.
+"""Metrics of probabilities and binary decisions over a whole split. Letter: N rows.
 
-A row is predicted positive where its probability is at or above the threshold. With `weight` a row counts as so many.
+A row is predicted positive if its probability is at least the threshold. `weight` holds row weights.
 """
 
 from typing import Any
@@ -40,13 +40,13 @@ def sigmoid(logit: ArrayLike) -> NDArray[np.float64]:
 def logloss(y: ArrayLike, probability: ArrayLike, *, weight: ArrayLike | None = None) -> float:
     """Mean negative log-likelihood in nats.
 
-    Probabilities are clipped to [eps, 1 - eps] with eps = 2.2e-16, that of float64 whatever type comes in; so a row
-    that is certain and wrong costs 36.04. Where logits are at hand, `logloss_from_logits` clips nothing.
+    Probabilities are clipped to [eps, 1 - eps] with eps = 2.2e-16, the epsilon of float64, for any input type; so a
+    certain and wrong row costs 36.04. `logloss_from_logits` clips nothing.
 
     Args:
         y: labels 0 and 1, [N]; one class is enough.
         probability: within [0, 1], [N].
-        weight: of the rows, at least 0, [N]; all count alike if omitted.
+        weight: row weights, at least 0, [N]; equal if omitted.
 
     Errors:
         DataError: no row, lengths that differ, NaN, a probability outside [0, 1], a weight below 0.
@@ -69,10 +69,10 @@ def logloss_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | N
 
 
 def normalized_entropy(y: ArrayLike, probability: ArrayLike, *, weight: ArrayLike | None = None) -> float:
-    """Logloss over the entropy of the mean rate: below 1 is better than always saying that rate.
+    """Logloss divided by the entropy of the positive rate: below 1 is better than always predicting that rate.
 
-    He et al., Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014, eq. 1. The rate is that of `y`
-    itself; clipping as in `logloss`.
+    He et al., Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014, eq. 1. The rate is that of
+    `y`; clipping as in `logloss`.
 
     Errors:
         DataError: as for `logloss`, and one class only (the entropy is then 0).
@@ -86,14 +86,14 @@ def normalized_entropy(y: ArrayLike, probability: ArrayLike, *, weight: ArrayLik
 
 
 def normalized_entropy_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | None = None) -> float:
-    """`normalized_entropy` from logits, where nothing is clipped."""
+    """`normalized_entropy` from logits, without clipping."""
     positive, z = labelled_column(y, logit, "logits")
     w = _weights(weight, positive)
     return _logloss_from_logits(positive, z, w) / _rate_entropy(positive, w)
 
 
 def accuracy(y: ArrayLike, probability: ArrayLike, *, threshold: float = 0.5, weight: ArrayLike | None = None) -> float:
-    """Share of rows whose decision is right.
+    """Share of rows with a correct decision.
 
     >>> accuracy([1, 0, 1, 0], [0.9, 0.5, 0.4, 0.1])
     0.5
@@ -110,7 +110,7 @@ def precision(
     zero_division: float = 0.0,
     weight: ArrayLike | None = None,
 ) -> float:
-    """Share of the rows predicted positive that are; `zero_division` where no row is predicted positive."""
+    """Share of true positives among rows predicted positive; `zero_division` if no row is predicted positive."""
     right, predicted, _ = _decisions(y, probability, threshold, weight)
     return right / predicted if predicted else zero_division
 
@@ -123,7 +123,7 @@ def recall(
     zero_division: float = 0.0,
     weight: ArrayLike | None = None,
 ) -> float:
-    """Share of the positive rows that are predicted so; `zero_division` where no row is positive."""
+    """Share of the positive rows that are predicted positive; `zero_division` if no row is positive."""
     right, _, positives = _decisions(y, probability, threshold, weight)
     return right / positives if positives else zero_division
 
@@ -136,7 +136,7 @@ def f1(
     zero_division: float = 0.0,
     weight: ArrayLike | None = None,
 ) -> float:
-    """Harmonic mean of precision and recall; `zero_division` where no row is positive or predicted so.
+    """Harmonic mean of precision and recall; `zero_division` if no row is positive or predicted positive.
 
     >>> round(f1([1, 0, 1, 0], [0.9, 0.6, 0.4, 0.1]), 3)
     0.5
@@ -176,7 +176,7 @@ def _rate_entropy(positive: NDArray[np.bool_], weight: NDArray[np.float64] | Non
 def _decisions(
     y: ArrayLike, probability: ArrayLike, threshold: float, weight: ArrayLike | None
 ) -> tuple[float, float, float]:
-    """Rows predicted positive rightly, rows predicted positive, rows that are positive; or their weights."""
+    """Counts (or weights) of true positives, of rows predicted positive, and of positive rows."""
     positive, p = probability_column(y, probability)
     predicted = p >= threshold
     kinds = (positive & predicted, predicted, positive)

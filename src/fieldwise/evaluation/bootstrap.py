@@ -1,4 +1,4 @@
-"""How far metrics would move with other rows and other seeds.
+"""Bootstrap confidence intervals of metrics, for other rows and other seeds.
 
 Letters: N rows, R replicates, K columns of scores, S seeds, T runs of ties.
 """
@@ -23,19 +23,19 @@ __all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc", 
 MetricName = Literal["auc", "average_precision", "logloss", "brier", "ece", "rmse", "mae"]
 RANKS = ("auc", "average_precision")
 NUMBERS = ("rmse", "mae")
-TRIES = 100  # draws of rows in a row that may hold one class alone
+TRIES = 100  # consecutive resamples with only one class before giving up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean over seeds, and how sure it is.
+    """A mean over seeds, with its uncertainty.
 
     Args:
-        value: as measured.
+        value: the measured value.
         low: the lower end of its 95 % interval.
         high: the upper end.
-        standard_error: with other rows and, of several seeds, other seeds.
-        p: two-sided, of the value being 0: for differences.
+        standard_error: for other rows and, with several seeds, other seeds.
+        p: two-sided p-value of the hypothesis that the value is 0, for differences.
     """
 
     value: float
@@ -46,18 +46,18 @@ class Estimate:
 
 
 def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.inf) -> Estimate:
-    """The mean over seeds with a 95 % interval that counts both sources of variance.
+    """The mean over seeds with a 95 % interval for both sources of variance.
 
-    The variance is that of the replicates, with other rows and these seeds, plus s^2 / S, with s^2 the variance over
-    seeds on these rows. The interval is Student's, with Satterthwaite's degrees of freedom (Biometrics Bulletin 2(6),
-    1946), since s^2 of a few seeds is itself unsure. Of one seed nothing is known of others, and none is counted.
-    There is no correction for few rows: with 100 to 300 of them intervals of one seed hold the true value in about 94
-    of 100 cases, not 95.
+    The variance is that of the replicates (other rows, these seeds) plus s^2 / S, with s^2 the variance over seeds on
+    these rows. The interval uses Student's t with Satterthwaite's degrees of freedom (Biometrics Bulletin 2(6), 1946),
+    since s^2 is uncertain with few seeds. With one seed, the variance over seeds is unknown and not included. There is
+    no correction for few rows: with 100 to 300 rows, intervals of one seed cover the true value in about 94 of 100
+    cases, not 95.
 
     Args:
-        by_seed: the metric, or a difference of two models', of each seed, [S].
-        replicates: of its mean over the seeds, [R], as from `resampled`.
-        least: what the value cannot lie below, and so the interval does not either.
+        by_seed: the metric, or the difference of two models', per seed, [S].
+        replicates: bootstrap replicates of its mean over the seeds, [R], as from `resampled`.
+        least: lower bound of the value, which also bounds the interval.
 
     >>> found = estimate([1.0, 2.0, 3.0], [1.9, 2.1])
     >>> round(found.value, 3), round(found.standard_error, 3), round(found.low, 3), round(found.high, 3)
@@ -78,22 +78,22 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
 def resampled(
     y: ArrayLike, scores: ArrayLike, metric: MetricName, *, replicates: int = 1000, seed: int = 0
 ) -> NDArray[np.float64]:
-    """A metric of several scores of the same rows, with the rows drawn anew with replacement (Efron, 1979).
+    """Bootstrap replicates of a metric for several scores of the same rows (Efron, 1979).
 
-    Every replicate draws N rows once for all scores, so that differences between them are paired.
+    Every replicate draws N rows with replacement, once for all scores, so that differences between them are paired.
 
     Args:
         y: labels 0 and 1, or numbers (`rmse`, `mae`), [N].
         scores: finite logits, or predictions (`rmse`, `mae`), [K, N].
-        metric: which.
+        metric: the metric's name.
         replicates: R.
-        seed: of the draws; the same seed and N give the same rows.
+        seed: random seed; the same seed and N give the same rows.
 
     Shape:
         returns [R, K].
 
     Errors:
-        DataError: one class alone (`auc`, `average_precision`), no row, lengths that differ, NaN or infinity.
+        DataError: only one class (`auc`, `average_precision`), no row, lengths that differ, NaN or infinity.
 
     >>> resampled([0, 1], [[-1.0, 1.0]], "auc", replicates=3).tolist()
     [[1.0], [1.0], [1.0]]
@@ -109,24 +109,25 @@ def resampled(
 
 
 def _draw(rng: np.random.Generator, rows: int, positive: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """How often each row was drawn [N]; both classes are among them where AUC asks for them."""
+    """How often each row was drawn [N]; with `positive` given, both classes are among them, as AUC requires."""
     for _ in range(TRIES):
         times = np.bincount(rng.integers(0, rows, rows), minlength=rows)
         if positive is None or 0 < int(times[positive].sum()) < rows:
             return times
     raise DataError(
-        f"AUC's interval needs rows of both classes, but {TRIES} draws of {rows} rows held one only: use more rows"
+        f"AUC's interval needs rows of both classes, but {TRIES} resamples of {rows} rows held only one: use more rows"
     )
 
 
 def _measure(
     y: ArrayLike, columns: NDArray[np.float64], metric: MetricName
 ) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
-    """From how often each row counts [N] to the metric of each column [K]."""
+    """A function from each row's count [N] to the metric of each column [K]."""
     target = finite_column(y, "labels")
     if columns.shape[1:] != target.shape:
         raise DataError(
-            f"scores must be as many as the labels, found {columns.shape[1]} for {len(target)} labels: score those rows"
+            f"scores must be as many as the labels, found {columns.shape[1]} for {len(target)} labels: score the same "
+            "rows"
         )
     for column in columns:
         finite_column(column, "scores")
@@ -167,7 +168,7 @@ def _ordered(
 def _auc(
     times: NDArray[np.int64], order: NDArray[np.int64], positive: NDArray[np.bool_], ties: NDArray[np.int64]
 ) -> float:
-    """AUC of rows that count several times: pairs are counted in integers, as in `auc`."""
+    """AUC of rows with counts: pairs are counted in integers, as in `auc`."""
     drawn = times[order]
     high = np.add.reduceat(np.where(positive, drawn, 0), ties)
     low = np.add.reduceat(np.where(positive, 0, drawn), ties)
@@ -178,7 +179,7 @@ def _auc(
 def _average_precision(
     times: NDArray[np.int64], order: NDArray[np.int64], positive: NDArray[np.bool_], ties: NDArray[np.int64]
 ) -> float:
-    """The mean over positives of the precision among rows scored as high or higher."""
+    """Average precision: the mean over positives of the precision among rows with at least their score."""
     drawn = times[order]
     right = np.add.reduceat(np.where(positive, drawn, 0), ties)[::-1]
     rows = np.cumsum(np.add.reduceat(drawn, ties)[::-1])
@@ -189,7 +190,7 @@ def _average_precision(
 def _calibration_error(
     times: NDArray[np.int64], order: NDArray[np.int64], gap: NDArray[np.float64], ties: NDArray[np.int64]
 ) -> float:
-    """`calibration_error` of rows that count several times; `gap` is probability less label, from low to high [N]."""
+    """`calibration_error` of rows with counts; `gap` is probability minus label, in the order of scores [N]."""
     drawn = times[order]
     off = np.add.reduceat(drawn * gap, ties)
     place = mass_bins(np.add.reduceat(drawn, ties), BINS)
@@ -199,7 +200,7 @@ def _calibration_error(
 def resampled_gauc(
     y: ArrayLike, score: ArrayLike, group: ArrayLike, *, replicates: int = 1000, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Group AUC with the groups drawn anew with replacement, [R]: rows of a user are not drawn apart.
+    """Bootstrap replicates of group AUC, [R]: whole groups are drawn, so a user's rows stay together.
 
     Errors:
         DataError: as for `group_auc`.
@@ -210,21 +211,21 @@ def resampled_gauc(
     values, rows, mixed = values_by_group(y, score, group)
     values, rows = values[mixed], rows[mixed]
     if not len(values):
-        raise DataError("group AUC needs a group with rows of both classes, found none; leave the group out")
+        raise DataError("group AUC needs a group with rows of both classes, found none; omit the group")
     rng = np.random.default_rng(seed)
     drawn = (rng.integers(0, len(values), len(values)) for _ in range(replicates))
     return np.array([(values[one] * rows[one]).sum() / rows[one].sum() for one in drawn])
 
 
 def resampled_means(values: ArrayLike, *, replicates: int = 1000, seed: int = 0) -> NDArray[np.float64]:
-    """Means of several columns of values, such as users' metrics, with their entries drawn anew with replacement.
+    """Bootstrap replicates of the means of several columns, such as users' metrics.
 
     Every replicate draws once for all columns, so that differences between them are paired.
 
     Args:
         values: [K, N].
         replicates: R.
-        seed: of the draws; the same seed and N give the same entries.
+        seed: random seed; the same seed and N give the same entries.
 
     Shape:
         returns [R, K].

@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: maps from logits to calibrated logits, and how far probabilities are off.
+"""Calibration: maps from logits to calibrated logits, and measures of calibration error.
 
 Letters: N rows, K knots, B bins.
 """
@@ -27,7 +27,7 @@ __all__ = [
     "before_and_after",
     "brier",
     "calibration_error",
-    "calibration_luck",
+    "calibration_error_by_chance",
     "fit_calibration",
     "fit_isotonic",
     "fit_platt",
@@ -41,12 +41,12 @@ Binning = Literal["count", "width"]
 BINS = 15
 STEPS = 100
 CONVERGED = 1e-10
-NORMAL_975 = 1.959963984540054  # the standard normal's quantile
+NORMAL_975 = 1.959963984540054  # the 97.5 % quantile of the standard normal distribution
 
 
 @dataclass(frozen=True, kw_only=True)
 class Platt:
-    """A straight line over logits: `slope` times the logit plus `intercept`; the order of rows stays as it is."""
+    """Platt scaling: `slope` times the logit plus `intercept`; the order of rows does not change."""
 
     slope: float
     intercept: float
@@ -60,7 +60,7 @@ class Platt:
             )
 
     def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
-        """Calibrated logits of logits, of any shape.
+        """Calibrated logits, for logits of any shape.
 
         >>> Platt(slope=2.0, intercept=-1.0).logit([0.0, 1.0]).tolist()
         [-1.0, 1.0]
@@ -71,11 +71,11 @@ class Platt:
 
 @dataclass(frozen=True, kw_only=True)
 class Isotonic:
-    """Probabilities that never fall as the logit rises: straight lines between knots, level beyond the outer ones.
+    """Isotonic calibration: a monotone map, linear between knots and constant beyond the outer ones.
 
     Args:
-        at: logits, rising, [K].
-        probability: at them, never falling, strictly within 0 and 1, [K].
+        at: the knots' logits, increasing, [K].
+        probability: the knots' probabilities, non-decreasing, strictly within 0 and 1, [K].
     """
 
     at: tuple[float, ...]
@@ -87,12 +87,12 @@ class Isotonic:
         rising = np.isfinite(at).all() and (np.diff(at) > 0).all() and (np.diff(p) >= 0).all()
         if not (len(at) == len(p) > 0 and rising and ((p > 0) & (p < 1)).all()):
             raise DataError(
-                "an isotonic calibration needs logits that rise, each with a probability within 0 and 1 that does not "
-                "fall: fit it again"
+                "an isotonic calibration needs increasing logits with non-decreasing probabilities within 0 and 1: "
+                "fit it again"
             )
 
     def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
-        """Calibrated logits of logits, of any shape.
+        """Calibrated logits, for logits of any shape.
 
         >>> Isotonic(at=(-1.0, 1.0), probability=(0.25, 0.75)).logit([0.0]).tolist()
         [0.0]
@@ -106,23 +106,23 @@ Calibration = Platt | Isotonic
 
 
 def fit_calibration(y: ArrayLike, logit: ArrayLike, method: Method) -> Calibration:
-    """`fit_platt` or `fit_isotonic`, by name."""
+    """A calibration fitted by `fit_platt` or `fit_isotonic`, chosen by name."""
     return METHODS[method](y, logit)
 
 
 def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
-    """The line over logits that makes these rows most likely.
+    """The maximum-likelihood line over logits (Platt scaling).
 
     Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P + 2) for the P
-    positives and 1 / (M + 2) for the M negatives, which keep the line finite where scores part the classes; found by
-    Newton's method with step halving, as Lin, Lin and Weng (Machine Learning 68, 2007).
+    positives and 1 / (M + 2) for the M negatives, which keep the line finite if scores separate the classes; fitted
+    by Newton's method with step halving, as in Lin, Lin and Weng (Machine Learning 68, 2007).
 
     Args:
-        y: labels 0 and 1 of rows that trained nothing, [N].
+        y: labels 0 and 1 of rows that were not trained on, [N].
         logit: finite, [N].
 
     Errors:
-        DataError: one class only, one score only, scores that fall as the label rises, lengths that differ, NaN.
+        DataError: one class only, one score only, scores that decrease with the label, lengths that differ, NaN.
 
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=20000)
@@ -152,25 +152,26 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
                 break
             size /= 2
         else:
-            break  # as far as float64 goes
+            break  # the precision of float64 is reached
         weights, loss = tried, new
     slope = float(weights[0]) / scale
     if slope <= 0:
         raise DataError(
-            f"Platt's calibration needs scores that rise with the label, found a slope of {slope:.3g} over {len(z):,} "
-            "rows: the model does not rank these rows, take isotonic or train it anew"
+            f"Platt's calibration needs scores that increase with the label, found a slope of {slope:.3g} over "
+            f"{len(z):,} "
+            "rows: the model does not rank these rows; use isotonic or train it again"
         )
     return Platt(slope=slope, intercept=float(weights[1]) - slope * center)
 
 
 def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
-    """The step function of the logit that never falls and comes nearest to these labels, with lines between its steps.
+    """Isotonic regression of the labels on the logit, with linear interpolation between its steps.
 
     Zadrozny and Elkan, KDD 2002, by pool adjacent violators (scikit-learn). Labels are Platt's targets (`fit_platt`),
-    so that no probability is 0 or 1: a certain probability that is wrong once has no finite logloss.
+    so that no probability is 0 or 1, which would make the logloss infinite if it is wrong once.
 
     Args:
-        y: labels 0 and 1 of rows that trained nothing, [N].
+        y: labels 0 and 1 of rows that were not trained on, [N].
         logit: finite, [N].
 
     Errors:
@@ -179,7 +180,7 @@ def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
     >>> fit_isotonic([0, 1, 0, 1], [-2.0, -1.0, 1.0, 2.0]).probability
     (0.25, 0.5, 0.5, 0.75)
     """
-    from sklearn.isotonic import IsotonicRegression  # here, since metrics need none of scikit-learn
+    from sklearn.isotonic import IsotonicRegression  # here, since metrics do not need scikit-learn
 
     positive, z = _rows_to_fit(y, logit)
     fitted = IsotonicRegression(out_of_bounds="clip").fit(z, _targets(positive))
@@ -204,12 +205,12 @@ def brier(y: ArrayLike, probability: ArrayLike) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """Rows in bins of like probability; bins without rows are left out.
+    """A reliability diagram: rows in bins of similar probability, without empty bins.
 
     Args:
-        rows: of each bin, [B].
-        predicted: the mean probability of each, [B].
-        observed: the share of positives of each, [B].
+        rows: number of rows per bin, [B].
+        predicted: mean probability per bin, [B].
+        observed: share of positives per bin, [B].
         low: lower end of the share's 95 % interval (`wilson`), [B].
         high: upper end, [B].
         binning: `count` or `width`.
@@ -228,21 +229,21 @@ class Reliability:
         return float((self.rows * np.abs(self.predicted - self.observed)).sum() / self.rows.sum())
 
     def plot(self, ax: Any = None) -> Any:
-        """Shares of positives by predicted probability, on Matplotlib's axes, which come back."""
+        """Plot shares of positives by predicted probability on Matplotlib axes, and return the axes."""
         from fieldwise.notebook.plots import plot_calibration
 
         return plot_calibration(self, ax)
 
 
 def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> Reliability:
-    """What share of rows is positive where the model says so much.
+    """The share of positive rows by predicted probability, in bins.
 
     Args:
         y: labels 0 and 1, [N].
         probability: within [0, 1], [N].
-        bins: how many, at least 1.
-        binning: `count` gives each bin the same number of rows, but never parts rows of equal probability, so that
-            there may be fewer bins; `width` cuts [0, 1] into parts of equal width (Guo et al., ICML 2017).
+        bins: number of bins, at least 1.
+        binning: `count` makes bins of equally many rows, but never splits rows of equal probability, so there may be
+            fewer bins; `width` divides [0, 1] into bins of equal width (Guo et al., ICML 2017).
 
     Errors:
         DataError: no row, lengths that differ, NaN, a probability outside [0, 1].
@@ -269,7 +270,7 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
 
 
 def _count_bins(p: NDArray[np.float64], bins: int, weight: NDArray[np.generic]) -> NDArray[np.int64]:
-    """The bin of each row, where every bin has about the same weight and rows of equal probability stay together."""
+    """The bin of each row, for bins of about equal weight that do not split rows of equal probability."""
     order = np.argsort(p, kind="stable")
     ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
     place = np.empty(len(p), np.int64)
@@ -279,13 +280,13 @@ def _count_bins(p: NDArray[np.float64], bins: int, weight: NDArray[np.generic]) 
 
 
 def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
-    """The bin of each distinct value, from low to high, that gives bins equally many rows as far as values allow.
+    """The bin of each distinct value, from low to high, for bins of about equally many rows.
 
-    A value goes where the middle of its rows lies, so that rows of equal value are never parted.
+    A value belongs to the bin of its middle row, so that rows of equal value are never split.
 
     Args:
-        counts: rows, or the weight, of each distinct value, [T]; a value of no row counts for nothing.
-        bins: how many.
+        counts: number of rows, or weight, of each distinct value, [T]; may be 0.
+        bins: number of bins.
 
     >>> mass_bins([1, 1, 4, 2], 2).tolist()
     [0, 0, 1, 1]
@@ -304,11 +305,11 @@ def calibration_error(
     binning: Binning = "count",
     weight: ArrayLike | None = None,
 ) -> float:
-    """Expected calibration error: how far probabilities lie off the share of positives, over `reliability`'s bins.
+    """Expected calibration error (ECE): the mean difference of probabilities and shares of positives, over bins.
 
-    The mean over rows of each bin's |mean probability - share of positives| (Naeini et al., AAAI 2015). Luck alone
-    keeps it above 0, more so with fewer rows there are: `calibration_luck` says by how much. With `weight` [N] a
-    row counts as so many, in bins of equal weight.
+    The mean over rows of each bin's |mean probability - share of positives| (Naeini et al., AAAI 2015), with the bins
+    of `reliability`. Sampling noise keeps it above 0, more so with few rows: see `calibration_error_by_chance`. With
+    row weights `weight` [N], bins have equal weight.
 
     >>> calibration_error([0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25]), calibration_error([0, 1], [0.25, 0.5])
     (0.0, 0.375)
@@ -321,18 +322,18 @@ def calibration_error(
     return float(np.abs(np.bincount(place, w * (p - positive))).sum() / w.sum())
 
 
-def calibration_luck(probability: ArrayLike, *, bins: int = BINS) -> float:
-    """The `calibration_error` that these probabilities would have if they were true, averaged over labels.
+def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> float:
+    """The expected `calibration_error` of these probabilities if they were correct, due to sampling noise only.
 
-    Of a bin whose labels are drawn by its probabilities the gap is about normal, and its mean size sqrt(2 / pi) times
-    its deviation. A model's error is evidence against it only as far as it lies above.
+    If a bin's labels are drawn with its probabilities, the gap is about normal, and its mean absolute value is
+    sqrt(2 / pi) times its standard deviation. Only an error above this is evidence of miscalibration.
 
     Args:
         probability: within [0, 1], [N].
-        bins: of equally many rows.
+        bins: number of bins of equally many rows.
 
     >>> p = np.random.default_rng(0).uniform(0.1, 0.3, 9000)
-    >>> round(calibration_luck(p), 3), round(calibration_luck(p[:900]), 3)
+    >>> round(calibration_error_by_chance(p), 3), round(calibration_error_by_chance(p[:900]), 3)
     (0.013, 0.041)
     """
     p = np.sort(probability_column(np.zeros(np.shape(probability)), probability)[1])
@@ -342,12 +343,12 @@ def calibration_luck(probability: ArrayLike, *, bins: int = BINS) -> float:
 
 
 def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -> dict[str, dict[str, float]]:
-    """Figures of probabilities as a model gives them (`before`) and as a calibration corrects them (`after`).
+    """Metrics of a model's probabilities `before` and `after` calibration.
 
     Args:
         y: labels of 0 and 1, [N].
         logit: the model's scores, [N].
-        calibration: of them.
+        calibration: the calibration to apply.
 
     >>> found = before_and_after([1, 0, 1, 1], [2.0, -1.0, 4.0, -2.0], Platt(slope=0.5, intercept=0.0))
     >>> found["after"]["logloss"] < found["before"]["logloss"], found["after"]["positive_rate"]
@@ -368,7 +369,7 @@ def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -
 
 
 def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both ends of a share's 95 % interval (Wilson, JASA 22, 1927), which stays within 0 and 1 where rows are few.
+    """Both ends of a share's 95 % Wilson interval (JASA 22, 1927), which stays within 0 and 1.
 
     >>> low, high = wilson([0, 5], [10, 10])
     >>> low.round(3).tolist(), high.round(3).tolist()
@@ -386,14 +387,14 @@ def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.bool_], NDA
     require_both_classes(positive, "a calibration")
     if z.min() == z.max():
         raise DataError(
-            f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}: the model tells no rows "
-            "apart"
+            f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}: the model does not "
+            "distinguish any rows"
         )
     return positive, z
 
 
 def _targets(positive: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """What Platt puts for 1 and 0."""
+    """Platt's targets in place of 1 and 0."""
     ones = int(positive.sum())
     return np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))
 

@@ -1,4 +1,4 @@
-"""Checks that every metric makes of its arrays once, before any arithmetic. Letter: N rows."""
+"""Checks of the arrays given to metrics. Letter: N rows."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ def finite_column(values: ArrayLike, what: str) -> NDArray[np.float64]:
     """The values as float64 [N]; `what` names them in errors.
 
     Errors:
-        DataError: no row, more than one dimension, no number, NaN or infinity.
+        DataError: no row, more than one dimension, not numbers, NaN or infinity.
     """
     array = np.asarray(values)
     if array.ndim != 1:
@@ -35,20 +35,20 @@ def finite_column(values: ArrayLike, what: str) -> NDArray[np.float64]:
         row = int(broken.argmax())
         raise DataError(
             f"{what} must be finite, found {numbers[row]} in row {row} (counting from 0), one of {int(broken.sum())} "
-            "such rows; repair what made them"
+            "such rows; fix their origin"
         )
     return numbers
 
 
 def paired_columns(y: ArrayLike, other: ArrayLike, what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Labels and what stands beside them, both finite float64 [N] of one length."""
+    """Labels and other values, both as finite float64 [N] of the same length."""
     labels, numbers = finite_column(y, "labels"), finite_column(other, what)
     _same_length(len(labels), len(numbers), what)
     return labels, numbers
 
 
 def labels_of(y: ArrayLike) -> NDArray[np.bool_]:
-    """Which rows are positive, [N]; labels other than 0 and 1 are refused."""
+    """Which rows are positive, [N]; labels other than 0 and 1 raise a DataError."""
     labels = finite_column(y, "labels")
     positive: NDArray[np.bool_] = labels == 1
     outside = ~(positive | (labels == 0))
@@ -62,14 +62,14 @@ def labels_of(y: ArrayLike) -> NDArray[np.bool_]:
 
 
 def labelled_column(y: ArrayLike, other: ArrayLike, what: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which rows are positive, and the finite float64 numbers beside them, both [N]."""
+    """Which rows are positive, and the other values as finite float64, both [N]."""
     positive, numbers = labels_of(y), finite_column(other, what)
     _same_length(len(positive), len(numbers), what)
     return positive, numbers
 
 
 def probability_column(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which rows are positive, and the probabilities beside them, each within [0, 1]."""
+    """Which rows are positive, and the probabilities, each within [0, 1]; both [N]."""
     positive, p = labelled_column(y, probability, "probabilities")
     outside = (p < 0) | (p > 1)
     if outside.any():
@@ -85,7 +85,7 @@ def weight_column(weight: ArrayLike, rows: int) -> NDArray[np.float64]:
     """Weights of rows as float64 [N].
 
     Errors:
-        DataError: not one for each row, NaN or infinity, one below 0, or none above it.
+        DataError: not one per row, NaN or infinity, one below 0, or none above 0.
 
     >>> weight_column([1, 0], 2).tolist()
     [1.0, 0.0]
@@ -98,12 +98,12 @@ def weight_column(weight: ArrayLike, rows: int) -> NDArray[np.float64]:
         row = int((numbers < 0).argmax())
         raise DataError(f"weights must not be negative, found {numbers[row]:g} in row {row} (counting from 0)")
     if not numbers.any():
-        raise DataError(f"some row must weigh more than 0, but the weights of all {rows} rows are zero")
+        raise DataError(f"some row must have a weight above 0, but the weights of all {rows} rows are zero")
     return numbers
 
 
 def require_both_classes(positive: NDArray[np.bool_], metric: str) -> None:
-    """Refuse rows that are all of one class, where `metric` has no value."""
+    """Raise a DataError if all rows have one class, for which `metric` is undefined."""
     count = int(positive.sum())
     if count in (0, len(positive)):
         rows = "the only row has" if len(positive) == 1 else f"all {len(positive)} rows have"

@@ -14,14 +14,14 @@ __all__ = ["DeLong", "auc_parts", "delong"]
 
 @dataclass(frozen=True, kw_only=True)
 class DeLong:
-    """Two AUCs and how sure their difference is.
+    """Two AUCs with a test of their difference.
 
     Args:
         first: AUC of the first scores (the mean over seeds).
         second: that of the second.
-        difference: first less second.
-        standard_error: of the difference, were other rows drawn from the same source.
-        p: two-sided; 1 where neither the AUCs nor the rows' shares in them differ.
+        difference: first minus second.
+        standard_error: standard error of the difference, for other rows from the same source.
+        p: two-sided p-value; 1 if neither the AUCs nor the rows' contributions to them differ.
     """
 
     first: float
@@ -32,15 +32,15 @@ class DeLong:
 
 
 def delong(y: ArrayLike, first: ArrayLike, second: ArrayLike) -> DeLong:
-    """Whether two scores of the same rows differ in AUC by more than the draw of the rows explains.
+    """DeLong's test of the difference between the AUCs of two scores on the same rows.
 
-    DeLong et al., Biometrics 44(3), 1988, with mid-ranks. Of several seeds the mean AUC is tested: each row's part is
-    averaged over them, so that the draw of rows counts and the draw of seeds does not.
+    DeLong et al., Biometrics 44(3), 1988, with mid-ranks. With several seeds the mean AUC is tested: each row's
+    contribution is averaged over seeds, so the test covers variance over rows but not over seeds.
 
     Args:
         y: labels 0 and 1, [N].
-        first: finite scores, [N], or [S, N] of several seeds.
-        second: likewise; as many seeds are not needed.
+        first: finite scores, [N], or [S, N] for several seeds.
+        second: likewise; the number of seeds may differ.
 
     Errors:
         DataError: fewer than two rows of a class, lengths that differ, NaN or infinity.
@@ -65,7 +65,7 @@ def delong(y: ArrayLike, first: ArrayLike, second: ArrayLike) -> DeLong:
 
 
 def auc_parts(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Each positive's share of negatives below it [P], and each negative's of positives above it [M]; ties are halves.
+    """Each positive's share of negatives below it [P], and each negative's of positives above it [M]; ties count half.
 
     The mean of either is the AUC.
 
@@ -79,8 +79,8 @@ def auc_parts(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDAr
 
 
 def _share_below(x: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What share of the sorted `others` each of x exceeds, ties counting half."""
-    order = np.argsort(x, kind="stable")  # sorted needles keep the searches in cache
+    """The share of the sorted `others` below each x, ties counting half."""
+    order = np.argsort(x, kind="stable")  # sorted queries make the searches cache-friendly
     twice = np.searchsorted(others, x[order], side="left") + np.searchsorted(others, x[order], side="right")
     share = np.empty(len(x))
     share[order] = twice / (2 * len(others))

@@ -1,4 +1,4 @@
-"""All metrics of a task at once, over the rows of a whole split and never averaged over batches. Letter: N rows."""
+"""All metrics of a task at once, over a whole split, never averaged over batches. Letter: N rows."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,25 +28,25 @@ def binary_metrics(
     weight: ArrayLike | None = None,
     one_class: bool = False,
 ) -> dict[str, float]:
-    """Every metric of a binary label.
+    """All metrics of a binary label.
 
     Args:
         y: labels 0 and 1, [N].
         logit: finite logits, [N].
-        group: where given, the group of each row, [N]; groups of one class are skipped and counted.
-        weight: where given, what each row counts, at least 0, [N]; `rows` are then those that count.
-        one_class: of rows of one class, give the metrics that have a value instead of an error.
+        group: optional group of each row, [N]; groups of one class are skipped and counted.
+        weight: optional row weights, at least 0, [N]; `rows` then counts those with a positive weight.
+        one_class: for rows of only one class, return the metrics that are defined instead of raising an error.
 
     Returns:
         auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of equally many rows,
         `fieldwise.evaluation.calibration.calibration_error`), and at probability .5 accuracy, precision, recall and f1
-        (each 0 if it would divide by zero), positive_rate, mean_prediction (equal to positive_rate where
-        calibrated), rows; with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or
-        gauc_groups = 0 alone where every group is of one class. Rows of one class, where allowed, have neither auc nor
-        normalized_entropy, nor anything of groups.
+        (each 0 if it would divide by zero), positive_rate, mean_prediction (equal to positive_rate if
+        calibrated), rows; with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or only
+        gauc_groups = 0 if every group has one class. Rows of one class, if allowed, have no auc, normalized_entropy or
+        group metrics.
 
     Errors:
-        DataError: one class only, where that is not allowed; no row; lengths that differ; NaN or infinity.
+        DataError: one class only, unless `one_class`; no row; lengths that differ; NaN or infinity.
 
     >>> metrics = binary_metrics([0, 0, 1, 1], [-2.0, 0.5, 0.1, 3.0])
     >>> metrics["auc"], metrics["precision"], metrics["rows"]
@@ -89,7 +89,7 @@ def binary_metrics(
 
 
 def regression_metrics(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> dict[str, float]:
-    """Every metric of a regression label: rmse and mae (in the targets' unit), rows; with `weight` as binary ones.
+    """All metrics of a regression label: rmse and mae (in the targets' unit) and rows; `weight` as in `binary_metrics`.
 
     >>> regression_metrics([1, 2], [1, 4])["mae"]
     1.0

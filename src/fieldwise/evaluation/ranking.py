@@ -1,4 +1,4 @@
-"""How well scores order rows: AUC over a whole split, and within groups. Letters: N rows, G groups, T runs of ties."""
+"""AUC over a whole split and within groups. Letters: N rows, G groups, T runs of ties."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,16 +13,15 @@ __all__ = ["GroupAUC", "auc", "group_auc", "mixed_groups", "values_by_group"]
 
 
 def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> float:
-    """The chance that a positive row scores above a negative one, ties counting half (area under the ROC curve).
+    """AUC, the area under the ROC curve: the probability that a positive row scores above a negative one.
 
-    Pairs are counted in integers, so ties are exact and the one rounding is that of the last division. Give logits
-    rather than probabilities: the sigmoid rounds high logits to the same 1 and so makes ties.
+    Ties count half. Pairs are counted in integers, so only the final division rounds. Give logits rather than
+    probabilities: the sigmoid rounds high logits to 1, which makes ties.
 
     Args:
         y: labels 0 and 1, [N].
-        score: any finite numbers that rise with the chance of a positive, [N].
-        weight: of the rows, at least 0, [N]: a pair counts as the product of its rows' weights, and all alike where
-            left out.
+        score: finite numbers that increase with the probability of a positive, [N].
+        weight: row weights, at least 0, [N]: a pair counts as the product of its rows' weights; equal if omitted.
 
     Errors:
         DataError: one class only, no row, lengths that differ, NaN or infinity, a weight below 0.
@@ -39,7 +38,7 @@ def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> f
         return float(wins[0] / (2 * w[positive].sum() * w[~positive].sum()))
     require_both_classes(positive, "AUC")
     high, low = np.sort(scores[positive]), np.sort(scores[~positive])
-    # Sorted needles keep the searches in cache. Each pair won counts 2 and each tie 1.
+    # Sorted queries make the searches cache-friendly. Each pair won counts 2 and each tie 1.
     below = int(np.searchsorted(low, high, side="left").sum())
     below_or_tied = int(np.searchsorted(low, high, side="right").sum())
     return (below + below_or_tied) / (2 * len(high) * len(low))
@@ -47,13 +46,13 @@ def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> f
 
 @dataclass(frozen=True, kw_only=True)
 class GroupAUC:
-    """Group AUC and what it rests on.
+    """Group AUC and the groups that it covers.
 
     Args:
         value: the mean of the groups' AUC, weighted by their rows.
-        groups: how many groups the mean covers.
-        skipped_groups: groups of one class that were left out.
-        skipped_rows: the rows of those groups.
+        groups: number of groups in the mean.
+        skipped_groups: number of skipped groups, which have only one class.
+        skipped_rows: number of rows of those groups.
     """
 
     value: float
@@ -63,7 +62,7 @@ class GroupAUC:
 
 
 def mixed_groups(y: ArrayLike, group: ArrayLike) -> int:
-    """How many groups hold both classes.
+    """The number of groups with both classes.
 
     >>> mixed_groups([0, 1, 1, 1], ["a", "a", "b", "b"])
     1
@@ -91,13 +90,13 @@ def group_auc(
         y: labels 0 and 1, [N].
         score: finite numbers, [N].
         group: the group of each row, integers or text, [N].
-        one_class: what becomes of a group whose rows are all of one class, where AUC has no value: `skip` leaves it
-            out of both sums and counts it, `half` gives it .5, `error` refuses it.
-        weight: of the rows, above 0, [N]: n_g is then the sum of a group's weights, and AUC_g weighted likewise.
+        one_class: how to treat a group of only one class, for which AUC is undefined: `skip` excludes it from both sums
+            and counts it, `half` gives it .5, `error` raises.
+        weight: row weights above 0, [N]: n_g is then the sum of a group's weights, and AUC_g is weighted too.
 
     Errors:
-        DataError: as for `auc`; an absent group; no group with both classes (but for `half`); with `error`, any group
-            of one class.
+        DataError: as for `auc`; a missing group; no group with both classes (except with `half`); with `error`, any
+            group of one class.
 
     >>> group_auc([0, 1, 1, 0, 1], [0.1, 0.9, 0.2, 0.8, 0.5], ["a", "a", "b", "b", "c"])
     GroupAUC(value=0.5, groups=2, skipped_groups=1, skipped_rows=1)
@@ -112,14 +111,14 @@ def group_auc(
     if one_class == "error" and not mixed.all():
         first = int((~mixed).argmax())
         raise DataError(
-            f"every group must hold both classes, but group {names[first]!s} holds label {int(positives[first] > 0)} "
-            f"alone ({rows[first]} rows), as in {int((~mixed).sum())} of {len(names)} groups; choose one_class='skip' "
+            f"every group must hold both classes, but group {names[first]!s} holds only label "
+            f"{int(positives[first] > 0)} ({rows[first]} rows), as do {int((~mixed).sum())} of {len(names)} groups; use one_class='skip' "
             "or 'half', or remove those groups"
         )
     if one_class == "skip" and not mixed.any():
         raise DataError(
             f"group AUC needs a group with rows of both classes, but each of the {len(names)} groups holds one class "
-            "only; use larger groups, or leave the group out"
+            "only; use larger groups, or omit the group"
         )
     if weight is None:
         w, mass, pairs = None, rows, positives * (rows - positives)
@@ -140,7 +139,7 @@ def group_auc(
 def values_by_group(
     y: ArrayLike, score: ArrayLike, group: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Each group's AUC (.5 where it is of one class), its rows, and whether it holds both classes: all [G].
+    """Each group's AUC (.5 if it has one class), its rows, and whether it has both classes: all [G].
 
     >>> values_by_group([0, 1, 1], [0.1, 0.9, 0.2], ["a", "a", "b"])
     (array([1. , 0.5]), array([2, 1]), array([ True, False]))
@@ -155,7 +154,7 @@ def values_by_group(
 
 
 def _group_codes(group: ArrayLike, rows: int) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
-    """The distinct groups [G], and which of them each row belongs to [N]."""
+    """The distinct groups [G], and the index of each row's group [N]."""
     column = np.asarray(group)
     if column.shape != (rows,):
         raise DataError(f"groups must be as many as the labels, found shape {column.shape} for {rows} labels")
@@ -178,9 +177,9 @@ def _twice_wins(
     groups: int,
     weight: NDArray[np.float64] | None = None,
 ) -> NDArray[Any]:
-    """Of each group's pairs of a positive and a negative row: twice those won plus those tied, [G].
+    """For each group, twice its won pairs plus its tied pairs of a positive and a negative row, [G].
 
-    Counted in integers, or by the product of both rows' weights.
+    Counted in integers, or weighted by the product of both rows' weights.
     """
     order = np.lexsort((score, code))
     code, score, positive = code[order], score[order], positive[order]

@@ -1,4 +1,4 @@
-"""The metrics that are shown, compared and watched: one entry each."""
+"""The registry of metrics: one entry each."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ __all__ = ["METRICS", "Metric", "compared", "metric_names", "shown_name", "watch
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What the package says and does with a metric; `binary_metrics` and `regression_metrics` compute them.
+    """A metric's name and uses; `binary_metrics` and `regression_metrics` compute it.
 
     Args:
         name: its key in dictionaries of metrics, in recipes and records.
         shown: its name in tables and figures.
-        tasks: of the labels that have it.
+        tasks: tasks of the labels that have it.
         higher: whether higher is better.
-        watched: whether early stopping may go by it (`training.monitor`).
+        watched: whether early stopping may use it (`training.monitor`).
         compared: whether `compare` has a column for it.
     """
 
@@ -44,11 +44,11 @@ METRICS: Mapping[str, Metric] = {
         Metric(name="loss", shown="loss", tasks=("binary", "regression"), higher=False),
     )
 }
-"""All of them by name; of each task the first is the one that decides where nothing is said."""
+"""All metrics by name; the first of each task is its default."""
 
 
 def watched(task: str) -> tuple[str, ...]:
-    """Names of the metrics that early stopping may go by, the usual one first.
+    """Names of the metrics that early stopping may use, the default first.
 
     >>> watched("regression")
     ('rmse', 'mae', 'loss')
@@ -66,7 +66,7 @@ def compared(task: str) -> tuple[MetricName, ...]:
 
 
 def shown_name(name: str) -> str:
-    """What a person reads for a metric's name; the name itself where it is none of these.
+    """A metric's name for display; an unknown name is returned unchanged.
 
     >>> shown_name("gauc"), shown_name("clicks.rmse")
     ('group AUC', 'clicks.rmse')
@@ -75,7 +75,7 @@ def shown_name(name: str) -> str:
 
 
 def metric_names(present: Iterable[str]) -> list[str]:
-    """Those of the registry's names that are present, in its order.
+    """The registry's names that are present, in its order.
 
     >>> metric_names({"rmse", "rows", "mae"})
     ['rmse', 'mae']

@@ -1,4 +1,4 @@
-"""How far predicted numbers are from their targets, over a whole split, in the targets' unit. Letter: N rows."""
+"""Regression metrics over a whole split, in the targets' unit. Letter: N rows."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,7 +9,7 @@ __all__ = ["mae", "rmse"]
 
 
 def rmse(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> float:
-    """Root of the mean squared error, by the rows' weights where given.
+    """Root mean squared error, with optional row weights.
 
     Errors:
         DataError: no row, lengths that differ, NaN or infinity.

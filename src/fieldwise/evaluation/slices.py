@@ -1,4 +1,4 @@
-"""Metrics of parts of a table: by value, by quantile, by how often the training rows had it.
+"""Metrics of slices of a table: by value, by quantile, by frequency in the training rows.
 
 Letters: N rows, K values.
 """
@@ -28,14 +28,14 @@ __all__ = [
     "regression_slices",
 ]
 
-LEAST_ROWS = 30  # of means, whose intervals are the normal distribution's
-LEAST_OF_A_CLASS = 10  # of AUC
+LEAST_ROWS = 30  # for means, whose intervals are normal
+LEAST_OF_A_CLASS = 10  # for AUC
 ABSENT = "(absent)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A figure with both ends of its 95 % interval, for other rows."""
+    """A value with both ends of its 95 % interval, for other rows."""
 
     value: float
     low: float
@@ -44,7 +44,7 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """Some rows by a name: their numbers, [n]. Slices may share rows."""
+    """A named set of rows: their row numbers, [n]. Slices may overlap."""
 
     name: str
     rows: NDArray[np.int64]
@@ -52,10 +52,10 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceMetrics:
-    """What was measured of a slice; a metric that it is too small for is left out.
+    """The metrics of a slice, without those that it is too small for.
 
     Args:
-        positives: of a binary label, else None.
+        positives: number of positives of a binary label, else None.
     """
 
     name: str
@@ -65,12 +65,12 @@ class SliceMetrics:
 
 
 def by_code(codes: ArrayLike, names: Sequence[str], *, most: int = 12) -> list[Slice]:
-    """A slice each of the values with the most rows, one of all others, and one of rows without a value.
+    """A slice for each of the most frequent values, one for all others, and one for rows without a value.
 
     Args:
-        codes: of each row, in [0, K], K where the row has no value, [N].
-        names: of the values, K.
-        most: values with a slice of their own.
+        codes: value of each row, in [0, K], K if the row has none, [N].
+        names: names of the K values.
+        most: number of values with their own slice.
 
     >>> [(s.name, s.rows.tolist()) for s in by_code([0, 1, 1, 2, 3], ["a", "b", "c"], most=1)]
     [('b', [1, 2]), ('2 others', [0, 3]), ('(absent)', [4])]
@@ -93,12 +93,14 @@ def by_code(codes: ArrayLike, names: Sequence[str], *, most: int = 12) -> list[S
 def by_quantile(
     numbers: ArrayLike, *, bins: int = 5, word: Callable[[float], str] = lambda x: f"{x:.6g}"
 ) -> list[Slice]:
-    """Bins of like size from low to high, which never part equal numbers, and a slice of rows without a number (NaN).
+    """Slices of similar size by increasing number, and one for rows without a number (NaN).
+
+    Equal numbers are never split.
 
     Args:
         numbers: [N].
-        bins: how many; fewer where numbers are often equal.
-        word: of a number, for the names.
+        bins: number of slices; fewer if many numbers are equal.
+        word: formats a number for the names.
 
     >>> [(s.name, len(s.rows)) for s in by_quantile([1.0, 2.0, 3.0, 9.0, np.nan], bins=2)]
     [('1 to 2', 2), ('3 to 9', 2), ('(absent)', 1)]
@@ -107,7 +109,7 @@ def by_quantile(
     there = np.flatnonzero(~np.isnan(x))
     found = []
     if len(there):
-        from scipy.stats import rankdata  # half of a second, which measuring without slices is spared
+        from scipy.stats import rankdata  # imported here: takes half a second
 
         place = ((rankdata(x[there]) - 0.5) * bins / len(there)).astype(np.int64)
         for k in np.unique(place):
@@ -119,16 +121,16 @@ def by_quantile(
 
 
 def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> list[SliceMetrics]:
-    """Each slice's figures of a binary label.
+    """Metrics of each slice for a binary label.
 
     `positive_rate` (Wilson's interval); with at least 30 rows `mean_prediction`, `logloss` and `off`, the mean
-    prediction less the positive rate (normal intervals of means); with at least 10 rows of each class `auc` (DeLong's
-    variance, the interval on the scale of logits, or up to the end where every pair is in order).
+    prediction minus the positive rate (normal intervals of means); with at least 10 rows of each class `auc` (DeLong's
+    variance, interval on the logit scale; one-sided if all pairs are in order).
 
     Args:
         y: labels 0 and 1, [N].
         logit: finite, [N].
-        slices: of these rows; one without rows is measured by nothing.
+        slices: slices of these rows; an empty one has no metrics.
 
     >>> y, z = [0, 1] * 20, [-1.0, 1.0] * 20
     >>> found = binary_slices(y, z, [Slice("all", np.arange(40)), Slice("few", np.arange(4))])
@@ -157,10 +159,10 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
 
 
 def regression_slices(y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slice]) -> list[SliceMetrics]:
-    """Each slice's figures of a regression label, with at least 30 rows.
+    """Metrics of each slice with at least 30 rows for a regression label.
 
-    `mean_target`, `mean_prediction`, `off` (the mean prediction less the mean target), `mae` and `rmse`, in the
-    targets' unit, with normal intervals of means; that of `rmse` is the root of its square's.
+    `mean_target`, `mean_prediction`, `off` (the mean prediction minus the mean target), `mae` and `rmse`, in the
+    targets' unit, with normal intervals of means; that of `rmse` is the root of the interval of its square.
     """
     target, predicted = paired_columns(y, prediction, "predictions")
     found = []
@@ -192,11 +194,11 @@ def _mean(values: NDArray[np.float64]) -> Interval:
 
 
 def _auc(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> Interval:
-    """With DeLong's variance; on the scale of logits no end lies beyond 0 or 1."""
+    """AUC with DeLong's variance; the interval on the logit scale stays within 0 and 1."""
     wins, losses = auc_parts(positive, z)
     value = float(wins.mean())
     if not 0 < value < 1:
-        # No pair, or every pair, is in order: the rule of three over the smaller class.
+        # If no pair or every pair is in order: the rule of three over the smaller class.
         reach = 3 / min(len(wins), len(losses))
         return Interval(value=value, low=max(0.0, value - reach), high=min(1.0, value + reach))
     error = math.sqrt(float(wins.var(ddof=1)) / len(wins) + float(losses.var(ddof=1)) / len(losses))

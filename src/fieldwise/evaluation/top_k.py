@@ -1,4 +1,4 @@
-"""How well the first k of a ranking hold what a user liked. Letters: P positives, U users, N candidates."""
+"""Top-k ranking metrics. Letters: P positives, U users, N candidates."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,12 +12,12 @@ TOP_K = ("hr", "ndcg", "recall")
 
 
 def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) -> NDArray[np.int64]:
-    """The places, from 1, that some candidates take when all are put in the order of their scores, highest first.
+    """The ranks, from 1, of some candidates when all are sorted by score, highest first.
 
     Args:
-        score: finite, of every candidate, [N].
-        chosen: which candidates' places are asked for, row numbers [P].
-        tie: of candidates of equal score the one with the lower value comes first, [N]; their order, if omitted.
+        score: finite score of every candidate, [N].
+        chosen: row numbers of the candidates whose ranks are returned, [P].
+        tie: tie breaker: of equal scores the lower value ranks first, [N]; the candidates' order, if omitted.
 
     Errors:
         DataError: a score is NaN or infinite.
@@ -38,19 +38,19 @@ def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) ->
 def top_k_metrics(place: ArrayLike, user: ArrayLike, users: int, k: int) -> dict[str, NDArray[np.float64]]:
     """Metrics of every user's first k candidates.
 
-    - `hr`, hit rate: 1 where one of the user's positives is among them, else 0.
-    - `ndcg`: the sum of 1 / log2(1 + place) over the positives among them, divided by the highest that the user's
-      number of positives allows (Järvelin and Kekäläinen, TOIS 20(4), 2002, with gains of 0 and 1).
-    - `recall`: the share of the user's positives that are among them; at most k / positives where there are more.
+    - `hr`, hit rate: 1 if one of the user's positives is among them, else 0.
+    - `ndcg`: the sum of 1 / log2(1 + rank) over the positives among them, divided by the maximum for the user's
+      number of positives (Järvelin and Kekäläinen, TOIS 20(4), 2002, with gains of 0 and 1).
+    - `recall`: the share of the user's positives that are among them; at most k / positives if there are more.
 
     Args:
-        place: of each positive among its user's candidates, from 1, [P].
-        user: whose it is, from 0, [P]; each of the users has at least one.
+        place: rank of each positive among its user's candidates, from 1, [P].
+        user: user of each positive, from 0, [P]; every user has at least one.
         users: U.
         k: at least 1.
 
     Returns:
-        By name, a value for each user, [U].
+        The metrics by name, with a value per user, [U].
 
     Errors:
         DataError: k below 1, or a user without a positive.

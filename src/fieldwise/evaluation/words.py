@@ -1,4 +1,4 @@
-"""What metrics mean, in one plain sentence each, for a person who does not know their names."""
+"""Explanations of metrics, one plain sentence each, for readers who do not know their names."""
 
 from collections.abc import Mapping
 
@@ -7,13 +7,13 @@ from fieldwise.schema.label import Label
 __all__ = ["INTERVALS", "binary_words", "of_100", "regression_words"]
 
 INTERVALS = (
-    "An interval says how far chance goes: with other test rows from the same source the figure would be another one, "
-    "and intervals made like this hold the true one 95 times of 100."
+    "An interval shows the effect of chance: with other test rows from the same source the figure would differ, and "
+    "95 of 100 such intervals contain the true value."
 )
 
 
 def of_100(share: float) -> str:
-    """A share as so many of 100, with a decimal only where it is near to none or to all.
+    """A share as a number out of 100, with a decimal only close to 0 or 100.
 
     >>> of_100(0.8412), of_100(0.004), of_100(0.9991), of_100(1.0)
     ('84', '0.4', '99.9', '100')
@@ -23,11 +23,11 @@ def of_100(share: float) -> str:
 
 
 def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
-    """A sentence about each metric of a binary label that is there, by its name.
+    """A sentence about each metric of a binary label, by name.
 
     Args:
-        metrics: as `binary_metrics` gives them, or some of them.
-        label: says which rows are positive.
+        metrics: all or some of the metrics of `binary_metrics`.
+        label: defines which rows are positive.
 
     >>> found = binary_words({"auc": 0.8412, "positive_rate": 0.58}, Label("rating", positive_above=3))
     >>> found["auc"][:92]
@@ -45,14 +45,14 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
         )
     if "gauc" in metrics:
         found["gauc"] = (
-            f"The same where both rows are of one group, such as a user: {of_100(metrics['gauc'])} times of 100."
+            f"The same if both rows belong to one group, such as a user: {of_100(metrics['gauc'])} times of 100."
         )
     if {"logloss", "normalized_entropy"} <= metrics.keys():
         found["logloss"] = _logloss(metrics)
     if "ece" in metrics:
         found["ece"] = (
-            "Of rows with like predictions the share that is positive lies "
-            f"{100 * metrics['ece']:.1f} percentage points off what was predicted, on average; near 0 is right."
+            "Among rows with similar predictions, the share of positives differs from the prediction by "
+            f"{100 * metrics['ece']:.1f} percentage points on average; 0 is best."
         )
     if {"mean_prediction", "positive_rate"} <= metrics.keys():
         found["mean_prediction"] = (
@@ -63,31 +63,31 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
 
 
 def _logloss(metrics: Mapping[str, float]) -> str:
-    """Against always saying the rows' own rate, which normalized entropy divides by."""
+    """Logloss compared with always predicting the rows' positive rate."""
     loss, entropy = metrics["logloss"], metrics["normalized_entropy"]
     rate = f" ({of_100(metrics['positive_rate'])} of 100)" if "positive_rate" in metrics else ""
     if not entropy > 0:
-        return f"What predicted probabilities cost where they are off: {loss:.3f}, 0 at best."
+        return f"The penalty for wrong probabilities: {loss:.3f}, 0 at best."
     less = 100 * abs(1 - entropy)
-    better = f"{less:.0f} % less" if entropy < 1 else f"{less:.0f} % more, so that the model is worse than no model"
+    better = f"{less:.0f} % less" if entropy < 1 else f"{less:.0f} % more, so the model is worse than no model"
     if less < 0.5:
-        better = "as much, so that the model knows no more than that"
+        better = "the same, so the model is no better"
     return (
-        f"What predicted probabilities cost where they are off: {loss:.3f}. Who always says the share of positives"
-        f"{rate} pays {loss / entropy:.3f}; the model pays {better}."
+        f"The penalty for wrong probabilities: {loss:.3f}. Always predicting the share of positives"
+        f"{rate} costs {loss / entropy:.3f}; the model costs {better}."
     )
 
 
 def _at_half(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Where a probability of one half and more is taken for a yes."""
+    """Sentences on the decisions at a threshold of 50 %."""
     found: dict[str, str] = {}
     says_none = metrics.get("precision") == 0 and metrics.get("recall") == 0
     if says_none:
         rate = metrics.get("positive_rate")
         rare = "" if rate is None else f", as is usual where {of_100(rate)} of 100 rows are positive"
         found["precision"] = found["recall"] = (
-            f"Taken as a yes from 50 % on, no row that it says yes to is positive, or it says yes to none{rare}: rank "
-            "by the score, or take another limit."
+            f"With a threshold of 50 %, no row that it predicts positive is, or it predicts none{rare}: rank "
+            "by the score, or use another threshold."
         )
     elif {"precision", "recall"} <= metrics.keys():
         found["precision"] = (
@@ -97,19 +97,20 @@ def _at_half(metrics: Mapping[str, float]) -> dict[str, str]:
     if {"accuracy", "positive_rate"} <= metrics.keys():
         usual = max(metrics["positive_rate"], 1 - metrics["positive_rate"])
         found["accuracy"] = (
-            f"With 50 % as the limit it is right about {of_100(metrics['accuracy'])} of 100 rows; always giving the "
-            f"more frequent answer is right about {of_100(usual)}."
+            f"With a threshold of 50 % it is right for {of_100(metrics['accuracy'])} of 100 rows; always predicting "
+            "the "
+            f"more frequent class is right for {of_100(usual)}."
         )
     return found
 
 
 def regression_words(metrics: Mapping[str, float], label: Label, *, spread: float | None = None) -> dict[str, str]:
-    """A sentence about each metric of a label that is a number, by its name.
+    """A sentence about each metric of a regression label, by name.
 
     Args:
         metrics: `rmse` and `mae`, or one of them.
         label: what is predicted.
-        spread: the targets' standard deviation, which is the RMSE of always saying their mean.
+        spread: the targets' standard deviation, which is the RMSE of always predicting their mean.
 
     >>> regression_words({"mae": 0.71}, Label("rating", task="regression", range=(1, 5)))["mae"]
     'On average a prediction is 0.71 off, of “rating” from 1 to 5.'
@@ -124,7 +125,7 @@ def regression_words(metrics: Mapping[str, float], label: Label, *, spread: floa
         words = f"A typical error, large ones counted more, is {metrics['rmse']:.3g}, of {of}"
         if spread is not None and spread > 0:
             share = 100 * abs(1 - metrics["rmse"] / spread)
-            better = "smaller" if metrics["rmse"] < spread else "larger, so that the model is worse than no model"
-            words += f"; always saying the mean has {spread:.3g}, the model's is {share:.0f} % {better}"
+            better = "smaller" if metrics["rmse"] < spread else "larger, so the model is worse than no model"
+            words += f"; always predicting the mean has {spread:.3g}, the model's is {share:.0f} % {better}"
         found["rmse"] = f"{words}."
     return found
