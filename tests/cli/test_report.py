@@ -13,7 +13,7 @@ from fieldwise.runs.records import Store
 
 SECTIONS = [
     "In plain words",
-    "Compared with guessing by popularity",
+    "Compared with the popularity baseline",
     "Metrics",
     "Training",
     "ROC and precision-recall",
@@ -45,13 +45,13 @@ def test_a_page_of_one_run(fieldwise, bundle, tmp_path):
     assert sections(text) == SECTIONS
     auc = Bundle.load(bundle).about["run"]["test"]["auc"]
     assert f"<dt>AUC</dt><dd>{auc:.4f}<small>" in text
-    for words in ("By user", "By tags", "By price", "Users (user) by their training rows", "(kept in this bundle)"):
-        assert (words in text) == (words != "(kept in this bundle)")
+    for words in ("By user", "By tags", "By price", "Users (user) by their training rows", "(saved in this bundle)"):
+        assert (words in text) == (words != "(saved in this bundle)")
     assert "user × item" in text
     environment = Bundle.load(bundle).about["environment"]
     for fact in ("machine", "commit"):
         assert f'<span>{fact}</span></th><td class="w">{environment[fact]}</td>' in text
-    assert re.search(r"Calibrations are fitted on the 80 validation rows and measured on the 80 test rows", text)
+    assert re.search(r"Calibrations are fitted on the 80 validation rows and evaluated on the 80 test rows", text)
     assert fieldwise(*ask, "--out", "again.html", "--quiet")[1:] == ("", "")
     assert (tmp_path / "again.html").read_bytes() == (tmp_path / "r.html").read_bytes()
 
@@ -61,8 +61,8 @@ def test_the_calibration_that_a_bundle_keeps_is_marked(fieldwise, bundle, tmp_pa
     assert fieldwise("calibrate", "own", "--method", "isotonic")[0] == 0
     assert fieldwise("report", "own", "--out", "r.html", "--quiet")[0] == 0
     text = (tmp_path / "r.html").read_text()
-    assert "isotonic (kept in this bundle)" in text
-    assert "with the isotonic calibration that the bundle keeps" in text
+    assert "isotonic (saved in this bundle)" in text
+    assert "use the bundle's isotonic calibration" in text
     _, out, _ = fieldwise("evaluate", "own", "--json")
     metrics = json.loads(out)["metrics"]
     for word, name in (("AUC", "auc"), ("logloss", "logloss")):
@@ -99,7 +99,7 @@ def test_kept_runs_of_a_comparison(fieldwise, recipe, tmp_path):
     folders = [p for p in (tmp_path / "kept").iterdir() if p.is_dir()]
     assert fieldwise("report", *folders, "--out", "r.html", "--quiet", "--slice", "item")[0] == 0
     text = (tmp_path / "r.html").read_text()
-    assert "A kept run of a comparison has no network to explain" in text
+    assert "has no network to explain" in text
     assert "no scores of its validation rows" in text
     assert "Loss" in text, "kept runs have their learning curves"
     log = tmp_path / "log.csv"
@@ -120,7 +120,7 @@ def test_towers_and_afm_show_their_own_parts(fieldwise, recipe, tmp_path):
         ('name = "afm"', ["Attention of pairs, mean", "Strength of pairs"]),
         (
             'name = "inttower"\nhidden = [4]\nuser_heads = 2\nitem_heads = 2\nhead_dim = 2\ncir_weight = 0.0',
-            ["Which item head is matched", "Gates: each field"],
+            ["Matches by item head", "Gates: each field"],
         ),
     ):
         recipe.write_text(text)
@@ -128,7 +128,7 @@ def test_towers_and_afm_show_their_own_parts(fieldwise, recipe, tmp_path):
         assert fieldwise("report", "b", "--out", "r.html", "--quiet", "--rows", 20)[0] == 0
         page = (tmp_path / "r.html").read_text()
         assert all(word in page for word in words)
-        assert "20 of 80 test rows, drawn with seed 0" in page
+        assert "20 of 80 test rows, sampled with seed 0" in page
 
 
 def test_numbers_and_several_labels(fieldwise, recipe, log, tmp_path):
@@ -140,7 +140,7 @@ def test_numbers_and_several_labels(fieldwise, recipe, log, tmp_path):
     assert fieldwise("report", "number", "--out", "r.html", "--quiet", "--slice", "item")[0] == 0
     page = (tmp_path / "r.html").read_text()
     assert "ROC and precision-recall" not in sections(page)
-    assert "Left out, since this label is a number" in page
+    assert "Omitted for a regression label" in page
     recipe.write_text(text.replace(label, label + '\nmore_labels = [{ column = "minutes", task = "regression" }]'))
     trained(fieldwise, recipe, "both")
     assert fieldwise("report", "both", "number", "--out", "r.html", "--quiet")[0] == 0
@@ -174,9 +174,9 @@ def test_an_older_bundle_has_a_report_too(fieldwise, bundle, tmp_path):
     Bundle(kept.schema, kept.encoder, kept.settings, kept.network, kept.samples, about).save(tmp_path / "old")
     assert fieldwise("report", "old", "--out", "r.html", "--quiet")[0] == 0
     text = (tmp_path / "r.html").read_text()
-    assert "not kept: trained by an older version" in text
+    assert "not recorded: trained by an older version" in text
     assert "Not checked: whether these are the test rows" in text
-    assert "run it again to have them" in text
+    assert "run it again to record them" in text
 
 
 def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
@@ -193,7 +193,7 @@ def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     refused(fieldwise("report", "damaged"), "damaged is damaged: weights.")
     trained(fieldwise, recipe, "own")
     log.with_columns(price=pl.col("price") + 1).write_csv(tmp_path / "log.csv")
-    refused(fieldwise("report", "own"), "have changed since", "take the report with the data")
+    refused(fieldwise("report", "own"), "have changed since", "run the report with the data")
     (tmp_path / "log.csv").unlink()
     refused(fieldwise("report", "own"), "the rows of the run own cannot be prepared again", "log.csv")
     assert not list(tmp_path.glob("*.html"))
@@ -228,5 +228,5 @@ def _short(monkeypatch):
 def test_without_anything_new_to_users_popularity_is_not_compared_with(fieldwise, bundle, tmp_path):
     """Nine users with all of seven items."""
     assert fieldwise("report", bundle, "--out", "r.html", "--quiet")[0] == 0
-    part = (tmp_path / "r.html").read_text().partition("Compared with guessing by popularity</h2>")[2]
-    assert part.lstrip().startswith("<p>Left out: no test user has a positive row of an item that is new to that user.")
+    part = (tmp_path / "r.html").read_text().partition("Compared with the popularity baseline</h2>")[2]
+    assert part.lstrip().startswith("<p>Omitted: no test user has a positive row of an item that is new to that user.")

@@ -109,7 +109,7 @@ def test_maps_that_are_no_calibration():
         with pytest.raises(DataError, match="slope above 0"):
             Platt(slope=slope, intercept=intercept)
     for at, p in (((), ()), ((0.0,), (0.0,)), ((0.0, 0.0), (0.1, 0.2)), ((0.0, 1.0), (0.5, 0.4)), ((0.0,), (0.1, 0.2))):
-        with pytest.raises(DataError, match="logits that rise"):
+        with pytest.raises(DataError, match="increasing logits"):
             Isotonic(at=at, probability=p)
 
 

@@ -127,7 +127,7 @@ def test_group_auc_by_hand():
     assert group_auc(y, score, group) == skip
     half = GroupAUC(value=(3 * 0.5 + 2 * 1.0 + 3 * 0.5) / 8, groups=4, skipped_groups=0, skipped_rows=0)
     assert group_auc(y, score, group, one_class="half") == half
-    with pytest.raises(DataError, match=r"group c holds label 1 alone \(1 rows\), as in 2 of 4 groups"):
+    with pytest.raises(DataError, match=r"group c holds only label 1 \(1 rows\), as do 2 of 4 groups"):
         group_auc(y, score, group, one_class="error")
 
 

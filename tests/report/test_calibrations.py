@@ -23,7 +23,7 @@ def test_calibrations_are_fitted_on_validation_rows_and_shown_on_test_rows():
     test, valid = scored(seed=1), scored(seed=2)
     section = calibration_section(test, valid, fit_platt(valid.y, valid.score), seed=0)
     found = cells(section.blocks[0])
-    assert list(found) == ["as trained", "Platt (kept in this bundle)", "isotonic"]
+    assert list(found) == ["as trained", "Platt (saved in this bundle)", "isotonic"]
     logits = [test.score, fit_platt(valid.y, valid.score).logit(test.score)]
     logits.append(fit_isotonic(valid.y, valid.score).logit(test.score))
     for row, z in zip(found.values(), logits, strict=True):
@@ -74,5 +74,5 @@ def test_numbers_by_prediction():
     table = section.blocks[0].table
     assert len(table.rows) == 15
     assert all(abs(float(row[0]) - float(row[1])) < 0.3 for row in table.rows)
-    assert "Left out, since this label is a number" in section.blocks[1].text
+    assert "Omitted for a regression label" in section.blocks[1].text
     assert "Too few rows" in numbers_section(Scored(predicted[:20], predicted[:20])).blocks[0].text

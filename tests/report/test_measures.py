@@ -46,7 +46,7 @@ def test_groups_that_group_auc_leaves_out_are_told():
     rows = Scored(np.array([0.0, 1.0] * 20), np.arange(40.0))
     one_class = metrics_section(rows, np.arange(40), True, None, seed=0)[0].blocks[0]
     assert "group AUC" not in " ".join(cells(one_class))
-    assert "every group is of one class" in one_class.note
+    assert "every group has only one class" in one_class.note
     mixed = metrics_section(rows, np.r_[np.zeros(38), 1, 2], True, None, seed=0)[0].blocks[0]
     assert "leaves out 2 groups of one class (2 rows)" in mixed.note
 
@@ -90,5 +90,5 @@ def test_learning_curves_show_what_was_kept():
     assert loss.table.rows == [["1", "", "0.6000"], ["2", "0.6000", "0.5000"], ["3", "0.6000", "0.4000"]]
     assert auc.table.rows == [["1", "0.6000"], ["2", "0.7000"], ["3", "0.8000"]]
     assert "marks epoch 2" in text.text
-    assert "nothing was gained any more" in text.text
+    assert "no further improvement" in text.text
     assert "run it again" in learning_section([], None, "", "auc").blocks[0].text

@@ -103,7 +103,7 @@ def test_items_and_users_are_drawn_where_there_are_many(made, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "popular", "words", "warns"),
     [
-        (0.31, 0.19, "12 of 100 more found. Of 100 items that users turned out to like, 31 stand among the 10", False),
+        (0.31, 0.19, "12 of 100 more found. Of 100 items that users liked, 31 are among the model's first 10", False),
         (0.19, 0.31, "12 of 100 fewer found.", True),
     ],
 )
@@ -112,7 +112,7 @@ def test_the_sentence(model, popular, words, warns):
     noise -= noise.mean()
     both = Against(model=model + noise, popular=np.full(200, popular), items=1682, users=943, drawn=False)
     note, *others = popularity._blocks(both, seed=0)
-    assert note.text.startswith(f"Compared with guessing by popularity: {words}")
+    assert note.text.startswith(f"Compared with the popularity baseline: {words}")
     assert note.warns == warns
     assert others[-1].note.startswith(
         "200 users drawn of 943 with positive test rows of items new to them; 1,682 items"
@@ -122,7 +122,7 @@ def test_the_sentence(model, popular, words, warns):
 def test_a_difference_of_chance_is_called_so():
     same = np.random.default_rng(0).random(40)
     both = Against(model=same, popular=same[::-1].copy(), items=9, users=40, drawn=False)
-    assert "no difference that chance does not explain" in popularity._blocks(both, seed=0)[0].text
+    assert "no significant difference" in popularity._blocks(both, seed=0)[0].text
 
 
 def run_of(made, **changes):
@@ -136,7 +136,7 @@ def run_of(made, **changes):
 def test_the_section_says_how_both_order_the_test_rows(made):
     run = run_of(made)
     blocks = popularity_section(run, {"user": "user", "item": "item"}, seed=0).blocks
-    assert blocks[0].text.startswith("Compared with guessing by popularity: ")
+    assert blocks[0].text.startswith("Compared with the popularity baseline: ")
     train, test = run.prepared.train.frame, run.prepared.test.frame
     liked = dict(train.filter(pl.col("click") == 1)["item"].value_counts().rows())
     scores = run.test["click"].score, [liked.get(item, 0) for item in test["item"]]
@@ -148,13 +148,13 @@ def test_the_section_says_how_both_order_the_test_rows(made):
 def test_what_leaves_it_out_is_said(subtests, made):
     for columns, changes, words in [
         ({"user": None}, {}, "the rows have no column of users"),
-        ({}, {"bundle": None}, "a kept run of a comparison has no network"),
-        ({}, {"target_encoding": object()}, "mean labels belong to rows"),
+        ({}, {"bundle": None}, "a run stored by `compare` has no network"),
+        ({}, {"target_encoding": object()}, "target encoding depends on rows"),
         ({}, {"schema": Schema(fields=SCHEMA.fields, label=NUMBER)}, "the label is a number"),
     ]:
         with subtests.test(columns=columns, changes=changes, words=words):
             (note,) = popularity_section(
                 run_of(made, **changes), {"user": "user", "item": "item"} | columns, seed=0
             ).blocks
-            assert note.text.startswith("Left out: ")
+            assert note.text.startswith("Omitted: ")
             assert words in note.text

@@ -126,8 +126,8 @@ def test_who_is_new_is_counted_by_training_rows():
         str(sum(n >= 100 for n in counts)),
     ]
     new = sum(u in ("u0", "u1") for u in test["uid"])
-    assert users.note == f"{new} test rows have one of 2 values of uid that no training row has."
-    assert items.note == "Every item of the test rows is among the training rows."
+    assert users.note == f"{new} test rows have one of 2 values of uid that are not in the training rows."
+    assert items.note == "Every item of the test rows is in the training rows."
     assert [row[1] for row in both.rows] == [str(200 - new), str(new), "0", "0"]
 
 

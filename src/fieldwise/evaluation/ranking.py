@@ -112,8 +112,8 @@ def group_auc(
         first = int((~mixed).argmax())
         raise DataError(
             f"every group must hold both classes, but group {names[first]!s} holds only label "
-            f"{int(positives[first] > 0)} ({rows[first]} rows), as do {int((~mixed).sum())} of {len(names)} groups; use one_class='skip' "
-            "or 'half', or remove those groups"
+            f"{int(positives[first] > 0)} ({rows[first]} rows), as do {int((~mixed).sum())} of {len(names)} groups; "
+            "use one_class='skip' or 'half', or remove those groups"
         )
     if one_class == "skip" and not mixed.any():
         raise DataError(

@@ -1,4 +1,4 @@
-"""A page about runs: one HTML file that needs no network (extra `report`)."""
+"""HTML reports about runs: one file that works offline (extra `report`)."""
 
 from fieldwise.errors import MissingExtraError
 

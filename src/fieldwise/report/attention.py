@@ -1,4 +1,4 @@
-"""What a network goes by: fields, pairs, attention, heads and gates, over test rows that were drawn."""
+"""The report's explanations: fields, pairs, attention, heads and gates, over sampled test rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,27 +16,27 @@ from fieldwise.report.charts import heat_map, share_cell
 __all__ = ["explanation_section"]
 
 PAIRS = 15
-TABLED_FIELDS = 16  # attention tables of more fields would have more cells than anyone reads
+TABLED_FIELDS = 16  # attention tables of more fields would be too large to read
 WORDS = {
     "terms": "the model's exact terms",
     "integrated_gradients": "integrated gradients",
-    "occlusion": "what the score loses without the field",
+    "occlusion": "the score's drop without the field",
 }
 
 
 def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows: int, seed: int) -> Section:
-    """A set of test rows, explained."""
+    """A section that explains a sample of test rows."""
     drawn = frame
     if frame.height > rows:
         drawn = frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
     subject = Subject.of(bundle, drawn, label=label)
     found = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
-    which = f"{count(drawn.height)} of {count(frame.height)} test rows, drawn with seed {seed}"
+    which = f"{count(drawn.height)} of {count(frame.height)} test rows, sampled with seed {seed}"
     blocks: list[Block] = [
         Note(
             text=f"Over {which if frame.height > rows else f'all {count(frame.height)} test rows'}, compared with "
             f"the bundle's {count(len(subject.background))} sample rows. Contributions to the score by "
-            f"{WORDS[found['method']]}. Attention says what a layer reads, not what that is worth: `fieldwise "
+            f"{WORDS[found['method']]}. Attention shows what a layer reads, not its effect on the score: `fieldwise "
             "explain --faithfulness` tests it."
         ),
         _fields(found["fields"]),
@@ -53,8 +53,8 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
 def _fields(fields: Sequence[dict[str, Any]]) -> Table:
     most = max((f["mean_size"] for f in fields), default=0.0) or 1.0
     return Table(
-        title="Fields, by the mean size of their contributions",
-        columns=["field", "mean size", "", "mean", "deviation"],
+        title="Fields, by mean absolute contribution",
+        columns=["field", "mean absolute", "", "mean", "standard deviation"],
         rows=[
             [
                 f["field"],
@@ -73,7 +73,7 @@ def _pairs(pairs: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[Block
     parts = [name for name in pairs[0] if name not in ("fields", "strength")]
     most = pairs[0]["strength"] or 1.0
     top = Table(
-        title=f"Pairs, by what both fields give together: the first {min(PAIRS, len(pairs))} of {len(pairs)}",
+        title=f"Pairs, by interaction strength: the first {min(PAIRS, len(pairs))} of {len(pairs)}",
         columns=["pair", "strength", "", *(part.replace("_", " ") for part in parts)],
         rows=[
             [
@@ -85,7 +85,7 @@ def _pairs(pairs: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[Block
             for p in pairs[:PAIRS]
         ],
         words=(2,),
-        note="Strength: the root mean square of what the score owes to both values together, beyond either alone.",
+        note="Strength: the root mean square of the part of the score due to both values together, beyond each alone.",
     )
     figures: list[Block] = [_square("Strength of pairs", pairs, "strength", fields, most=None)]
     if "mean_attention" in parts:
@@ -117,8 +117,8 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
     most = float(mean_LHFF.max())
     found: list[Block] = [
         Note(
-            text="Attention, the mean over these rows: each row of a map, a field, takes from its columns in shares "
-            f"that add up to 1. The strongest tile of all heads is {number(most)}; even shares would be "
+            text="Attention, averaged over these rows: each row of a map holds one field's weights for all fields, "
+            f"which add up to 1. The largest weight of all heads is {number(most)}; equal weights would be "
             f"{number(1 / len(fields))}."
         )
     ]
@@ -134,7 +134,7 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
                 best = np.argsort(-own, axis=None, kind="stable")[: 4 * PAIRS]
                 cells = [divmod(int(k), len(fields)) for k in best]
                 table = Table(
-                    columns=["field", "takes from", "weight"],
+                    columns=["query field", "key field", "weight"],
                     rows=[[fields[i], fields[j], number(float(own[i, j]))] for i, j in cells],
                     words=(1,),
                 )
@@ -142,7 +142,11 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
                 Figure(
                     title=title,
                     drawing=heat_map(
-                        own, fields, fields, title=f"{title}: what each field (row) takes from each (column)", most=most
+                        own,
+                        fields,
+                        fields,
+                        title=f"{title}: weights from query fields (rows) to key fields (columns)",
+                        most=most,
                     ),
                     table=table,
                 )
@@ -156,10 +160,10 @@ def _levels(found: dict[str, Any]) -> list[Block]:
     heads = [f"item head {k + 1}" for k in range(shares.shape[1])]
     names = [f"level {level['level']}" for level in levels]
     figure = Figure(
-        title="Which item head is matched",
+        title="Matches by item head",
         drawing=heat_map(shares, names, heads, title="The share of matches by level and item head", most=1.0),
         table=Table(
-            columns=["level", "mean score", "deviation", *heads],
+            columns=["level", "mean score", "standard deviation", *heads],
             rows=[
                 [
                     str(level["level"]),
@@ -170,7 +174,7 @@ def _levels(found: dict[str, Any]) -> list[Block]:
                 for level in levels
             ],
         ),
-        note="Of a user's heads, the share that matches each item head best.",
+        note="The share of a user's heads that match each item head best.",
     )
     rows: list[list[str | Markup]] = []
     for side in ("user", "item"):
@@ -178,8 +182,8 @@ def _levels(found: dict[str, Any]) -> list[Block]:
             numbers = number(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")
             rows.append([gate["field"], side, numbers[0], share_cell(gate["mean"]), *numbers[1:]])
     gates = Table(
-        title="Gates: each field's weight in its tower, and what the score gains by it",
-        columns=["field", "tower", "mean", "", "deviation", "mean effect"],
+        title="Gates: each field's weight in its tower, and its effect on the score",
+        columns=["field", "tower", "mean", "", "standard deviation", "mean effect"],
         rows=rows,
         words=(1, 3),
     )

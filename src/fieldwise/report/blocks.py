@@ -1,4 +1,4 @@
-"""What sections are made of; words are escaped by the page, drawings are not."""
+"""The building blocks of sections; the page escapes text but not drawings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ Cell = str | Markup
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of cells.
+    """A table.
 
     Args:
         columns: headings.
-        rows: as many cells each.
-        title: above; none, where empty.
-        note: below.
-        words: columns that hold words, and stand to the left; the first always does.
-        folded: whether it stands behind its title, to be opened.
+        rows: the cells of each row, one per column.
+        title: text above; may be empty.
+        note: text below.
+        words: text columns, which are left-aligned; the first always is.
+        folded: whether it is collapsed under its title.
     """
 
     columns: Sequence[str]
@@ -34,13 +34,13 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A drawing with the numbers behind it.
+    """A figure with its data.
 
     Args:
-        title: above.
+        title: text above.
         drawing: SVG.
-        table: what it shows, to be read or copied.
-        note: below.
+        table: the data shown.
+        note: text below.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Note:
     """A paragraph.
 
     Args:
-        warns: whether a reader must not miss it.
+        warns: whether it is a warning.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """Figures, each with the sentence that says what it means."""
+    """Metrics, each with a sentence that explains it."""
 
     rows: Sequence[tuple[str, str]]
     kind: str = field(default="words", init=False)
@@ -73,7 +73,7 @@ class Words:
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """Text as it is, behind a line to open it."""
+    """Preformatted text, collapsed under its title."""
 
     title: str
     text: str
@@ -85,14 +85,14 @@ Block = Table | Figure | Note | Code | Words
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page under a heading."""
+    """A part of the page with a heading."""
 
     title: str
     blocks: Sequence[Block]
 
 
 def number(value: float, sign: str = "") -> str:
-    """Four decimals, or four digits where it is large.
+    """A number with four decimals, or with four digits if it is large.
 
     >>> number(0.83941), number(-0.00001), number(123456.0)
     ('0.8394', '0.0000', '123456')
@@ -103,18 +103,18 @@ def number(value: float, sign: str = "") -> str:
 
 
 def measured(value: float, low: float, high: float, sign: str = "") -> Markup:
-    """A figure over its interval, for a cell of a table."""
+    """A table cell with a value and its interval."""
     ends = f"{number(low, sign)} to {number(high, sign)}"
     return Markup("{}<small>{}</small>").format(number(value, sign), ends)
 
 
 def count(value: float) -> str:
-    """A whole number with its thousands parted."""
+    """A whole number with thousands separators."""
     return f"{value:,.0f}"
 
 
 def percent(share: float) -> str:
-    """A share in per cent.
+    """A share as a percentage.
 
     >>> percent(0.1234)
     '12.3 %'

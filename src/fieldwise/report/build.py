@@ -1,4 +1,4 @@
-"""Runs into a page: opened, measured, and set into chapters."""
+"""Building a report: open runs, evaluate them, and arrange the results in chapters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ __all__ = ["ReportSettings", "report"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings:
-    """What a report shows.
+    """Settings of a report.
 
     Args:
-        slices: fields or columns to measure by.
+        slices: fields or columns to evaluate by.
         user: column of users, for cold start; the schema's if omitted (`fieldwise.schema.ids`).
         item: column of items, likewise.
-        rows: test rows that are explained, at most.
-        seed: of these rows and of the bootstrap.
+        rows: maximum number of test rows to explain.
+        seed: seed for sampling these rows and for the bootstrap.
     """
 
     slices: tuple[str, ...] = ()
@@ -52,25 +52,25 @@ class ReportSettings:
 def report(
     folders: Sequence[Path], settings: ReportSettings | None = None, *, data_dir: Path, cache: Cache | None = None
 ) -> str:
-    """One HTML page about runs, which asks for nothing; the same runs, rows and settings give the same page.
+    """A self-contained HTML page about runs; the same runs, rows and settings give the same page.
 
     Args:
-        folders: bundles that recipes made, or kept runs of comparisons; the first is the baseline of the others.
-        settings: what it shows.
+        folders: bundles of `fieldwise train`, or stored runs of `fieldwise compare`; the first is the baseline.
+        settings: settings of the report.
         data_dir: the folder of public data sets.
-        cache: of prepared data.
+        cache: cache of prepared data.
 
     Errors:
-        BundleError: no run there, or a damaged one.
+        BundleError: no run in a folder, or a damaged one.
         ConfigError: a run given twice; a field or column that the rows do not have.
-        DataError: the data are not there, have changed since, or give no test rows.
+        DataError: the data are missing, have changed since, or have no test rows.
     """
     settings = settings or ReportSettings()
     opened = [open_run(folder) for folder in folders]
     twice = [one.folder for k, one in enumerate(opened) if any(one.folder.samefile(o.folder) for o in opened[:k])]
     if twice:
         raise ConfigError(f"runs to report must differ, found {twice[0]} twice: give each once")
-    prepared: dict[str, Prepared] = {}  # runs that are compared mostly share their rows
+    prepared: dict[str, Prepared] = {}  # compared runs usually share their rows
     runs = []
     for one, name in zip(opened, _names(opened), strict=True):
         key = repr((one.recipe.data, data_settings(one.recipe)))
@@ -81,7 +81,7 @@ def report(
 
 
 def _names(opened: Sequence[Opened]) -> list[str]:
-    """The recipe's name, with its seed or, where that does not tell runs apart, its folder."""
+    """Unique names of runs: the recipe's name, if needed with the seed or the folder."""
     names = [Path(one.recipe.name).stem if one.recipe.name.endswith(".toml") else one.recipe.name for one in opened]
     found = []
     for name, one in zip(names, opened, strict=True):
@@ -100,9 +100,7 @@ def _chapters(runs: Sequence[ReportedRun], settings: ReportSettings) -> list[Cha
     if len(runs) == 1:
         return chapters
     names = ", ".join(run.name for run in runs)
-    about = (
-        f"{len(runs)} runs: {names}. The first is what the others are tested against, where they share its test rows."
-    )
+    about = f"{len(runs)} runs: {names}. The first is the baseline of those with the same test rows."
     return [Chapter(title="Runs compared", about=about, sections=comparison_sections(runs, settings.seed)), *chapters]
 
 
@@ -139,7 +137,7 @@ def _label_sections(
     kept = None if run.bundle is None else run.bundle.calibration.get(label.name)
     metrics, facts = metrics_section(rows, run.group, binary, best, settings.seed)
     if kept is not None:
-        text = f"All figures but those under Calibration are with the {kept.kind} calibration that the bundle keeps."
+        text = f"All metrics except those under Calibration use the bundle's {kept.kind} calibration."
         metrics = Section(title=metrics.title, blocks=[*metrics.blocks, Note(text=text)])
     found = [words_section(rows, run.group, label), metrics]
     if binary:
@@ -153,7 +151,7 @@ def _label_sections(
     columns = id_columns(frame.columns, schema, user=settings.user, item=settings.item)
     found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
     if run.bundle is None:
-        text = "A kept run of a comparison has no network to explain: train a bundle."
+        text = "A run stored by `compare` has no network to explain: train a bundle."
         found.append(Section(title="Explanation", blocks=[Note(text=text)]))
     else:
         found.append(explanation_section(run.bundle, frame, label.name, rows=settings.rows, seed=settings.seed))

@@ -1,4 +1,4 @@
-"""Whether predictions mean what they say: reliability before and after calibrations, and numbers by prediction."""
+"""The report's calibration sections: reliability before and after calibration, and targets by prediction."""
 
 from collections.abc import Sequence
 
@@ -30,14 +30,14 @@ WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
 
 
 def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
-    """Reliability before and after calibrations that were fitted on the validation rows, all on the test rows."""
+    """Reliability on the test rows, before and after calibrations fitted on the validation rows."""
     blocks: list[Block] = []
     maps: dict[str, Calibration | None] = {"none": None}
     if valid is None:
         blocks.append(
             Note(
-                text="A kept run of a comparison has no scores of its validation rows, so that nothing can be fitted "
-                "to them: train a bundle to see calibrations."
+                text="A run stored by `compare` has no scores of its validation rows to fit calibrations on: "
+                "train a bundle to see calibrations."
             )
         )
     else:
@@ -45,7 +45,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
             try:
                 maps[method] = fit_calibration(valid.y, valid.score, method)
             except DataError as e:
-                blocks.append(Note(text=f"{WORDS[method]} is left out: {e}.", warns=True))
+                blocks.append(Note(text=f"{WORDS[method]} is skipped: {e}.", warns=True))
     logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
     drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=replicates_for(test.y), seed=seed)
     losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
@@ -56,7 +56,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
         p = sigmoid(z)
         loss = estimate([losses[name]], drawn[:, k])
         gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
-        mark = " (kept in this bundle)" if kept is not None and kept.kind == name else ""
+        mark = " (saved in this bundle)" if kept is not None and kept.kind == name else ""
         rows.append(
             [
                 WORDS[name] + mark,
@@ -71,14 +71,15 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
         )
         figures.append(_diagram(test.y, p, WORDS[name], edge, k))
     note = (
-        f"Calibrations are fitted on the {count(len(valid.y))} validation rows and measured on the "
+        f"Calibrations are fitted on the {count(len(valid.y))} validation rows and evaluated on the "
         f"{count(len(test.y))} test rows. "
         if valid is not None
         else ""
     ) + (
         "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
-        f"with {BINS} bins of equal count, and with {BINS} bins of equal width. It is above 0 also for true "
-        "probabilities, by the sampling error of each bin."
+        f"with {BINS} bins of equal count, and with {BINS} bins of equal width. Sampling error keeps it above 0 even "
+        "for true "
+        "probabilities."
     )
     columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
     blocks.append(Table(columns=[*columns, "mean prediction", "positive rate"], rows=rows, note=note))
@@ -88,17 +89,17 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
         assert isinstance(line, Platt), "as asked"
         blocks.append(
             Note(
-                text=f"Platt's line: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
-                "1 says that the model is too sure, above 1 that it is not sure enough."
+                text=f"Platt scaling: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
+                "1 means that the model is overconfident, above 1 underconfident."
             )
         )
     if kept is None and len(maps) > 1:
-        blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) keeps one in the bundle."))
+        blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) saves one in the bundle."))
     return Section(title="Calibration", blocks=blocks)
 
 
 def _edge(y: np.ndarray, ps: Sequence[np.ndarray]) -> float:
-    """The end of both axes: 1, or less where no bin comes near it."""
+    """The end of both axes: 1, or less if all bins are far below."""
     most = 0.0
     for p in ps:
         bins = reliability(y, p)
@@ -141,12 +142,10 @@ def _diagram(y: np.ndarray, p: np.ndarray, name: str, edge: float, colour: int) 
 
 
 def numbers_section(test: Scored) -> Section:
-    """What a regression's targets are where it predicts so much, and what of the report it cannot have."""
+    """A regression's targets by prediction, with a note on the sections that do not apply."""
     slices = by_quantile(test.score, bins=BINS)
     found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
-    left_out = (
-        "Left out, since this label is a number: ROC, precision-recall, Platt and isotonic, which are for a yes or no."
-    )
+    left_out = "Omitted for a regression label: ROC, precision-recall, Platt and isotonic, which are for binary labels."
     if not found:
         return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
     x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))

@@ -1,7 +1,7 @@
-"""Charts as SVG that takes its colours from the page, so that one drawing serves a light and a dark one.
+"""Charts as SVG, with colours from the page's style sheet for light and dark mode.
 
-A chart is drawn some 320 units wide, less than a telephone: its words stay readable there, and a wide page sets several
-side by side. Elements are built as a tree, which escapes every word and every value.
+A chart is about 320 units wide, narrower than a phone, so that its text stays readable there; a wide page shows
+several side by side. Elements are built as a tree, which escapes all text and values.
 """
 
 import math
@@ -28,19 +28,19 @@ COLOURS = 6  # classes c0, c1, ... of the style sheet
 WIDTH, HEIGHT = 320.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 10.0, 10.0, 40.0
 LEGEND_LINE = 17.0
-LONGEST = 40  # letters of a legend's line
+LONGEST = 40  # characters per line of a legend
 CELL = 100.0, 18.0
 LEAST_TILE, MOST_TILE, LETTER = 15.0, 26.0, 6.3
-FAINTEST = 0.05  # of a tile at 0, so that it is there to be seen
+FAINTEST = 0.05  # opacity of a tile at 0, so that it stays visible
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Line:
-    """Points, joined where `joined`, with intervals where given.
+    """A series of points, optionally connected and with intervals.
 
     Args:
-        name: what the legend calls it; none, where empty.
-        colour: which of the page's colours; those after the first `COLOURS` are the same, dashed.
+        name: its name in the legend; not shown if empty.
+        colour: number of the page's colour; after the first `COLOURS` they repeat, dashed.
     """
 
     name: str
@@ -65,18 +65,18 @@ def line_chart(
     mark: float | None = None,
     level: float | None = None,
 ) -> Markup:
-    """Lines over two axes.
+    """A line chart.
 
     Args:
         lines: at least one with a point.
-        title: read out in place of the picture.
-        x_label: below.
-        y_label: beside.
-        x_range: what the axis spans; the points and a little more, if omitted.
-        y_range: likewise.
-        diagonal: whether y = x is drawn.
-        mark: an x to draw a dashed line at.
-        level: a y, likewise.
+        title: text for screen readers.
+        x_label: label of the x axis.
+        y_label: label of the y axis.
+        x_range: range of the x axis; the points' range and a margin, if omitted.
+        y_range: range of the y axis, likewise.
+        diagonal: whether to draw y = x.
+        mark: an x at which to draw a dashed line.
+        level: a y at which to draw a dashed line.
     """
     named = [line for line in lines if line.name]
     top = TOP + LEGEND_LINE * len(named) + (4 if named else 0)
@@ -129,11 +129,11 @@ def line_chart(
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two shares to compare, the second with an interval, within 0 and 1.
+    """Two shares within 0 and 1 to compare, the second with an interval.
 
     Args:
-        name: before the bars.
-        words: behind them.
+        name: text before the bars.
+        words: text after the bars.
     """
 
     name: str
@@ -145,13 +145,13 @@ class Pair:
 
 
 def paired_bars(pairs: Sequence[Pair], names: tuple[str, str], *, title: str, most: float = 1.0) -> Markup:
-    """For each pair two bars over one scale from 0 to `most`, the second with its interval.
+    """A bar chart with two bars per pair on a scale from 0 to `most`, the second with its interval.
 
     Args:
-        pairs: from above to below.
-        names: of the first and of the second bars, for the legend.
-        title: read out in place of the picture.
-        most: where the scale ends.
+        pairs: from top to bottom.
+        names: legend texts of the first and the second bars.
+        title: text for screen readers.
+        most: end of the scale.
     """
     left, right = (10 + LETTER * max(len(words) for words in parts) for parts in _words_of(pairs))
     top, height = TOP + 2 * LEGEND_LINE + 8, 30.0
@@ -190,15 +190,15 @@ def heat_map(
     most: float | None = None,
     decimals: int = 3,
 ) -> Markup:
-    """A table of shades, from nothing to `most`; a pointer over a tile shows its number.
+    """A heat map, with shades from 0 to `most`; hovering over a tile shows its number.
 
     Args:
-        values: at least 0, or NaN if there is none, [R, C].
-        rows: their names, R.
-        columns: theirs, C.
-        title: read out in place of the picture.
-        most: the strongest shade's; the largest of the values, if omitted.
-        decimals: of the numbers shown.
+        values: at least 0, or NaN for no value, [R, C].
+        rows: names of the R rows.
+        columns: names of the C columns.
+        title: text for screen readers.
+        most: value of the darkest shade; the largest value, if omitted.
+        decimals: decimals of the numbers shown.
     """
     most = float(np.nanmax(values, initial=0.0)) if most is None else most
     left = max((len(name) for name in rows), default=0) * LETTER + 10
@@ -228,7 +228,7 @@ def heat_map(
 def interval_cell(
     value: float, low: float, high: float, span: tuple[float, float], *, rule: float | None = None, colour: int = 0
 ) -> Markup:
-    """A dot with its interval on a scale that a table's rows share, with a rule such as the whole's value."""
+    """A table cell with a dot and its interval on a scale shared by all rows, with an optional reference line."""
     width, height = CELL
     svg = _svg(width, height, None)
 
@@ -244,7 +244,7 @@ def interval_cell(
 
 
 def share_cell(share: float) -> Markup:
-    """A bar of a share of the widest, within 0 and 1."""
+    """A table cell with a bar for a share within 0 and 1."""
     width, height = CELL
     svg = _svg(width, height, None)
     _add(svg, "rect", "bar c0", x=0, y=4, width=max(1.0, width * min(1.0, max(0.0, share))), height=height - 8, rx=1.5)
@@ -252,7 +252,7 @@ def share_cell(share: float) -> Markup:
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers within an axis.
+    """Round tick values for an axis.
 
     >>> nice_ticks(0.0, 1.0)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -284,7 +284,7 @@ def _svg(width: float, height: float, title: str | None) -> ElementTree.Element:
     svg = ElementTree.Element("svg", viewBox=f"0 0 {_n(width)} {_n(height)}")
     if title is None:
         svg.set("class", "cell")
-        svg.set("aria-hidden", "true")  # its numbers stand beside it
+        svg.set("aria-hidden", "true")  # its numbers are in the next cell
     else:
         svg.set("role", "img")
         svg.set("aria-label", title)

@@ -1,4 +1,4 @@
-"""Several runs side by side: the leaderboard, with its intervals and paired tests."""
+"""The report's comparison of runs: leaderboards with intervals and paired tests."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ __all__ = ["comparison_sections"]
 
 
 def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]:
-    """A table for each task and set of test rows, and the curves of runs that share one."""
+    """A leaderboard for each task and set of test rows, and the curves of runs that share one."""
     boards = leaderboards({run.name: [_record(run)] for run in runs}, seed=seed)
     by_name = {run.name: run for run in runs}
     sections = []
@@ -40,7 +40,7 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
 
 
 def _record(run: ReportedRun) -> Record:
-    """What a leaderboard reads of a run."""
+    """A run as a record for the leaderboard."""
     label = run.recipe.schema.label
     rows = run.test[label.name]
     about = {
@@ -95,9 +95,9 @@ def _board(board: Board) -> list[Block]:
         rows.append(row)
     note = (
         f"{board.title}: the same {count(board.rows)} test rows for every run; the baseline is {board.base}. "
-        f"Intervals and p are a bootstrap of {board.replicates:,} draws of these rows, the same for all runs; each "
-        "run counts as it is, so that another seed may give another order (`fieldwise compare --seeds 3` counts "
-        "that too)."
+        f"Intervals and p: a paired bootstrap of these rows with {board.replicates:,} replicates. They do not include "
+        "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes "
+        "it)."
     )
     return [Table(columns=columns, rows=rows, note=note)]
 

@@ -1,4 +1,4 @@
-"""How good a label's predictions are: metrics with intervals, curves, calibration."""
+"""The report's metrics with intervals, learning curves, ROC and precision-recall curves."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,17 +16,17 @@ from fieldwise.report.runs import Scored
 
 __all__ = ["curves_section", "learning_section", "metrics_section", "replicates_for"]
 
-POINTS = 240  # of a drawn curve
+POINTS = 240  # points of a drawn curve
 TABLED = 11
 REPLICATES = 200, 1000
-DRAWS = 50_000_000  # rows in all replicates, so long as there are enough of those
-OF_ROWS = ("rows", "positive_rate")  # whatever the scores
+DRAWS = 50_000_000  # target number of rows in all replicates together
+OF_ROWS = ("rows", "positive_rate")  # do not depend on the scores
 
 
 def metrics_section(
     rows: Scored, group: np.ndarray | None, binary: bool, best: Mapping[str, float] | None, seed: int
 ) -> tuple[Section, list[tuple[str, str, str]]]:
-    """Every metric of a label on the test rows, and the first ones as facts: words, value, interval."""
+    """All metrics of a label on the test rows, and the first ones as facts: name, value, interval."""
     metrics, left_out = _binary_rows(rows, group, seed) if binary else (_regression_rows(rows, seed), "")
     columns = ["metric", "test rows", "95 % interval"]
     if best is not None:
@@ -41,14 +41,14 @@ def metrics_section(
         Table(
             columns=columns,
             rows=table,
-            note=f"Intervals are for other rows from the same source: a bootstrap of {replicates_for(rows.y):,} draws "
-            "of the rows (of group AUC, of the groups), and Wilson's for shares. They take rows for independent: where "
-            "a user has many that are alike, the truth is wider. They say nothing of other seeds or splits: "
+            note=f"Intervals are for other rows from the same source: bootstrap, {replicates_for(rows.y):,} replicates "
+            "over rows (for group AUC, over groups), and Wilson's for shares. They assume independent rows: if users "
+            "have many similar rows, they are too narrow. They do not cover other seeds or splits: "
             f"`fieldwise compare` with several seeds does. {left_out}".rstrip(),
         )
     ]
     if best is not None:
-        notes.append(Note(text="Best possible: the true probabilities, which this log knows, as scores."))
+        notes.append(Note(text="Best possible: metrics of the true probabilities, which are known for this log."))
     first = ("auc", "logloss") if binary else ("rmse", "mae")
     facts = [(w, value, _ends(ends)) for w, name, value, ends in metrics if name in first]
     return Section(title="Metrics", blocks=notes), facts
@@ -59,7 +59,7 @@ def _ends(ends: tuple[float, float] | None) -> str:
 
 
 def replicates_for(y: np.ndarray) -> int:
-    """How many draws a bootstrap of these rows makes."""
+    """The number of bootstrap replicates for these rows."""
     least, most = REPLICATES
     return max(least, min(most, DRAWS // len(y)))
 
@@ -76,7 +76,7 @@ _Row = tuple[str, str, str, tuple[float, float] | None]
 
 
 def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[list[_Row], str]:
-    """The table's rows, and which rows group AUC leaves out."""
+    """The table's rows, and a sentence on rows that group AUC excludes."""
     y, z = rows.y, rows.score
     found = binary_metrics(y, z, group=group)
     positive, predicted = y == 1, z >= 0
@@ -111,9 +111,9 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[lis
     out.append(("mean prediction", "mean_prediction", number(found["mean_prediction"]), None))
     out.append(("rows", "rows", count(len(y)), None))
     if "gauc" not in found:
-        return out, "" if group is None else "Group AUC is left out: every group is of one class."
+        return out, "" if group is None else "Group AUC is omitted: every group has only one class."
     skipped = count(found["gauc_skipped_groups"]), count(found["gauc_skipped_rows"])
-    return out, f"Group AUC leaves out {skipped[0]} groups of one class ({skipped[1]} rows)."
+    return out, f"Group AUC excludes {skipped[0]} groups of one class ({skipped[1]} rows)."
 
 
 def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
@@ -137,9 +137,9 @@ def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
 def learning_section(
     history: Sequence[Mapping[str, Any]], best_epoch: float | None, stopped: str, monitor: str
 ) -> Section:
-    """What training and validation rows gave as training went on."""
+    """Learning curves: losses and metrics of the training and validation rows by epoch."""
     if not history:
-        note = "This run was kept without its evaluations during training: run it again to have them."
+        note = "This run was stored without its evaluations during training: run it again to record them."
         return Section(title="Training", blocks=[Note(text=note)])
     epochs = [float(look["epoch"]) for look in history]
     blocks: list[Block] = []
@@ -173,17 +173,17 @@ def learning_section(
         )
         blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=rows_of(shown)))
     ended = {
-        "patience": "nothing was gained any more",
-        "epochs": "all were done",
-        "interrupted": "it was interrupted",
-        "time": "its time was over",
+        "patience": "no further improvement",
+        "epochs": "all epochs completed",
+        "interrupted": "interrupted",
+        "time": "time limit reached",
     }
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
-            f"{shown_name(monitor)} of the validation rows. Training ended after epoch {epochs[-1]:.4g}: "
-            f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, with dropout "
-            "where there is some, so that it is not to be set against the validation rows' digit by digit."
+            f"{shown_name(monitor)} on the validation rows. Training ended after epoch {epochs[-1]:.4g}: "
+            f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, including "
+            "dropout, so it is not directly comparable with the validation loss."
         )
         blocks.append(Note(text=text))
     return Section(title="Training", blocks=blocks)
@@ -194,7 +194,7 @@ def _epochs(epochs: Sequence[float]) -> tuple[float, float]:
 
 
 def curves_section(runs: Mapping[str, Scored]) -> Section:
-    """ROC and precision-recall of one label of one or more runs on the same test rows."""
+    """ROC and precision-recall curves of one label, for runs on the same test rows."""
     roc: list[Line] = []
     pr: list[Line] = []
     roc_rows, pr_rows = {}, {}
@@ -205,7 +205,7 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
         rate = float(y.mean())
         false, true, _ = roc_curve(y, z)
         precision, recall, _ = precision_recall_curve(y, z)
-        precision, recall = precision[-2::-1], recall[-2::-1]  # from the highest score down, without the made end
+        precision, recall = precision[-2::-1], recall[-2::-1]  # from the highest score down, without the artificial end
         shown = name if len(runs) > 1 else ""
         for lines, points in ((roc, _thinned(false, true)), (pr, _thinned(recall, precision))):
             lines.append(Line(name=shown, x=points[0], y=points[1], colour=colour))
@@ -229,7 +229,7 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
                 columns=["false positive rate", *(names if len(names) > 1 else ["true positive rate"])],
                 rows=[[f"{g:.1f}", *(roc_rows[n][k] for n in names)] for k, g in enumerate(grid)],
             ),
-            note="The dashed line is what scores by chance would give.",
+            note="The dashed line is the curve of random scores.",
         ),
         Figure(
             title="Precision and recall",
@@ -246,14 +246,14 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
                 columns=["recall", *(names if len(names) > 1 else ["precision"])],
                 rows=[[f"{g:.1f}", *(pr_rows[n][k] for n in names)] for k, g in enumerate(grid[1:])],
             ),
-            note=f"The dashed line is the positive rate, {number(rate)}: the precision of scores by chance.",
+            note=f"The dashed line is the positive rate, {number(rate)}: the precision of random scores.",
         ),
     ]
     return Section(title="ROC and precision-recall", blocks=figures)
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Enough of a curve's points to draw it, evenly along its way."""
+    """A subset of a curve's points for drawing, evenly spaced along the curve."""
     if len(x) <= POINTS:
         return x, y
     way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])

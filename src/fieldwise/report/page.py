@@ -1,4 +1,4 @@
-"""The page itself: sections into one HTML file that asks for nothing."""
+"""Rendering chapters into one self-contained HTML file."""
 
 import base64
 import hashlib
@@ -19,10 +19,10 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """A run, or the comparison of all.
+    """A chapter of the page: a run, or the comparison of all runs.
 
     Args:
-        facts: the few figures that stand first, by their words.
+        facts: the key figures at the top: name, value and further text.
     """
 
     title: str
@@ -52,7 +52,7 @@ def _environment() -> Environment:
 
 
 def _words(text: str) -> Markup:
-    """Escaped text, with what stands between backticks set as code."""
+    """Escaped text, with parts between backticks as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escape(text)

@@ -1,4 +1,4 @@
-"""What the figures mean, for a reader who does not know their names: sentences, and a picture of the probabilities."""
+"""Explanations of metrics for readers who do not know them: sentences, and a chart of the probabilities."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fieldwise.schema.label import Label
 __all__ = ["picture", "words_section"]
 
 TENTHS = 10
-FEW_BINS = 4  # below so many tens of per cent with rows, bins have equally many rows
+FEW_BINS = 4  # with fewer non-empty bins of 10 %, bins of equal count are used
 ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 NAMES = {
     "auc": "AUC",
@@ -31,14 +31,14 @@ SHARES = ("mean_prediction", "precision", "recall", "accuracy")
 
 
 def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Section:
-    """A sentence about each figure of a label on the test rows; of a binary one a picture too."""
+    """A sentence about each metric of a label on the test rows; for a binary label also a chart."""
     blocks: list[Block] = []
     if label.task == "binary":
         metrics = binary_metrics(rows.y, rows.score, group=group)
         said = binary_words(metrics, label)
         blocks.append(Note(text=f"Predicted is the {label.meaning}; such rows are called positive."))
         if metrics["normalized_entropy"] >= 1:
-            text = "These probabilities are worse than always saying the share of positives: do not use them yet."
+            text = "These probabilities are worse than always predicting the share of positives: do not use them yet."
             blocks.append(Note(text=text, warns=True))
     else:
         metrics = {"rmse": rmse(rows.y, rows.score), "mae": mae(rows.y, rows.score)}
@@ -52,10 +52,10 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
 
 
 def picture(y: np.ndarray, p: np.ndarray) -> Figure:
-    """What was predicted and what was so, for rows of like predictions."""
-    bins, how = reliability(y, p, bins=TENTHS, binning="width"), "Rows are put together by tens of per cent"
+    """A chart of predicted and observed shares, for rows with similar predictions."""
+    bins, how = reliability(y, p, bins=TENTHS, binning="width"), "Rows are grouped in steps of 10 %"
     if len(bins.rows) < FEW_BINS:
-        bins, how = reliability(y, p, bins=TENTHS), "Rows are put together by like predictions, equally many each"
+        bins, how = reliability(y, p, bins=TENTHS), "Rows are grouped by prediction, equally many each"
     highest = max(float(bins.predicted.max()), float(bins.high.max()))
     most = next(end for end in ENDS if highest <= end or end == 1.0)
     digits = 0 if most > 0.2 else 1 if most > 0.02 else 2
@@ -68,13 +68,14 @@ def picture(y: np.ndarray, p: np.ndarray) -> Figure:
         columns=["predicted, mean", "positive", "95 % interval", "rows"],
         rows=[[percent(a), percent(b), f"{percent(c)} to {percent(d)}", count(n)] for a, b, c, d, n in found],
     )
-    title = "What was predicted, and what was so"
-    names = "what the model predicted, on average", "the share that was positive"
+    title = "Predicted and observed"
+    names = "mean prediction", "observed share of positives"
     drawing = paired_bars(pairs, names, title=f"{title}: shares by prediction", most=most)
     note = (
-        f"{_sentence(bins, digits)} {how}. Bars of one length are right; where the upper one is longer the model says "
-        "too much, where it is shorter too little. The thin line says how far chance moves the lower one: the fewer "
-        "rows, the further."
+        f"{_sentence(bins, digits)} {how}. Two bars of equal length mean a correct prediction; if the upper one is "
+        "longer, "
+        "the model predicts too much, if it is shorter, too little. The thin line is the 95 % interval of the lower "
+        "bar, which is wider with fewer rows."
     )
     return Figure(title=title, drawing=drawing, table=table, note=note)
 
@@ -84,7 +85,7 @@ def _share(share: float, digits: int) -> str:
 
 
 def _sentence(bins: Reliability, digits: int) -> str:
-    """About the bin with most rows, one away from the ends where there is one."""
+    """A sentence about the bin with the most rows, if possible not the first or last."""
     inner = (bins.predicted >= 0.2) & (bins.predicted <= 0.8)
     one = int(np.argmax(np.where(inner | ~inner.any(), bins.rows, 0)))
     said, true = _share(bins.predicted[one], digits), _share(bins.observed[one], digits)

@@ -1,4 +1,4 @@
-"""What a model finds for users against guessing by popularity, among all items."""
+"""The report's comparison with a popularity baseline: what both find for users among all items."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ from fieldwise.serving.whole import WholeRanking
 
 __all__ = ["Against", "against_popularity", "popularity_section"]
 
-TITLE = "Compared with guessing by popularity"
+TITLE = "Compared with the popularity baseline"
 K = 10
-ITEMS = 5000  # that are ranked for a user
-SCORED = 1_000_000  # rows of users and items, about
+ITEMS = 5000  # maximum number of items ranked for a user
+SCORED = 1_000_000  # approximate number of scored pairs of users and items
 USERS = 50, 500
 DRAWS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Against:
-    """Shares of each user's positive test items among the first k, of k at most, [U].
+    """The share of each user's positive test items (k at most) among the first k, for model and baseline, [U].
 
     Args:
-        model: those of the model.
-        popular: those of the most popular items.
-        items: how many were ranked.
-        users: how many users have positive test rows of items that are new to them.
-        drawn: whether items were drawn.
+        model: shares of the model.
+        popular: shares of the most popular items.
+        items: number of items ranked.
+        users: number of users with positive test rows of items that are new to them.
+        drawn: whether items were sampled.
     """
 
     model: np.ndarray
@@ -47,16 +47,16 @@ class Against:
 
 
 def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed: int) -> Section:
-    """Found among the first ten by the model and by popularity, or why there is nothing to tell."""
+    """Items found among the first ten by the model and by popularity, or the reason why this does not apply."""
     user, item = columns["user"], columns["item"]
     if run.recipe.schema.label.task != "binary":
-        return _left_out("the label is a number, so that no item counts as found")
+        return _left_out("the label is a number, so no item counts as found")
     if user is None or item is None:
         return _left_out("the rows have no column of users, or none of items (`--user`, `--item`)")
     if run.bundle is None:
-        return _left_out("a kept run of a comparison has no network: train a bundle")
+        return _left_out("a run stored by `compare` has no network: train a bundle")
     if run.recipe.target_encoding is not None:
-        return _left_out("mean labels belong to rows, so that an item has no values of its own")
+        return _left_out("target encoding depends on rows, so an item has no values of its own")
     try:
         found = against_popularity(run.bundle, run.prepared, user, item, seed=seed)
     except FieldwiseError as e:
@@ -68,12 +68,12 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
 
 
 def _shown(rows: Scored, prepared: Prepared, item: str) -> Note:
-    """How both order the test rows themselves."""
+    """How well both rank the test rows themselves."""
     counts = _counts(prepared.train, item)
     popular = [float(counts.get(one, 0)) for one in as_text(prepared.test.frame.get_column(item))]
     model, guess = auc(rows.y, rows.score), auc(rows.y, np.array(popular))
     return Note(
-        text="Among the test rows themselves, of a positive and a negative one drawn at random, the model scores the "
+        text="Of a positive and a negative test row drawn at random, the model scores the "
         f"positive one higher {of_100(model)} times of 100, and popularity {of_100(guess)} times."
     )
 
@@ -81,19 +81,19 @@ def _shown(rows: Scored, prepared: Prepared, item: str) -> Note:
 def against_popularity(
     bundle: Bundle, prepared: Prepared, user: str, item: str, *, k: int = K, seed: int = 0
 ) -> Against | None:
-    """Rank items for test users by the bundle, and by their positive training rows.
+    """Rank items for test users by the bundle and by popularity (number of positive training rows).
 
-    A user's targets are the items of positive test rows that the user has in no training or validation row; those that
-    the user has there are not ranked. The context is that of the first such row. An item has the values of its last
-    training row, or of another where it has none.
+    A user's targets are the items of positive test rows that are not in the user's training or validation rows; items
+    in those are not ranked. The context is that of the first such row. An item has the values of its last training
+    row, or of another row if it has none.
 
     Args:
         bundle: with fields of items and of users or contexts.
         prepared: the rows.
         user: the column of users.
         item: the column of items.
-        k: how many items are looked at.
-        seed: of the users drawn, and of the items where there are more than 5,000.
+        k: the cutoff.
+        seed: seed for sampling users, and items if there are more than 5,000.
 
     Returns:
         None if no user has a target.
@@ -159,7 +159,7 @@ def _targets(prepared: Prepared, user: str, item: str) -> pl.DataFrame:
 
 
 def _popular(train: Part, item: str, ids: list[str]) -> list[str]:
-    """Items by their positive training rows, most first, then in the order of ids."""
+    """Items by decreasing number of positive training rows, then in the order of ids."""
     counts = _counts(train, item)
     return sorted(ids, key=lambda one: -counts.get(one, 0))
 
@@ -178,21 +178,22 @@ def _blocks(found: Against, seed: int) -> list[Block]:
     more = f"{of_100(abs(model - popular))} of 100 {'more' if model > popular else 'fewer'} found"
     certain = low > 0 or high < 0
     words = (
-        f"Compared with guessing by popularity: {more}"
+        f"Compared with the popularity baseline: {more}"
         if certain
-        else (f"Compared with guessing by popularity: no difference that chance does not explain ({more})")
+        else (f"Compared with the popularity baseline: no significant difference ({more})")
     )
-    which = "items drawn at random, and what they liked" if found.drawn else "items, all that there are"
-    several = f"{count(len(gain))} users" + (f" drawn of {count(found.users)}" if found.users > len(gain) else "")
+    which = "items sampled at random, with those they liked" if found.drawn else "items, which are all"
+    several = f"{count(len(gain))} users" + (f" sampled of {count(found.users)}" if found.users > len(gain) else "")
     sentence = (
-        f"{words}. Of 100 items that users turned out to like, {of_100(model)} stand among the {K} that the model puts "
-        f"first for them, and {of_100(popular)} among the {K} with most positive training rows."
+        f"{words}. Of 100 items that users liked, {of_100(model)} are among the model's first {K} "
+        f"for them, and {of_100(popular)} among the {K} items with the most positive training rows."
     )
     blocks: list[Block] = [Note(text=sentence, warns=certain and model < popular)]
     if model <= popular or not certain:
         text = (
-            "A model learns from the rows of its log what is positive among what was shown or used. What is shown or "
-            "used at all is not in such rows, and popularity knows it: a recipe's `negatives` add rows of other items."
+            "A model learns from its log which of the items that were shown or used are positive. It does not learn "
+            "which "
+            "items are shown or used at all, which popularity reflects: a recipe's `negatives` add rows of other items."
         )
         blocks.append(Note(text=text))
     table = Table(
@@ -202,8 +203,8 @@ def _blocks(found: Against, seed: int) -> list[Block]:
             ["users with one found", *_hits(found)],
         ],
         note=f"{several} with positive test rows of items new to them; {count(found.items)} {which}, without those of "
-        f"the user's training and validation rows. Of a user's items {K} at most can be found, and so many count. "
-        f"Interval: {DRAWS:,} draws of the users.",
+        f"the user's training and validation rows. At most {K} of a user's items can be found, and at most as many "
+        f"count. Interval: bootstrap over users, {DRAWS:,} replicates.",
     )
     return [*blocks, table]
 
@@ -222,4 +223,4 @@ def _ends(low: float, high: float) -> str:
 
 
 def _left_out(why: str) -> Section:
-    return Section(title=TITLE, blocks=[Note(text=f"Left out: {why}.")])
+    return Section(title=TITLE, blocks=[Note(text=f"Omitted: {why}.")])

@@ -1,4 +1,4 @@
-"""What a run was made of: its rows, its fields, its recipe, its machine."""
+"""The report's facts about a run: rows, fields, recipe and machine."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ WORDS = {"train": "training", "valid": "validation", "test": "test"}
 
 
 def data_section(run: ReportedRun) -> Section:
-    """Split sizes, times, rates and fields."""
+    """A section on split sizes, times, positive rates and fields."""
     schema, prepared = run.recipe.schema, run.prepared
     labels = schema.labels
     columns = ["rows of", "rows"]
@@ -43,13 +43,13 @@ def data_section(run: ReportedRun) -> Section:
     dropped = counts.get("dropped_by_label", 0)
     notes.append(f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped.")
     if counts.get("negatives_drawn"):
-        notes.append(f"{count(counts['negatives_drawn'])} negatives were drawn.")
+        notes.append(f"{count(counts['negatives_drawn'])} negatives were sampled.")
     blocks: list[Block] = [Table(columns=columns, rows=rows, note=" ".join(notes))]
     if not run.checked:
         blocks.append(
             Note(
-                text="Not checked: whether these are the test rows of the training run, of which the bundle keeps no "
-                "digest.",
+                text="Not checked: whether these are the test rows of the training run, because the bundle has no "
+                "digest of them.",
                 warns=True,
             )
         )
@@ -64,7 +64,7 @@ def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
     present = frame.drop_nulls(column)
     try:
         moments = order_values(present, column, "time", schema.time_format)
-    except DataError:  # a random split asks nothing of the times
+    except DataError:  # a random split does not need valid times
         return ["", ""]
     cells = present.get_column(column)
     return [str(cells[int(moments.argmin())]), str(cells[int(moments.argmax())])]
@@ -83,13 +83,13 @@ def _fields(run: ReportedRun) -> Table:
         columns=["field", "kind", "role", "values known", "unseen on test"],
         rows=rows,
         words=(1, 2),
-        note="Values known: those of the training rows that have a vector of their own. Unseen: the share of the test "
-        "rows' values that take the field's unknown row.",
+        note="Values known: values of the training rows with their own embedding. Unseen: the share of the test "
+        "rows' values that use the field's embedding for unknown values.",
     )
 
 
 def recipe_section(run: ReportedRun) -> Section:
-    """How it was trained, on what, by what."""
+    """A section on the recipe, the software versions and the machine."""
     settings = run.recipe.to_dict()
     rows: list[list[str]] = []
     for part in ("model", "training", "split"):
@@ -121,7 +121,7 @@ def _facts(run: ReportedRun) -> list[list[str]]:
         "run": str(run.folder),
         "model": str(record.get("model", {}).get("name", "")),
         "parameters": count(record["parameters"]) if "parameters" in record else "",
-        "seconds, all in all": f"{record['seconds']:.1f}" if "seconds" in record else "",
+        "seconds in total": f"{record['seconds']:.1f}" if "seconds" in record else "",
         "seconds per epoch (median)": "" if seconds is None else f"{seconds:.1f}",
         "made": str(run.origin.get("created", environment.get("date", ""))),
         "machine": str(environment.get("machine", "")),
@@ -129,7 +129,7 @@ def _facts(run: ReportedRun) -> list[list[str]]:
         "commit": str(environment.get("commit", "")),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
-    unknown = "not kept: trained by an older version"
+    unknown = "not recorded: trained by an older version"
     return [[k, v or unknown] for k, v in facts.items() if v or k in ("machine", "commit")]
 
 

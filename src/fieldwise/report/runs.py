@@ -1,4 +1,4 @@
-"""What a report reads of a run: a bundle, or a kept run of a comparison, with its rows prepared again."""
+"""Reading runs for a report: a bundle, or a run stored by `compare`, with its rows prepared again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from fieldwise.storage.cache import Cache
 
 __all__ = ["Opened", "ReportedRun", "Scored", "open_run", "prepared_of", "rows_of"]
 
-INSTEAD = "take the report with the data that it was trained on"
+INSTEAD = "run the report with the data that it was trained on"
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A label's targets and scores of some rows, both [N]: logits, or predicted numbers within the label's range."""
+    """A label's targets and scores [N]: logits, or for a regression predictions within the label's range."""
 
     y: np.ndarray
     score: np.ndarray
@@ -34,7 +34,7 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Opened:
-    """A run as it lies on disk."""
+    """A run on disk."""
 
     folder: Path
     recipe: Recipe
@@ -45,22 +45,22 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportedRun:
-    """A run with all that a report shows of it.
+    """A run with everything that a report shows.
 
     Args:
-        name: of the report's headings, unique in it.
-        folder: as it was given.
-        recipe: that it was trained by.
-        record: what `Run.record` gave: parameters, epochs, seconds, counts.
-        origin: when and by what it was made: `created`, `versions`, `environment`, as far as it is known.
-        history: the evaluations during training, in order; empty if they were not kept.
-        bundle: what scores; None for a kept run of a comparison, which has the scores of its test rows alone.
+        name: its name in headings, unique in the report.
+        folder: its folder.
+        recipe: its recipe.
+        record: the result of `Run.record`: parameters, epochs, seconds, counts.
+        origin: when and with what it was made: `created`, `versions`, `environment`, as far as known.
+        history: the evaluations during training, in order; empty if they were not recorded.
+        bundle: its bundle; None for a run stored by `compare`, which only has scores of its test rows.
         prepared: its rows.
-        test: of each label, by name; with the calibration that the bundle keeps.
-        raw: likewise, as the network scores.
-        valid: of each label, as the network scores; empty for a kept run.
-        group: of the test rows.
-        checked: whether the test rows are known to be those of the run.
+        test: scores on the test rows by label, with the bundle's calibration.
+        raw: the same without calibration.
+        valid: scores on the validation rows by label, without calibration; empty without a bundle.
+        group: groups of the test rows.
+        checked: whether the test rows are verified to be those of the run.
     """
 
     name: str
@@ -79,27 +79,27 @@ class ReportedRun:
 
     @property
     def frame(self) -> pl.DataFrame:
-        """The test rows as they came."""
+        """The test rows before encoding."""
         return self.prepared.test.frame
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """Those with scores, the main one first."""
+        """The labels with scores, the main one first."""
         return tuple(label for label in self.recipe.schema.labels if label.name in self.test)
 
 
 def open_run(folder: Path) -> Opened:
-    """A bundle or a kept run; no row is read.
+    """Open a bundle or a stored run, without reading its rows.
 
     Errors:
-        BundleError: neither, a damaged bundle, or one that no recipe made. DataError: a damaged kept run.
+        BundleError: neither, a damaged bundle, or one without a recipe. DataError: a damaged stored run.
     """
     if not (folder / MANIFEST).exists() and (record := read_record(folder)) is not None:
         try:
             recipe = Recipe.from_dict({"defaults": "fixed", **record.about["settings"]}, str(record.about["recipe"]))
         except (LookupError, TypeError) as e:
             raise DataError(
-                f"the run {folder} is damaged: its record has no {e}; remove the folder, and run again"
+                f"the run {folder} is damaged: its record has no {e}; remove the folder and run again"
             ) from e
         return Opened(folder=folder, recipe=recipe, record=record.about, bundle=None, kept=record)
     bundle = Bundle.load(folder)
@@ -108,15 +108,15 @@ def open_run(folder: Path) -> Opened:
 
 
 def prepared_of(opened: Opened, data_dir: Path, cache: Cache | None = None) -> Prepared:
-    """A run's rows, prepared again.
+    """The rows of a run, prepared again.
 
     Args:
         opened: the run.
         data_dir: the folder of public data sets.
-        cache: of prepared data.
+        cache: cache of prepared data.
 
     Errors:
-        ConfigError, DataError, SchemaError: the data are not there, or do not fit the recipe any more.
+        ConfigError, DataError, SchemaError: the data are missing, or no longer fit the recipe.
     """
     try:
         return prepare_recipe(opened.recipe, data_dir, cache=cache)
@@ -125,15 +125,15 @@ def prepared_of(opened: Opened, data_dir: Path, cache: Cache | None = None) -> P
 
 
 def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
-    """Check that rows are a run's, and score them.
+    """Check that rows belong to a run, and score them.
 
     Args:
         opened: the run.
-        name: of the report's headings.
-        prepared: as `prepared_of` gives them.
+        name: its name in headings.
+        prepared: the rows from `prepared_of`.
 
     Errors:
-        DataError: the data have changed since, or give no test rows.
+        DataError: the data have changed since, or have no test rows.
     """
     recipe, bundle, kept = opened.recipe, opened.bundle, opened.kept
     origin: dict[str, Any] = {"environment": opened.record.get("environment", {})}
@@ -178,7 +178,7 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
 def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     rows = getattr(prepared, part)
     table = rows.table
-    if prepared.encoder.to_json() != bundle.encoder.to_json():  # the training rows are others, or fieldwise was
+    if prepared.encoder.to_json() != bundle.encoder.to_json():  # other training rows, or another version of fieldwise
         table = bundle.encoder.transform(rows.frame)
     score = bundle.score_table(table).reshape(len(table), -1)
     y = np.asarray(rows.y, dtype=np.float64).reshape(len(table), -1)

@@ -1,4 +1,4 @@
-"""Metrics by the values of a field or column, and of users and items that the training rows hardly had."""
+"""Metrics by the values of a field or column, and for users and items that are new or rare in training."""
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from fieldwise.schema import Sequence as History
 
 __all__ = ["check_slices", "cold_section", "slice_names", "slices_of", "slices_section"]
 
-FEW = 12  # different numbers that are values rather than amounts
+FEW = 12  # up to this many distinct numbers are treated as categories
 SEEN = ((0, 0), (1, 4), (5, 19), (20, 99), (100, None))
 BINARY = {"auc": "AUC", "logloss": "logloss", "off": "prediction − rate"}
 DRAWN = ("auc", "rmse", "off")
@@ -39,14 +39,14 @@ REGRESSION = {"rmse": "RMSE", "mae": "MAE", "off": "prediction − target"}
 
 
 def slice_names(frame: pl.DataFrame, schema: Schema) -> tuple[str, ...]:
-    """What a table can be measured by: fields, then its other columns; a label is none."""
+    """Names to slice a table by: fields, then other columns, without labels."""
     labels = {label.column for label in schema.labels}
     fields = [f.name for f in schema.fields]
     return tuple(dict.fromkeys([*fields, *(c for c in frame.columns if c not in labels)]))
 
 
 def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> None:
-    """Refuse, before any work, what the rows do not have.
+    """Check, before any work, that the fields or columns exist.
 
     Errors:
         ConfigError: no such field or column.
@@ -60,10 +60,10 @@ def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> N
 
 
 def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slice], str]:
-    """The rows by values of a field or column, and a note on how they were cut.
+    """Slices of the rows by a field or column, and a note on how they were made.
 
-    Categories by value, numbers with more than a dozen values by quantile bins, bags by each value that they hold,
-    histories by length.
+    Categories are sliced by value, numbers with more than a dozen values by quantile bins, bags by each of their
+    values, histories by length.
     """
     field = next((f for f in schema.fields if f.name == name), None)
     column = frame.get_column(name if field is None else field.column)
@@ -73,16 +73,16 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
         lengths = as_list(column, field.separator).list.len().fill_null(0).cast(pl.Float64)
         return by_quantile(
             lengths.to_numpy(), word=lambda n: f"{n:,.0f}"
-        ), "By the number of values, in bins of like size."
+        ), "By the number of values, in bins of similar size."
     if isinstance(field, Bag) or isinstance(column.dtype, (pl.List, pl.Array)):
         separator = field.separator if isinstance(field, Bag) else "|"
-        return _by_member(as_list(column, separator)), "A row counts in the slice of each value that it holds."
+        return _by_member(as_list(column, separator)), "A row is in the slice of each of its values."
     if isinstance(field, Numeric) and column.dtype == pl.String:
         column = as_number(column, f"column {column.name!r}", form=field.number_format)
     amounts = isinstance(field, Numeric) or column.dtype.is_numeric() or column.dtype.is_temporal()
     if amounts and column.n_unique() > FEW:
         numbers = as_number(column, f"column {column.name!r}").to_numpy()
-        return by_quantile(numbers, word=_word(column)), "Bins of like size, from low to high."
+        return by_quantile(numbers, word=_word(column)), "Bins of similar size, from low to high."
     if amounts and not column.dtype.is_temporal():
         return by_quantile(as_number(column, f"column {column.name!r}").to_numpy(), bins=column.len() or 1), ""
     return _by_text(column), ""
@@ -110,12 +110,12 @@ def _by_member(cells: pl.Series) -> list[Slice]:
 
 
 def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, rows: Scored, binary: bool) -> Section:
-    """A table for each field that was asked for."""
+    """A table for each requested field."""
     if not names:
         known = ", ".join(slice_names(frame, schema))
         return Section(
             title="Slices",
-            blocks=[Note(text=f"None was asked for: --slice FIELD measures by the values of a field, one of {known}.")],
+            blocks=[Note(text=f"None requested: --slice FIELD evaluates by the values of a field, one of {known}.")],
         )
     blocks: list[Block] = []
     for name in names:
@@ -128,13 +128,13 @@ def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, ro
 def cold_section(
     train: pl.DataFrame, test: pl.DataFrame, columns: Mapping[str, str | None], rows: Scored, binary: bool
 ) -> Section:
-    """How the test rows of new and rare users and items fare."""
+    """Metrics of test rows with new and rare users and items."""
     blocks: list[Block] = []
     new: dict[str, np.ndarray] = {}
     for role, column in columns.items():
         if column is None:
             blocks.append(
-                Note(text=f"The schema says no column of {role}s: say {role} = COLUMN in it, or give --{role} COLUMN.")
+                Note(text=f"The schema has no column of {role}s: set {role} = COLUMN in it, or give --{role} COLUMN.")
             )
             continue
         seen = _seen(train, test, column)
@@ -145,11 +145,12 @@ def cold_section(
             name = "none (new)" if high == 0 else (f"{low} or more" if high is None else f"{low} to {high}")
             slices.append(Slice(name, np.flatnonzero(inside)))
         known = np.unique(as_text(test.get_column(column)).fill_null("").to_numpy()[seen == 0])
-        note = f"Every {column} of the test rows is among the training rows."
+        note = f"Every {column} of the test rows is in the training rows."
         if len(known):
             note = (
-                f"{count(int((seen == 0).sum()))} test rows have one of {count(len(known))} values of {column} that no "
-                "training row has."
+                f"{count(int((seen == 0).sum()))} test rows have one of {count(len(known))} values of {column} that "
+                "are not "
+                "in the training rows."
             )
         blocks.append(
             _table(
@@ -167,19 +168,17 @@ def cold_section(
         slices = [Slice(name, np.flatnonzero(inside)) for name, inside in cases.items()]
         blocks.append(_table("New users and items together", "rows of", slices, rows, binary, ""))
     blocks.append(
-        Note(
-            text="New: not among the training rows; validation rows do not count, since nothing was learned from them."
-        )
+        Note(text="New: not in the training rows; validation rows do not count, since they are not trained on.")
     )
     return Section(title="Cold start", blocks=blocks)
 
 
 def _seen(train: pl.DataFrame, test: pl.DataFrame, column: str) -> np.ndarray:
-    """How many training rows have each test row's value [N]; rows without a value are like each other."""
+    """The number of training rows with each test row's value [N]; missing is treated as one value."""
     try:
         cells = coded(pl.concat([frame.get_column(column).to_frame() for frame in (train, test)]).to_series())
     except DataError as e:
-        raise ConfigError(f"users and items are named by single values: {e}") from None
+        raise ConfigError(f"user and item ids must be single values: {e}") from None
     here, there = cells.codes[: train.height], cells.codes[train.height :]
     found: np.ndarray = np.bincount(here, minlength=len(cells.texts) + 1)[there]
     return found
@@ -231,8 +230,8 @@ def _about(binary: bool) -> str:
     if binary:
         return (
             f"Too small: fewer than {LEAST_ROWS} rows, or for AUC fewer than {LEAST_OF_A_CLASS} of a class. "
-            "Prediction − rate is calibration: below 0 the model promises too little there. Dashed: the AUC of all "
-            "rows, and 0. Intervals are 95 %, each slice's by itself (Wilson, DeLong, normal); of many slices some "
-            "differ by sampling error alone."
+            "Prediction − rate is calibration: below 0 the model predicts too little there. Dashed: the AUC of all "
+            "rows, and 0. Intervals are 95 %, for each slice separately (Wilson, DeLong, normal); among many "
+            "slices some differ by sampling error only."
         )
-    return f"Too small: fewer than {LEAST_ROWS} rows. Intervals are 95 %, normal, each slice's by itself."
+    return f"Too small: fewer than {LEAST_ROWS} rows. Intervals are 95 %, normal, for each slice separately."
