@@ -125,9 +125,9 @@ def test_a_label_of_several(make, rows):
 
 def test_what_cannot_be(make, rows):
     bundle = make(USUAL["autoint+"][0])
-    with pytest.raises(ConfigError, match=r"only LR, FM and AFM add up from terms .* found AutoInt: take 'integrated"):
+    with pytest.raises(ConfigError, match=r"model of terms of fields and pairs .* found AutoInt: use 'integrated"):
         explain(bundle, rows, method="terms")
-    with pytest.raises(ConfigError, match="found FM: take 'terms'"):
+    with pytest.raises(ConfigError, match="found FM: use 'terms'"):
         explain(make(FM()), rows, method="integrated_gradients")
     with pytest.raises(ConfigError, match="did you mean 'occlusion'"):
         explain(bundle, rows, method="oclusion")
@@ -137,7 +137,7 @@ def test_what_cannot_be(make, rows):
         explain(bundle, rows.drop("price"))
     with pytest.raises(DataError, match="was given none: give background rows"):
         explain(bundle, rows, background=rows.head(0))
-    with pytest.raises(DataError, match="keeps no sample rows: give background rows"):
+    with pytest.raises(DataError, match="has no sample rows: give background rows"):
         explain(dataclasses.replace(bundle, samples=rows.head(0)), rows)
 
 
@@ -175,7 +175,7 @@ def test_values_are_as_a_person_wrote_them(make):
 def test_it_prints_in_a_few_lines(make):
     found = explain(make(FM(embedding_dim=3)), log(8))
     lines = repr(found).splitlines()
-    assert lines[0] == "Explanation of 8 rows: label 'click', by terms; mean size of each field's contribution"
+    assert lines[0] == "Explanation of 8 rows: label 'click', by terms; mean absolute contribution of each field"
     means = {name: np.abs(found.contributions[:, f]).mean() for f, name in enumerate(found.subject.fields)}
     ordered = sorted(means, key=lambda name: -means[name])
     assert lines[1:] == [f"  {name}: {means[name]:.4f}" for name in ordered]

@@ -96,5 +96,5 @@ def test_rows_that_nothing_moves_leave_an_interval(make, rows):
 def test_too_little_to_judge(make, rows):
     with pytest.raises(DataError, match="at least 2 each: found 1 and 6"):
         faithfulness(Subject.of(make(LR()), rows.head(1)))
-    with pytest.raises(DataError, match="no field moves the score"):
+    with pytest.raises(DataError, match="no field changes the score"):
         faithfulness(Subject.of(make(LR(), std=0.0), rows))

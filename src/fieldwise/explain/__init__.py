@@ -1,9 +1,9 @@
-"""Why a row has its score, and whether the reason given is the reason.
+"""Explanations of scores, and tests of their faithfulness.
 
-explanation   contributions of fields, by exact terms, integrated gradients or occlusion; one row in plain values
-terms         LR, FM, AFM, AutoInt and IntTower taken apart into terms that add up to the logit
-summary       a set of rows: means, spreads, strongest pairs
-faithfulness  deletion and insertion curves against random orders
+explanation   contributions of fields, by exact terms, integrated gradients or occlusion; one row as plain values
+terms         decomposition of LR, FM, AFM, AutoInt and IntTower into terms that add up to the logit
+summary       a set of rows: means, standard deviations, strongest pairs
+faithfulness  deletion and insertion curves compared with random orders
 """
 
 from fieldwise.explain.explanation import Explanation, Subject, explain

@@ -1,4 +1,4 @@
-"""Why rows have their scores: by field and by pair of fields, with the model's own parts beside it.
+"""Explanations of rows' scores by field and by pair of fields, with the model's own attention and gates.
 
 Letters: N rows, F fields, P = F(F-1)/2 pairs, K background rows.
 """
@@ -30,22 +30,22 @@ __all__ = ["METHODS", "Explanation", "Method", "Subject", "explain", "explain_su
 Method = Literal["terms", "integrated_gradients", "occlusion"]
 METHODS: tuple[Method, ...] = ("terms", "integrated_gradients", "occlusion")
 _OF_PAIRS = {"attention": "attention", "interaction": "interactions"}
-DRAWS = 32  # background rows per row meets
+DRAWS = 32  # background rows per row
 SHOWN_FIELDS = 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Subject:
-    """Rows to explain, encoded, with a network of one label and rows to compare them with.
+    """Encoded rows to explain, with the network of one label and background rows.
 
     Args:
         label: the label's name.
         binary: whether its score is a logit.
-        network: of this label alone.
-        values: [N, F], texts by field.
+        network: the network of this label.
+        values: the fields' values as text, [N, F].
         table: N rows.
-        background: rows that stand for what is usual.
-        calibration: of the label's scores, where the bundle keeps one.
+        background: background rows to compare with.
+        calibration: calibration of the label's scores, if the bundle has one.
     """
 
     label: str
@@ -60,22 +60,22 @@ class Subject:
     def of(
         cls, bundle: Bundle, frame: TableLike, *, background: TableLike | None = None, label: str | None = None
     ) -> "Subject":
-        """What a bundle makes of raw rows.
+        """A subject from raw rows and a bundle.
 
         Args:
-            bundle: what scores.
+            bundle: the bundle that scores.
             frame: N rows with the columns of the schema's fields.
             background: raw rows to compare with; the bundle's sample rows if omitted.
-            label: its name; the main one if omitted.
+            label: the label's name; the main one if omitted.
 
         Errors:
             ConfigError: an unknown label.
-            DataError: a missing column, a cell that must not be, no background row.
+            DataError: a missing column, an invalid cell, no background row.
         """
         rows = bundle.samples if background is None else as_table(background)
         frame = as_table(frame)
         if not rows.height:
-            kept = "keeps no sample rows" if background is None else "was given none"
+            kept = "has no sample rows" if background is None else "was given none"
             raise DataError(f"an explanation compares with other rows, but the bundle {kept}: give background rows")
         names = [one.name for one in bundle.schema.labels]
         wanted = names[0] if label is None else label
@@ -118,23 +118,23 @@ class Subject:
 
     @cached_property
     def mixer(self) -> Mixer:
-        """Of its rows and background."""
+        """The mixer of its rows and background."""
         return Mixer(self.network, self.table, self.background)
 
     @cached_property
     def terms(self) -> Terms:
-        """The exact terms, where the model is one that is taken apart."""
+        """The exact terms, if the model can be decomposed."""
         return terms_of(self.network, self.table)
 
     @property
     def usual_method(self) -> Method:
-        """Exact terms where they belong to fields and pairs alone, else integrated gradients where they can be had."""
+        """The default method: exact terms if all are of fields and pairs, else integrated gradients, else occlusion."""
         if isinstance(self.network, PAIRWISE):
             return "terms"
         return "integrated_gradients" if has_gradients(self.network) else "occlusion"
 
     def others(self, draws: int, seed: int) -> np.ndarray:
-        """Background rows for every row [N, draws]: all of them where they are few, else drawn."""
+        """Background rows for every row [N, draws]: all of them if there are few, else a random sample."""
         known = len(self.background)
         if known <= draws:
             return np.broadcast_to(np.arange(known), (len(self.table), known))
@@ -143,14 +143,14 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Explanation:
-    """What each field and each pair gave to the scores of N rows: `base + contributions.sum(1) + gap` is the logit.
+    """Contributions of each field to the scores of N rows: `base + contributions.sum(1) + gap` is the logit.
 
     Args:
         subject: the rows, their values and their scores.
-        method: `terms`: a field's first-order term and half of each of its pairs' (LR, FM, AFM), on top of w0; exact.
-            `integrated_gradients`: what a field adds on the way from the background's average vectors; the gap is
-            that of the quadrature. `occlusion`: what the logit loses where the field has background rows' values, on
-            top of their mean logit; the gap is what several fields give together or twice.
+        method: `terms`: a field's first-order term and half of each of its pairs' (LR, FM, AFM), added to w0; exact.
+            `integrated_gradients`: a field's part along the path from the background's average vectors; the gap is
+            the quadrature error. `occlusion`: the logit's drop when the field has background rows' values, added to
+            their mean logit; the gap is due to interactions of fields.
         contributions: [N, F].
         base: [N].
         gap: [N].
@@ -164,14 +164,14 @@ class Explanation:
 
     @property
     def prediction(self) -> np.ndarray:
-        """Probabilities [N] of a binary label, calibrated as `Bundle.predict` has them, else the scores themselves."""
+        """Probabilities [N] of a binary label, calibrated as in `Bundle.predict`, else the scores themselves."""
         logit, calibration = self.subject.logit, self.subject.calibration
         if not self.subject.binary:
             return logit
         return sigmoid(logit if calibration is None else calibration.logit(logit))
 
     def row(self, row: int) -> dict[str, Any]:
-        """One row's explanation in plain values (JSON has words for them): fields and pairs, strongest first.
+        """One row's explanation as plain, JSON-compatible values: fields and pairs, strongest first.
 
         Errors:
             DataError: no such row.
@@ -228,7 +228,7 @@ class Explanation:
             names = [f"{name} = {value}" for name, value in zip(names, subject.values.row(0), strict=True)]
             sizes, shown = self.contributions[0], "+.4f"
         else:
-            about += "; mean size of each field's contribution"
+            about += "; mean absolute contribution of each field"
             sizes, shown = np.abs(self.contributions).sum(0) / max(rows, 1), ".4f"
         order = sorted(range(len(sizes)), key=lambda f: -abs(sizes[f]))
         lines = [f"  {names[f]}: {sizes[f]:{shown}}" for f in order[:SHOWN_FIELDS]]
@@ -236,19 +236,19 @@ class Explanation:
         return "\n".join([about, *lines, *more])
 
     def to_pandas(self) -> Any:
-        """A pandas frame of a row for each row and field: row, field, value, contribution, score, prediction."""
+        """A pandas frame with a row per row and field: row, field, value, contribution, score, prediction."""
         from fieldwise.notebook.frames import explanation_frame, to_pandas
 
         return to_pandas(explanation_frame(self))
 
     def plot(self, row: int | None = None, *, ax: Any = None) -> Any:
-        """Contributions of one row, or of all rows their mean sizes, on Matplotlib's axes, which come back."""
+        """Plot one row's contributions, or all rows' mean absolute ones, on Matplotlib axes, and return the axes."""
         from fieldwise.notebook.plots import plot_explanation
 
         return plot_explanation(self, row, ax)
 
     def plot_attention(self, row: int | None = None, *, ax: Any = None) -> Any:
-        """AFM's or AutoInt's attention over fields, of one row or in the mean, on Matplotlib's axes, which come back.
+        """Plot AFM's or AutoInt's attention over fields, of one row or averaged, and return the Matplotlib axes.
 
         Errors:
             DataError: the model has no attention over fields.
@@ -263,7 +263,7 @@ class Explanation:
         return explanation_html(self)
 
     def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
-        """IntTower's levels with the heads that met, and either side's gates."""
+        """IntTower's levels with the matched heads, and both sides' gates."""
         heads = shown["matched_head"]
         levels = [
             {
@@ -303,16 +303,16 @@ def explain(
     """Explain the scores of raw rows.
 
     Args:
-        bundle: what scores them.
+        bundle: the bundle that scores them.
         frame: N rows with the columns of the schema's fields.
-        background: rows that stand for what is usual; the bundle's sample rows if omitted.
-        method: how a field's contribution is found (`Explanation`); `Subject.usual_method` if omitted.
-        label: of a bundle of several labels; the main one if omitted.
-        seed: of the background rows that a row meets, where there are more than 32 (`occlusion`).
+        background: background rows to compare with; the bundle's sample rows if omitted.
+        method: the attribution method (`Explanation`); `Subject.usual_method` if omitted.
+        label: the label of a multi-task bundle; the main one if omitted.
+        seed: seed for sampling background rows, if there are more than 32 (`occlusion`).
 
     Errors:
-        ConfigError: an unknown label or method, or one that the model has not.
-        DataError: a missing column, a cell that must not be, no background row.
+        ConfigError: an unknown label or method, or a method that the model does not support.
+        DataError: a missing column, an invalid cell, no background row.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> log = simulate(1000, users=50, items=30)
@@ -327,14 +327,14 @@ def explain(
 
 
 def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Explanation:
-    """`explain` of rows that are encoded."""
+    """`explain` for encoded rows."""
     if method not in METHODS:
-        raise ConfigError(f"a method must be known, found {method!r}: {nearest(method, METHODS)}")
+        raise ConfigError(f"method must be a known method, found {method!r}: {nearest(method, METHODS)}")
     name = type(subject.network).__name__.removesuffix("Network")
     if method == "terms":
         if not isinstance(subject.network, PAIRWISE):
             raise ConfigError(
-                f"only LR, FM and AFM add up from terms of fields and pairs, found {name}: take "
+                f"method 'terms' needs a model of terms of fields and pairs (LR, FM, AFM), found {name}: use "
                 f"{subject.usual_method!r}; its other terms are shown with every method"
             )
         return _by_terms(subject)
@@ -342,7 +342,7 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
         if not has_gradients(subject.network):
             raise ConfigError(
                 f"integrated gradients need a model that reads its fields' vectors from whole tables, found {name}: "
-                f"take {subject.usual_method!r}"
+                f"use {subject.usual_method!r}"
             )
         found = integrated_gradients(subject.network, subject.table, subject.background)
         base = np.full(len(subject.table), found.base)

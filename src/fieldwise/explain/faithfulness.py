@@ -1,6 +1,6 @@
-"""Whether an explanation names the fields that matter: deletion and insertion curves.
+"""Faithfulness of explanations: deletion and insertion curves.
 
-Letters: N rows, F fields, K background rows per row meets, O orders.
+Letters: N rows, F fields, K background rows per row, O orders.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ EDGES = (2.5, 97.5)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curves:
-    """How the score moves as fields take background rows' values, in one order of importance.
+    """Changes of the score as fields take background rows' values, in one order of importance.
 
     Args:
-        order: what the order comes from.
+        order: the source of the order.
         deletion: [F + 1], the mean absolute change of the logit without the m most important fields.
-        insertion: [F + 1], the same with these alone, all others replaced; it ends at 0.
-        deletion_area: the mean of `deletion` over m = 1..F-1 as a share of its end: higher, more faithful.
-        insertion_area: 1 less the same of `insertion`: higher, more faithful.
+        insertion: [F + 1], the same with only these fields, all others replaced; it ends at 0.
+        deletion_area: the mean of `deletion` over m = 1..F-1 as a share of its end: higher is more faithful.
+        insertion_area: 1 minus the same of `insertion`: higher is more faithful.
         deletion_interval: 95 % percentile bootstrap over rows.
         insertion_interval: likewise.
-        deletion_gain: of `deletion_area` over that of the random order, with its paired interval; zeros for itself.
+        deletion_gain: gain of `deletion_area` over the random order, with its paired interval; zeros for itself.
         insertion_gain: likewise.
     """
 
@@ -51,12 +51,12 @@ class Curves:
 
 
 def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
-    """Importance of every row's fields by every way that the model has, [N, F] each; higher comes first.
+    """Importance of every row's fields by every method that the model supports, [N, F] each; higher comes first.
 
-    `contributions` of the model's usual method, `attention` (AFM: the sum over a field's pairs; AutoInt: the mean of
-    what all fields take from it, over layers and heads) or `gates` (IntTower), `integrated_gradients` and `occlusion`
-    where they are not the usual method. Gates of either tower sum to 1 by themselves, so that the fields of the smaller
-    tower come first by tendency.
+    `contributions` of the model's default method, `attention` (AFM: the sum over a field's pairs; AutoInt: the mean
+    weight that all fields give it, over layers and heads) or `gates` (IntTower), `integrated_gradients` and
+    `occlusion` if they are not the default method. Each tower's gates sum to 1 separately, so fields of the smaller
+    tower tend to come first.
     """
     usual = subject.usual_method
     methods = [usual, *(["integrated_gradients"] if has_gradients(subject.network) else []), "occlusion"]
@@ -84,20 +84,20 @@ def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
 def faithfulness(
     subject: Subject, orders: Mapping[str, np.ndarray] | None = None, *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[Curves, ...]:
-    """Deletion and insertion curves (Petsiuk et al., BMVC 2018) of every order of fields, and of a random one.
+    """Deletion and insertion curves (Petsiuk et al., BMVC 2018) for every order of fields, and a random one.
 
-    A field is taken away by giving it the value that a background row has, and the change of the logit is counted
-    whichever its sign; all orders meet the same background rows. Occlusion is measured in the same way and against the
-    same background, so that it is ahead by construction: read it as what an order can reach.
+    A field is removed by giving it a background row's value; the absolute change of the logit is measured. All orders
+    use the same background rows. Occlusion is computed in the same way with the same background, so it is the best by
+    construction: read it as the maximum that an order can reach.
 
     Args:
-        subject: N rows, at least 2, of at least 2 fields.
+        subject: N rows, at least 2, with at least 2 fields.
         orders: importances [N, F] by name; `orders_of` if omitted.
-        draws: K, and the random orders of each row.
-        seed: of background rows, random orders and resamples.
+        draws: K, also the number of random orders per row.
+        seed: seed of background rows, random orders and resamples.
 
     Errors:
-        DataError: fewer than two rows or fields, or no logit that moves.
+        DataError: fewer than two rows or fields, or no logit changes.
     """
     rows, fields = len(subject.table), len(subject.fields)
     if rows < 2 or fields < 2:
@@ -108,7 +108,7 @@ def faithfulness(
     given = {**(orders_of(subject, seed=seed) if orders is None else orders), RANDOM: random_NKF}
     all_gone = _changes(subject, others, np.ones((rows, draws, fields), bool))
     if not all_gone.mean() > 0:
-        raise DataError("no field moves the score of these rows: there is nothing to be faithful to")
+        raise DataError("no field changes the score of these rows, so faithfulness is undefined")
     moved = {}
     for name, importance in given.items():
         ranks = _ranks(np.broadcast_to(importance if importance.ndim == 3 else importance[:, None], random_NKF.shape))
@@ -122,7 +122,7 @@ def faithfulness(
 
 
 def _ranks(importance: np.ndarray) -> np.ndarray:
-    """0 for the most important field; ties in the fields' order."""
+    """Ranks of the fields, 0 for the most important; ties in the fields' order."""
     order = np.argsort(-importance, axis=-1, kind="stable")
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.broadcast_to(np.arange(order.shape[-1]), order.shape), -1)
@@ -130,7 +130,7 @@ def _ranks(importance: np.ndarray) -> np.ndarray:
 
 
 def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.ndarray:
-    """The absolute change of every row's logit [N], its mean over background rows."""
+    """The absolute change of every row's logit [N], averaged over background rows."""
     rows, draws, fields = taken_NKF.shape
     repeated = np.repeat(np.arange(rows), draws)
     found = subject.mixer.score(repeated, others.ravel(), taken_NKF.reshape(-1, fields))
@@ -139,9 +139,9 @@ def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.
 
 
 def _areas(curve: np.ndarray, all_gone: np.ndarray, resamples: np.ndarray) -> np.ndarray:
-    """The share that lies under a curve [F + 1, N]: of all rows first, then of every resample."""
+    """The share under a curve [F + 1, N]: for all rows first, then for every resample."""
     inner = curve[1:-1].mean(0)
-    with np.errstate(invalid="ignore"):  # a resample of rows that nothing moves has no share, and is left out
+    with np.errstate(invalid="ignore"):  # a resample in which no logit changes has no share, and is skipped
         resampled = inner[resamples].sum(1) / all_gone[resamples].sum(1)
     return np.array([inner.sum() / all_gone.sum(), *resampled])
 

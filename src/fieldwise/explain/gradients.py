@@ -30,12 +30,12 @@ STEPS = 64
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntegratedGradients:
-    """What each field adds on the way from the average vectors of a background to a row's own.
+    """Integrated gradients per field, from the average vectors of a background to a row's own.
 
     Args:
         contributions: [N, F] float64.
         base: the logit of the average vectors.
-        gap: [N], the logit less `base` less the sum of the contributions: zero but for the finite number of steps.
+        gap: [N], the logit minus `base` minus the sum of the contributions: the quadrature error.
     """
 
     contributions: np.ndarray
@@ -44,9 +44,9 @@ class IntegratedGradients:
 
 
 def has_gradients(network: nn.Module) -> bool:
-    """Whether a row's logit depends on its values through its fields' vectors alone, which hooks can reach."""
+    """Whether a row's logit depends on its values only through its fields' vectors, which hooks can access."""
     whole = _embeddings(network)
-    # FM reads its tables in one op, DIN histories value by value; DAT and FinalMLP's gates have tables beside these.
+    # FM reads its tables in one op, DIN histories value by value; DAT and FinalMLP's gates have further tables.
     beside = FMNetwork, DINNetwork, DATNetwork, SubsetEmbedding
     partial = any(isinstance(m, beside) for m in network.modules())
     return bool(whole) and not partial
@@ -55,24 +55,24 @@ def has_gradients(network: nn.Module) -> bool:
 def integrated_gradients(
     network: nn.Module, table: EncodedTable, background: EncodedTable, *, steps: int = STEPS
 ) -> IntegratedGradients:
-    """Integrated gradients (Sundararajan et al., ICML 2017, Equation 1) of the logit by every field's vectors.
+    """Integrated gradients (Sundararajan et al., ICML 2017, Equation 1) of the logit for every field's vectors.
 
-    The path is that of all tables' vectors at once; its integral is taken by Gauss-Legendre quadrature. A field's
+    All tables' vectors move along the path together; the integral uses Gauss-Legendre quadrature. A field's
     contribution is the sum over its vectors' entries.
 
     Args:
-        network: of one label, for which `has_gradients`.
+        network: a network of one label, with `has_gradients`.
         table: N rows.
-        background: whose average vectors the path starts from.
-        steps: points of the quadrature.
+        background: rows whose average vectors are the start of the path.
+        steps: number of quadrature points.
     """
-    # A copy that shares the weights: hooks on the network itself would reach whoever scores with it meanwhile.
+    # A copy that shares the weights: hooks on the network itself would affect concurrent scoring.
     kept = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     network = copy.deepcopy(network, kept).eval()
     with flushed_denormals():
         average = _average(network, background)
         with torch.no_grad(), _vectors(network, lambda x, call: average[call].expand_as(x)):
-            base = float(network(background.batch(slice(0, 1))[0]))  # whichever row: its vectors are replaced
+            base = float(network(background.batch(slice(0, 1))[0]))  # any row: its vectors are replaced
         parts = [
             _of_batch(network, table.batch(slice(b, min(b + ROWS, len(table))))[0], average, steps)
             for b in range(0, max(1, len(table)), ROWS)
@@ -94,7 +94,7 @@ def _of_batch(network: nn.Module, batch: Batch, average: list[Tensor], steps: in
 
 
 def _at(network: nn.Module, batch: Batch, average: list[Tensor], at: float) -> list[tuple[Tensor, Tensor]]:
-    """For each call of an embedding the way from average to actual vectors, and the gradient at a point of it."""
+    """For each call of an embedding, the difference of actual and average vectors, and the gradient on the path."""
     points: list[Tensor] = []
     ways: list[Tensor] = []
 
@@ -109,7 +109,7 @@ def _at(network: nn.Module, batch: Batch, average: list[Tensor], at: float) -> l
 
 
 def _average(network: nn.Module, background: EncodedTable) -> list[Tensor]:
-    """The mean over a background's rows of what each call of an embedding gives [F, D], in the order of the calls."""
+    """The mean output [F, D] of each call of an embedding over a background's rows, in the order of the calls."""
     sums: list[Tensor] = []
 
     def add(x: Tensor, call: int) -> Tensor:
@@ -126,7 +126,7 @@ def _average(network: nn.Module, background: EncodedTable) -> list[Tensor]:
 
 
 def _embeddings(network: nn.Module) -> list[FieldEmbedding]:
-    """All of a network's tables, also one that it shares with the heads of other labels and has not registered."""
+    """All embedding tables of a network, including an unregistered one shared with the heads of other labels."""
     own = [m for m in network.modules() if isinstance(m, FieldEmbedding)]
     shared = vars(network).get("embedding")
     return [shared, *own] if isinstance(shared, FieldEmbedding) else own
@@ -134,7 +134,7 @@ def _embeddings(network: nn.Module) -> list[FieldEmbedding]:
 
 @contextmanager
 def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Iterator[None]:
-    """What every call of an embedding gives is changed, where `change` gets it and the call's number."""
+    """A context in which `change` replaces every embedding call's output; it gets the output and the call's number."""
     calls = iter(range(10**6))
 
     def hook(_: nn.Module, __: Any, x: Tensor) -> Tensor:

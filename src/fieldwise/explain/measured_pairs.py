@@ -1,4 +1,4 @@
-"""What two fields of one row give together, in any model.
+"""Interaction effects of pairs of fields for one row, in any model.
 
 Letters: F fields, S sets of fields, K background rows.
 """
@@ -11,20 +11,20 @@ from fieldwise.explain.explanation import DRAWS, Explanation
 
 __all__ = ["measured_pairs"]
 
-FIELDS = 12  # whose pairs are measured: 66
+FIELDS = 12  # fields whose pairs are measured: 66 pairs
 
 
 def measured_pairs(explanation: Explanation, row: int, *, seed: int = 0) -> list[dict[str, Any]]:
-    """The pairs among the row's twelve strongest fields by what they give together, strongest first.
+    """The pairs among the row's twelve strongest fields by interaction effect, strongest first.
 
     `effect` is the mean over background rows of `f(x) - f(x without i) - f(x without j) + f(x without both)`, where
-    "without" means with the background row's value (`fieldwise.explain.occlusion`): what belongs to one of the fields
-    alone cancels. Effects need not add up to the score.
+    "without" means with the background row's value (`fieldwise.explain.occlusion`): effects of
+    single fields cancel. Effects need not add up to the score.
 
     Args:
-        explanation: whose contributions say which fields are strongest.
-        row: of its rows.
-        seed: of the background rows that the row meets, where there are more than 32.
+        explanation: its contributions define the strongest fields.
+        row: number of the row.
+        seed: seed for sampling background rows, if there are more than 32.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> from fieldwise.explain import explain

@@ -1,4 +1,4 @@
-"""Rows that take some of their fields from other rows.
+"""Mixed rows, which take some of their fields from other rows.
 
 Letters: N rows, M mixed rows, F fields, S single-valued fields, G bags, K background rows.
 """
@@ -19,10 +19,10 @@ BLOCK = 16 * SCORING_BATCH  # mixed rows in memory at once
 
 
 class Mixer:
-    """Logits of rows some of whose fields come from background rows.
+    """Computes logits of rows with some fields from background rows.
 
     Args:
-        network: of one label.
+        network: a network of one label.
         table: N rows.
         background: K rows of the same layout.
     """
@@ -46,9 +46,9 @@ class Mixer:
         """Logits [M] float64.
 
         Args:
-            rows: [M], rows of the table.
-            others: [M], rows of the background.
-            taken_MF: [M, F] bool, which fields are the background's.
+            rows: row numbers in the table, [M].
+            others: row numbers in the background, [M].
+            taken_MF: which fields come from the background, bool [M, F].
         """
         return score_batches(self.network, self._batches(rows, others, taken_MF))
 
@@ -59,7 +59,7 @@ class Mixer:
 
     def mixed(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> EncodedTable:
         """The mixed rows, encoded."""
-        # Which row each field of each mixed row is read from.
+        # The row from which each field of each mixed row is read.
         source_MF = np.where(taken_MF, (self.rows + others)[:, None], rows[:, None])
         ids = np.take_along_axis(self.ids, source_MF[:, self.singles], 0)
         values = np.take_along_axis(self.values, source_MF[:, self.numbers], 0)

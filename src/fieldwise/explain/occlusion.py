@@ -1,4 +1,4 @@
-"""What the logit loses without a field or a pair of fields: these take background rows' values instead.
+"""Occlusion: changes of the logit when a field or a pair of fields takes background rows' values.
 
 Letters: N rows, F fields, P = F(F-1)/2 pairs, K background rows.
 """
@@ -11,12 +11,12 @@ __all__ = ["occlusion", "pair_interactions"]
 
 
 def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The logit less its mean where one field has other rows' values, field by field [N, F].
+    """The logit minus its mean with other rows' values in one field, for every field [N, F].
 
     Args:
-        mixer: of the N rows.
-        logit: [N], of the rows as they are.
-        others: [N, K], each row's background rows.
+        mixer: mixer of the N rows.
+        logit: logits of the rows, [N].
+        others: each row's background rows, [N, K].
     """
     rows, fields = np.arange(len(logit)), np.eye(mixer.num_fields, dtype=bool)
     without = np.stack([_without(mixer, rows, others, taken).mean(1) for taken in fields], axis=1)
@@ -25,16 +25,16 @@ def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray
 
 
 def pair_interactions(mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """What two fields give together beyond what each gives alone [M, K, P], in the order of `pair_indices`.
+    """Interaction effects of all pairs of fields [M, K, P], in the order of `pair_indices`.
 
-    `f(x) - f(x without i) - f(x without j) + f(x without both)` for every background row: what belongs to one of the
-    fields alone, such as first-order terms, cancels.
+    `f(x) - f(x without i) - f(x without j) + f(x without both)` for every background row: effects of single fields,
+    such as first-order terms, cancel.
 
     Args:
-        mixer: of the N rows.
-        logit: [N], of the rows as they are.
-        others: [M, K], background rows of those that are asked for.
-        rows: [M], which they are.
+        mixer: mixer of the N rows.
+        logit: logits of the rows, [N].
+        others: background rows of the chosen rows, [M, K].
+        rows: numbers of the chosen rows, [M].
     """
     fields = np.eye(mixer.num_fields, dtype=bool)
     alone = [_without(mixer, rows, others, taken) for taken in fields]
@@ -47,7 +47,7 @@ def pair_interactions(mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows:
 
 
 def _without(mixer: Mixer, rows: np.ndarray, others: np.ndarray, taken: np.ndarray) -> np.ndarray:
-    """The logits [M, K] with each row's background rows, whose values the taken fields have."""
+    """The logits [M, K] of each row with the taken fields from its background rows."""
     draws = others.shape[1]
     found = mixer.score(np.repeat(rows, draws), others.ravel(), np.broadcast_to(taken, (others.size, len(taken))))
     return found.reshape(-1, draws)

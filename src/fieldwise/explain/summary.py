@@ -1,4 +1,4 @@
-"""A set of rows explained at once: which fields and pairs a model goes by, and how much that varies.
+"""Summary of explanations over a set of rows: strongest fields and pairs, means and standard deviations.
 
 Letters: N rows, F fields, P = F(F-1)/2 pairs.
 """
@@ -16,20 +16,20 @@ from fieldwise.models.afm import AFMNetwork
 __all__ = ["planted_pairs_found", "strongest_pairs", "summary"]
 
 DRAWS = 4
-PAIR_ROWS = 32, 256  # whose pairs are taken apart, at least and at most
-PAIR_SCORES = 200_000  # every pair of every such row is scored anew: so often, unless that is fewer rows than the least
+PAIR_ROWS = 32, 256  # minimum and maximum number of rows for measuring pairs
+PAIR_SCORES = 200_000  # limit on scores, one per pair and row, above the minimum number of rows
 
 
 def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
-    """Means and spreads over the rows, in plain values.
+    """Means and standard deviations over the rows, as plain values.
 
-    `fields`, by the mean size of their contributions; `pairs`, by strength (`strongest_pairs`); for AutoInt the mean
-    `attention` [L, H, F, F] and its deviation; for IntTower the mean of each level's score, of the gates and of how
-    often each item head is matched.
+    `fields`, by mean absolute contribution; `pairs`, by strength (`strongest_pairs`); for AutoInt the mean `attention`
+    [L, H, F, F] and its standard deviation; for IntTower the means of each level's score, of the gates and of the share
+    of matches by item head.
 
     Args:
-        explanation: of at least one row.
-        seed: of the background rows that the pairs are measured by.
+        explanation: explanation of at least one row.
+        seed: seed for sampling background rows for the pairs.
     """
     subject, contributions = explanation.subject, explanation.contributions
     fields = [
@@ -86,18 +86,18 @@ def _spread(x: np.ndarray) -> dict[str, Any]:
 def strongest_pairs(
     subject: Subject, *, rows: int | None = None, draws: int = DRAWS, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """All pairs of fields by the root mean square of what they give together, strongest first.
+    """All pairs of fields by the root mean square of their interaction effects, strongest first.
 
     The mean is over rows and background rows of `pair_interactions`.
 
-    Beside the `strength` stand, for FM and AFM, mean and deviation of the pair's term, and for AFM those of its
-    attention, over all rows.
+    Besides the `strength`, FM and AFM have the mean and standard deviation of the pair's term over all rows, and AFM
+    those of its attention.
 
     Args:
-        subject: N rows; strengths are measured on at most `rows` of them, spread evenly.
-        rows: see there; 256 if omitted, and fewer with many fields, but at least 32.
-        draws: background rows that each of these meets.
-        seed: of the background rows.
+        subject: N rows; strengths are measured on at most `rows` of them, evenly spaced.
+        rows: see above; 256 if omitted, fewer with many fields, but at least 32.
+        draws: background rows per row.
+        seed: seed for sampling background rows.
     """
     if not subject.pairs:
         return []
@@ -123,7 +123,7 @@ def strongest_pairs(
 
 
 def planted_pairs_found(pairs: Sequence[Sequence[str]], k: int | None = None) -> tuple[int, int]:
-    """How many of the simulated log's planted pairs are among the first k, and how many there are.
+    """The number of the simulated log's planted pairs among the first k, and the number of planted pairs.
 
     Args:
         pairs: two field names each, strongest first.

@@ -1,4 +1,4 @@
-"""A logit taken apart into terms that add up to it, and what went into them, model by model.
+"""Decomposition of logits into terms that add up to them, and the parts of these terms, by model.
 
 Letters: N rows, F fields, P = F(F-1)/2 pairs, L levels or layers, H heads, K item heads, U and V fields of a tower.
 """
@@ -22,27 +22,27 @@ from fieldwise.ops.denormals import flushed_denormals
 
 __all__ = ["PAIRWISE", "Terms", "terms_of"]
 
-ROWS = 256  # at once: AFM's products of 39 fields with vectors of 64 take 50 MB
+ROWS = 256  # rows per batch: AFM's products of 39 fields with vectors of 64 take 50 MB
 
 PAIRWISE = (LRNetwork, FMNetwork, AFMNetwork)
-"""Networks whose terms belong to fields and pairs of fields alone."""
+"""Networks all of whose terms belong to fields and pairs of fields."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Terms:
-    """What a network's logits are made of; both parts are empty for networks that are not taken apart here.
+    """The terms of a network's logits; both parts are empty for networks without a decomposition.
 
     Args:
-        added: terms by name, float64, whose sum over all names and all axes but the first is the logit:
-            `bias` [N]; `first_order` [N, F]; `pairs` [N, P] (FM, AFM), ordered as `fieldwise.ops.pair_indices` has
-            them; `attended` [N, F], what the last unit reads from each field's place after AutoInt's layers, and
-            `mlp` [N] (AutoInt+); `matches` [N, L, H], each user head's inner product with the item head that it
+        added: terms by name, float64; their sum over all names and all axes but the first is the logit:
+            `bias` [N]; `first_order` [N, F]; `pairs` [N, P] (FM, AFM), in the order of
+            `fieldwise.ops.pair_indices`; `attended` [N, F], the last unit's part for each field after AutoInt's layers,
+            and `mlp` [N] (AutoInt+); `matches` [N, L, H], each user head's inner product with the item head that it
             matches best (IntTower, level by level).
-        shown: what they come from: AFM's `attention` [N, P] and `interactions` [N, P], whose product is `pairs`;
-            AutoInt's `attention` [N, L, H, F, F], of a field (third last axis but one) to every other (last);
+        shown: parts of the terms: AFM's `attention` [N, P] and `interactions` [N, P], whose product is `pairs`;
+            AutoInt's `attention` [N, L, H, F, F], from query field (second last axis) to key field (last);
             IntTower's `matched_head` [N, L, H], and for either side's fields `user_gates` [N, U], `item_gates` [N, V]
-            (Light-SE's weights, which sum to 1) with `user_gate_effects` and `item_gate_effects`, by how much the
-            logit exceeds that with this gate at zero.
+            (Light-SE's weights, which sum to 1) with `user_gate_effects` and `item_gate_effects`, the
+            logit minus that with this gate at zero.
     """
 
     added: Mapping[str, np.ndarray]
@@ -56,7 +56,7 @@ class Terms:
 
 
 def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
-    """The terms of every row, in evaluation mode and batch by batch; a network of one label."""
+    """The terms of every row for a network of one label, computed in evaluation mode and in batches."""
     take_apart = _TERMS.get(type(network))
     if take_apart is None:
         return Terms(added={}, shown={})
@@ -139,7 +139,7 @@ def _inttower(network: IntTowerNetwork, batch: Batch) -> _Parts:
 
 
 def _gated(tower: LevelTower, x_NAD: Tensor, heads_of: Callable[[list[Tensor]], Tensor]) -> tuple[list[Tensor], Tensor]:
-    """A side's heads: as they are, then with each field's gate at zero by itself; and the gates."""
+    """A side's heads, unchanged and then with each field's gate set to zero in turn, and the gates."""
     x_NFD = tower.fields(x_NAD)
     gates_NF = tower.light_se.weights(x_NFD)
     closed = [gates_NF * (torch.arange(gates_NF.shape[1]) != field) for field in range(gates_NF.shape[1])]

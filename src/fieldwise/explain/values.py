@@ -1,4 +1,4 @@
-"""Fields' values as a person wrote them, never their ids."""
+"""Fields' values as text, as in the raw data."""
 
 import polars as pl
 
@@ -11,14 +11,14 @@ __all__ = ["ABSENT", "UNSEEN", "field_values"]
 
 ABSENT = "(absent)"
 UNSEEN = " (not in the vocabulary)"
-LISTED = 8  # of a bag's values
+LISTED = 8  # maximum number of a bag's values shown
 
 
 def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
-    """A text for each row and field [N, F], columns by the fields' names.
+    """The fields' values as text [N, F], with the fields' names as columns.
 
-    A value that no training row had, or too few of them, is marked, an absent one named so. Of a history its latest
-    values are shown, as far as the model reads them; a long cell ends with how many more it has.
+    A value not in the vocabulary is marked, and a missing one is shown as absent. A history shows its latest values,
+    as far as the model reads them; a long cell ends with the number of further values.
 
     >>> from fieldwise import Categorical, Label, Schema
     >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
