@@ -525,8 +525,8 @@ def test_several_labels_beside_the_table(two_yes: Recommender, as_frame: Callabl
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (PAST["liked"], "with several labels y must be a table with their columns liked, length, or be left out where"),
-        (np.zeros((2400, 2)), "with several labels y must be a table with their columns liked, length, or be left out"),
+        (PAST["liked"], "with several labels y must be a table with their columns liked, length, or be omitted if"),
+        (np.zeros((2400, 2)), "with several labels y must be a table with their columns liked, length, or be omitted"),
         (PAST.select("liked"), "with several labels y must be .*, found no 'length' among liked"),
         (FUTURE, "one row for each of the table's 2400 rows, found 600 rows"),
     ],

@@ -175,7 +175,7 @@ def test_explanations_and_attention() -> None:
     ax = found.plot(2)
     assert sorted(bar.get_width() for bar in ax.patches) == sorted(found.contributions[2])
     assert any(f"device = {LOG['device'][2]}" == label.get_text() for label in ax.get_yticklabels())
-    with pytest.raises(DataError, match="only AFM and AutoInt attend to fields, found FM"):
+    with pytest.raises(DataError, match="only AFM and AutoInt have attention over fields, found FM"):
         found.plot_attention()
     with pytest.raises(DataError, match="rows are numbered from 0 to 3"):
         found.plot(9)

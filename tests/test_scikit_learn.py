@@ -162,7 +162,7 @@ def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("rows", "y", "kind", "message"),
     [
-        (X, None, DataError, "an array holds no label: Recommender requires y to be passed"),
+        (X, None, DataError, "an array has no label: Recommender requires y to be passed"),
         (X, X[:, 0], DataError, "Only binary classification is supported without a schema, found continuous labels"),
         (X, np.arange(600) % 3, DataError, "found multiclass labels of 3 values in 'y'"),
         (LOG[["device", "user_id"]], LOG["length"] / 7, DataError, "labels of .* values in 'length'"),

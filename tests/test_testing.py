@@ -96,14 +96,14 @@ def test_sound_models_keep_the_contract(model, kind):
 @pytest.mark.parametrize(
     ("model", "check", "sentence"),
     [
-        (Column, "one logit a row", r"a batch of 0 rows must give logits \[0\], found \[0, 1\]"),
+        (Column, "one logit a row", r"a batch of 0 rows must have logits \[0\], found \[0, 1\]"),
         (Double, "one logit a row", "must be float32, found torch.float64"),
         (Centered, MIXING, "must not depend on the others"),
         (Unused, "every weight has a gradient", "the parameter spare has no gradient"),
         (OwnDraw, "a seed decides the weights", "out.bias differs"),
         (Remembers, "evaluation changes nothing", "changed seen"),
         (AlwaysDrops, "evaluation changes nothing", "the same logits every time"),
-        (Hidden, "weights are all there is", "must score as the one whose state_dict it loads"),
+        (Hidden, "weights are all there is", "must score like the one whose state_dict it loads"),
         (Constant, "it learns", r"found 0\.693"),
     ],
 )

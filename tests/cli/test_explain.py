@@ -95,7 +95,7 @@ def test_what_is_refused(fieldwise, bundle, log, table, tmp_path):
     refused(fieldwise(*explain, "--row", 400), "--row counts from 0", "has 400 rows: found 400")
     refused(fieldwise(*explain, "--row", 1, "--faithfulness"), "omit --row")
     refused(fieldwise(*explain, "--method", "occlussion"), "did you mean 'occlusion'")
-    refused(fieldwise(*explain, "--method", "integrated_gradients"), "found FM: take 'terms'")
+    refused(fieldwise(*explain, "--method", "integrated_gradients"), "found FM: use 'terms'")
     refused(fieldwise(*explain, "--label", "clik"), "did you mean 'click'")
     refused(fieldwise(*explain, "--background", "absent.csv"), "absent.csv")
     refused(fieldwise("explain", "nothing", "--data", table), "nothing is not a bundle")

@@ -1,6 +1,6 @@
-"""What crosses into the estimator: parameters, single or saved, and labels that stand beside the table.
+"""Parameters of the estimator, nested and saved, and labels given separately from the table.
 
-`model__layers` is the setting `layers` of the frozen settings `model`.
+`model__layers` is the setting `layers` of the parameter `model`.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ NESTED = ("model", "training", "negatives")
 
 
 def nested_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters, and beside every dataclass of `NESTED` its settings as `name__setting`."""
+    """The parameters, plus the settings of every dataclass in `NESTED` as `name__setting`."""
     nested = {
         f"{name}__{f.name}": getattr(value, f.name)
         for name, value in params.items()
@@ -51,7 +51,7 @@ def nested_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters after changes, whole ones first; the settings of one dataclass are changed together.
+    """The parameters after changes: whole parameters first, then nested settings, all of a dataclass together.
 
     Errors:
         ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
@@ -66,7 +66,7 @@ def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
         name, nested, setting = key.partition("__")
         if name not in params or (nested and name not in NESTED):
             raise ConfigError(f"a Recommender has no parameter {key!r}: {nearest(key, nested_params(params))}")
-        # Searches draw NumPy's numbers, settings hold Python's.
+        # Searches pass NumPy numbers; settings hold Python's.
         plain = value.item() if isinstance(value, np.generic) else value
         if nested:
             settings.setdefault(name, {})[setting] = plain
@@ -83,7 +83,7 @@ def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
 
 
 def check_params(params: Mapping[str, Any]) -> None:
-    """Check what constructors do not, as scikit-learn's conventions ask, and `fit` relies on.
+    """Check the parameters in `fit`, since by scikit-learn's conventions constructors do not.
 
     Errors:
         ConfigError: a parameter of the wrong kind or out of range.
@@ -95,7 +95,7 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"training must be TrainingSettings, found {params['training']!r}")
     if isinstance(params["model"], str):
         raise ConfigError(f"model must be a model's settings, such as AFM(), found {params['model']!r}")
-    as_settings(params["model"])  # raises where it is no model
+    as_settings(params["model"])  # raises if it is not a model
     if not 0 < share < 1:
         raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {share!r}")
     if by not in ("random", "time"):
@@ -111,7 +111,7 @@ def check_params(params: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Saved:
-    """The parameters that a bundle keeps in its manifest; schema and model have their own places there."""
+    """The parameters saved in a bundle's manifest; schema and model are saved separately."""
 
     training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
     valid_share: float = 0.1
@@ -122,7 +122,7 @@ class _Saved:
 
 
 def params_to_plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values for JSON of the parameters that a bundle does not keep elsewhere."""
+    """The parameters that a bundle does not save elsewhere, as plain values for JSON."""
     saved = {f.name: params[f.name] for f in dataclasses.fields(_Saved)}
     saved["warm_start"] = str(saved["warm_start"]) if saved["warm_start"] else None
     plain: dict[str, Any] = to_plain(_Saved(**saved))
@@ -130,7 +130,7 @@ def params_to_plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def params_from_plain(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The inverse of `params_to_plain`; what is absent takes its default.
+    """The inverse of `params_to_plain`; missing parameters take their defaults.
 
     Errors:
         BundleError: an unknown name or a wrong value, below `where`.
@@ -140,17 +140,17 @@ def params_from_plain(data: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows:
-    """A table's rows with targets; raw labels `y`, where given, stand in the label's column.
+    """A table's rows with targets, from the label's column or from raw labels `y`.
 
     Args:
         X: the table.
         y: one label's values [N]; with several labels a table of N rows with their columns.
-        schema: what the columns mean.
-        weight: of the table's rows [N], or None.
+        schema: the schema.
+        weight: row weights [N], or None.
 
     Errors:
-        DataError: not one label for each of the table's rows, labels of several kinds, outside the label's rule, or
-            a table that does not fit the schema; rows count from 0 in X.
+        DataError: not one label per row, labels of several types, labels outside the label's rule, or a table that
+            does not fit the schema; rows are counted from 0 in X.
     """
     frame = estimator_table(X)
     check_table(frame, schema)
@@ -165,7 +165,7 @@ def weights_of(weight: Any, rows: int) -> np.ndarray:
     """`sample_weight` as float64 [N].
 
     Errors:
-        DataError: not one finite number of at least 0 for each row, or none above 0.
+        DataError: not one finite number of at least 0 per row, or none above 0.
     """
     try:
         return weight_column(weight, rows)
@@ -179,7 +179,7 @@ def _columns(y: Any, schema: Schema, rows: int) -> list[pl.Series]:
     try:
         table = as_table(y)
     except DataError as e:
-        raise DataError(f"{rule}, or be left out where X has them: {e}") from None
+        raise DataError(f"{rule}, or be omitted if X has them: {e}") from None
     absent = [name for name in names if name not in table.columns]
     if absent:
         raise DataError(f"{rule}, found no {absent[0]!r} among {', '.join(table.columns)}")
@@ -189,7 +189,7 @@ def _columns(y: Any, schema: Schema, rows: int) -> list[pl.Series]:
 
 
 def label_column(y: Any, name: str, rows: int) -> pl.Series:
-    """One label's values beside a table of so many rows."""
+    """One label's values as a column for a table with `rows` rows."""
     try:
         values = np.asarray(y)
         if values.shape != (rows,):

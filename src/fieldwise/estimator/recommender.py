@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: fit, predict, score and save on a DataFrame."""
+"""The scikit-learn estimator."""
 
 import sys
 import warnings
@@ -54,7 +54,7 @@ _TRAINING = TrainingSettings()
 
 
 def _is_binary(estimator: "Recommender") -> bool:
-    """Whether the main label is: it makes the estimator a classifier or a regressor."""
+    """Whether the main label is binary, which makes the estimator a classifier, else a regressor."""
     return estimator._labels is None or estimator._labels[0].task == "binary"
 
 
@@ -63,48 +63,48 @@ def _all_binary(estimator: "Recommender") -> bool:
 
 
 class Recommender(BaseEstimator):  # type: ignore[misc]
-    """An attention recommender in scikit-learn's conventions: a classifier or, for a regression label, a regressor.
+    """A recommender with scikit-learn's interface: a classifier or, for a regression label, a regressor.
 
-    With several labels its outputs have a column each, the main label's first, as those of scikit-learn's estimators of
-    several outputs; the main label makes it a classifier or a regressor, and `score` and `recommend` go by it.
+    With several labels (multi-task) outputs have a column per label, the main label's first, as in scikit-learn's
+    multi-output estimators. The main label makes it a classifier or a regressor; `score` and `recommend` use it.
 
-    Tables are polars, pandas or pyarrow frames, or paths of files; columns that the schema does not name are ignored.
-    An array [N, K] is a table with the columns x0, x1 and so on.
+    Tables are polars, pandas or pyarrow frames, or paths of files; columns that are not in the schema are ignored. An
+    array [N, K] is a table with the columns x0, x1 and so on.
 
     `clone`, `get_params`, `set_params`, pipelines, cross-validation and searches work, down to single settings:
     `model__embedding_dim`, `training__epochs`.
 
-    Fitting holds out validation rows: they choose the epoch (early stopping) and nothing else is fitted on them. There
-    is no test part: keep the test rows out of `fit`, and give them to `evaluate` or `score`.
+    `fit` holds out validation rows for early stopping; nothing else is fitted on them. There is no test part: keep the
+    test rows out of `fit`, and pass them to `evaluate` or `score`.
 
     Args:
-        schema: what the columns mean. Where left out, `fit` infers it from the table by names and contents
-            (`fieldwise.infer_schema`; of an array of numbers every column is a numeric field), for a binary label;
-            `schema_` is what it found, to be looked at.
+        schema: the schema of the columns. If omitted, `fit` infers it from the table's names and contents
+            (`fieldwise.infer_schema`; every column of a numeric array is a numeric field), for a binary label; check
+            the result in `schema_`.
         model: settings of a model, any of `fieldwise.models.MODELS` or of your own (a dataclass with `build(layout)`),
             or a class: a `torch.nn.Module` of your own whose constructor takes the layout; AutoInt+ if omitted, as
-            of `fieldwise init`.
-        training: settings of the training run. What neither of both is given follows from the rows
-            (`fieldwise.runs.defaults`); `bundle_.settings` and `bundle_.about["defaults"]` say what it became.
-        valid_share: share of the rows that `fit` holds out, within (0, 1); unused where `fit` gets `valid`.
-        valid_by: `random` draws them by the seed (a binary label keeps its rate), `time` takes the latest by the
-            schema's time column, as future rows are what most recommenders meet.
-        negatives: for implicit logs, negatives to be drawn for training and validation rows, as its `parts` say.
-        warm_start: folder of a bundle that the network starts from, as far as parts fit by name
-            (`fieldwise.bundle.warm_start`); `bundle_.about["warm_start"]` says what was taken. The bundle must not have
-            been trained on rows that this one is to be judged by. Fresh weights, if omitted or False. (Other
-            estimators of scikit-learn give this name to going on from their own last fit.)
-        seed: of validation rows, negatives, initial weights, row order and dropout.
-        verbose: show progress, in a notebook's cell or on standard error, and the schema where it is inferred.
+            in `fieldwise init`.
+        training: settings of the training run. Settings that are not given, here or in `model`, are chosen from the
+            rows (`fieldwise.runs.defaults`); see `bundle_.settings` and `bundle_.about["defaults"]`.
+        valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets `valid`.
+        valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by the schema's time
+            column, since most recommenders score future rows.
+        negatives: for implicit logs, settings for sampling negatives for training and validation rows (its `parts`).
+        warm_start: folder of a bundle whose weights initialise the network, as far as they fit by name
+            (`fieldwise.bundle.warm_start`); see `bundle_.about["warm_start"]`. The bundle must not have been trained on
+            rows that this model is evaluated on. Fresh weights if omitted or False. (In scikit-learn's own estimators
+            this name means continuing from the last fit.)
+        seed: seed of validation rows, negatives, initial weights, row order and dropout.
+        verbose: show progress, in a notebook cell or on standard error, and the schema if it is inferred.
 
     Attributes:
-        schema_: the schema that `fit` went by.
-        inference_: why the inferred schema is as it is; only where `schema` was left out.
-        bundle_: after `fit`, the fitted network with all that scoring and saving needs.
-        result_: what training did: epochs, the best evaluation, the history; absent from a recipe's loaded bundle.
-        classes_: 0 and 1, after the label's rule; a list of them with several labels (binary labels only).
-        feature_names_in_: the columns that the fields read; not there for an array's.
-        n_features_in_: how many they are.
+        schema_: the schema that `fit` used.
+        inference_: the reasons for the inferred schema; only if `schema` was omitted.
+        bundle_: after `fit`, the fitted network with everything for scoring and saving.
+        result_: the result of training: epochs, the best evaluation, the history; missing for a recipe's loaded bundle.
+        classes_: 0 and 1, by the label's rule; a list of them with several labels (binary labels only).
+        feature_names_in_: the columns that the fields read; missing for an array.
+        n_features_in_: their number.
 
     >>> from fieldwise import AFM, Categorical, Label, simulate
     >>> log = simulate(2000, users=50, items=30)
@@ -138,12 +138,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; where `deep`, single settings too, such as `model__embedding_dim`."""
+        """The parameters by name; if `deep`, with nested settings such as `model__embedding_dim`."""
         params = {name: getattr(self, name) for name in self._get_param_names()}
         return nested_params(params) if deep else params
 
     def set_params(self, **params: Any) -> "Recommender":
-        """Change parameters or single settings; nothing is changed where one is wrong.
+        """Change parameters or nested settings; if one is wrong, nothing is changed.
 
         Errors:
             ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
@@ -155,25 +155,24 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: TableLike, y: Any = None, sample_weight: Any = None, *, valid: TableLike | None = None
     ) -> "Recommender":
-        """Fit encoder and network.
+        """Fit the encoder and the network.
 
-        Ctrl-C ends training early: the estimator is then fitted with the best weights so far, and the interrupt is
-        raised on, so that a search or a script stops.
+        Ctrl-C ends training early: the estimator is then fitted with the best weights so far, and KeyboardInterrupt is
+        raised again, so that a search or a script stops.
 
         Args:
-            X: a table; it needs the label's column only where `y` is left out.
-            y: raw labels [N], to which the schema's rule is applied as to the column that they stand for. Give 0 and 1
-                (and no rule) where scikit-learn's own scorers are to compare them with predictions. With several
-                labels a table with their columns.
-            sample_weight: how much each row of X counts, at least 0, [N]: in the mean loss, as if the row stood there
-                so many times, and in the metrics of the rows held out. Vocabularies, scales and losses that a model
-                adds to that of its scores (IntTower's contrastive one) count all rows alike. So does everything, where
-                left out.
-            valid: a table with the label's column, to choose the epoch by, instead of rows held out of X; its rows
-                count alike.
+            X: a table; it needs the label's column only if `y` is omitted.
+            y: raw labels [N], to which the schema's rule is applied as to the label's column. Give 0 and 1 (and no
+                rule) if scikit-learn's own scorers compare them with predictions. With several labels a table with
+                their columns.
+            sample_weight: row weights of X, at least 0, [N], for the mean loss (as if the row were repeated) and the
+                metrics of held-out rows. Vocabularies, scalers and auxiliary losses (IntTower's contrastive loss) do
+                not use them. Equal if omitted.
+            valid: a table with the label's column for early stopping, instead of rows held out of X; its rows have
+                equal weights.
 
         Errors:
-            SchemaError, DataError, ConfigError: the table, the schema and the settings do not go together.
+            SchemaError, DataError, ConfigError: the table, the schema and the settings do not fit together.
             TrainingError: the loss is not finite.
         """
         check_params(self.get_params(deep=False))
@@ -181,15 +180,14 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         rows = labelled(X, y, schema, sample_weight)
         if self.schema is None and rows.dropped:
             warnings.warn(
-                f"{rows.dropped:,} rows dropped by the label's rule that was inferred (schema_.label): give a schema "
-                "to change it",
+                f"{rows.dropped:,} rows dropped by the inferred label rule (schema_.label): give a schema to change it",
                 stacklevel=2,
             )
         check_columns(rows.frame.columns, schema)
         given = None if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
         encoded = encode_parts(given or self._hold_out(rows, schema), schema, seed=self.seed, negatives=self.negatives)
         for sentence in repeat_sentences(encoded.counts):
-            if schema.time is not None:  # else equal rows may well be two events
+            if schema.time is not None:  # without times, equal rows may be different events
                 warnings.warn(sentence, stacklevel=2)
             elif self.verbose:
                 print(sentence, file=sys.stderr)
@@ -221,9 +219,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: TableLike) -> np.ndarray:
-        """Classes 0 and 1 (1 at a probability of .5 or more), int64, or numbers within the label's range [N].
+        """Classes 0 and 1 (1 from a probability of .5), int64 [N]; for a regression numbers within the label's range.
 
-        With several labels [N, T], each by its own task, and float64 where one of them is a regression.
+        With several labels [N, T], each by its own task, and float64 if one of them is a regression.
         """
         predicted = self._fitted().predict(self._table(X))
         if _all_binary(self):
@@ -245,7 +243,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return self._fitted().score(self._table(X))
 
     def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
-        """Logits, or numbers, of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
+        """Scores of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
 
         Args:
             context: a mapping of columns to values, or a table of one row.
@@ -254,22 +252,22 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return self._fitted().score_candidates(context, candidates)
 
     def evaluate(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> dict[str, float]:
-        """All metrics of the label's task over all rows of X, less those that the label's rule drops.
+        """All metrics of the label's task over the rows of X, without those that the label's rule drops.
 
-        With several labels the main one's by their names, and the others' as `NAME.metric`. Warns of how many rows the
-        label's rule dropped, and where rows of X trained the model.
+        With several labels, the main one's by name and the others' as `NAME.metric`. Warns if the label's rule dropped
+        rows, or if rows of X were used in training.
 
         Args:
-            X: a table; it needs the label's column only where `y` is left out, and the group's for group AUC.
+            X: a table; it needs the label's column only if `y` is omitted, and the group's for group AUC.
             y: raw labels, as in `fit`.
-            sample_weight: how much each row counts, at least 0, [N]; all alike if omitted.
+            sample_weight: row weights, at least 0, [N]; equal if omitted.
         """
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
         if rows.dropped:
             warnings.warn(f"{rows.dropped:,} rows dropped by the label's rule", stacklevel=2)
         if (seen := rows_trained(bundle, rows.frame)) is not None and seen.found:
-            instead = "evaluate rows that were kept out of `fit`"
+            instead = "evaluate on rows that were not passed to `fit`"
             warnings.warn(f"{trained_words(len(rows.frame), seen)}; {instead}", stacklevel=2)
         return self._metrics(rows)
 
@@ -283,11 +281,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         )
 
     def score(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> float:
-        """What searches maximize: AUC for a binary label, R² for a regression label (as scikit-learn's regressors).
+        """The score that searches maximize: AUC for a binary label, R² for a regression label, of the main label.
 
-        With several labels that of the main one.
-
-        A departure: scikit-learn's classifiers give accuracy, which says little of a ranking.
+        This differs from scikit-learn's classifiers, which return accuracy: that says little about a ranking.
         """
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
@@ -306,14 +302,14 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         label: str | None = None,
         seed: int = 0,
     ) -> Explanation:
-        """Why rows have their scores: see `fieldwise.explain.explain`.
+        """Explain the scores of rows: see `fieldwise.explain.explain`.
 
         Args:
             X: a table with the fields' columns.
-            background: a table of rows that stand for what is usual; some validation rows if omitted.
-            method: `terms`, `integrated_gradients` or `occlusion`; the model's most exact one if omitted.
-            label: of several labels; the main one if omitted.
-            seed: of the background rows drawn.
+            background: a table of background rows to compare with; some validation rows if omitted.
+            method: `terms`, `integrated_gradients` or `occlusion`; the most exact one for the model if omitted.
+            label: the label to explain; the main one if omitted.
+            seed: seed for sampling background rows.
         """
         return explain(self._fitted(), self._table(X), background=background, method=method, label=label, seed=seed)
 
@@ -327,20 +323,20 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         n: int = 10,
         exclude_seen: bool = True,
     ) -> Any:
-        """The n best items of a log for one of its users, or for several: `fieldwise.bundle.recommend` says how."""
+        """The n best items of a log for one or several of its users: see `fieldwise.bundle.recommend`."""
         return recommend(self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen)
 
     def plot(self, kind: Plot = "training", X: TableLike | None = None, y: Any = None, *, ax: Any = None) -> Any:
-        """A picture on Matplotlib's axes, which come back.
+        """Plot on Matplotlib axes, and return the axes.
 
         Args:
-            kind: `training`: the learning curves. `roc`, `calibration`: of the main label, if binary, on the rows of X.
+            kind: `training`: learning curves; `roc`, `calibration`: for a binary main label, on the rows of X.
             X: a table, as in `evaluate`.
             y: raw labels, as in `fit`.
             ax: axes to draw on; new ones of `matplotlib.pyplot` if omitted.
 
         Errors:
-            MissingExtraError: Matplotlib is absent.
+            MissingExtraError: Matplotlib is missing.
             ConfigError: an unknown kind, no rows, a regression, or a loaded bundle without learning curves.
         """
         bundle = self._fitted()
@@ -349,12 +345,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if kind == "training":
             if not hasattr(self, "result_"):
                 raise ConfigError(
-                    "learning curves are kept by fit, but this bundle has none: plot a fitted Recommender"
+                    "learning curves are recorded by fit, but this bundle has none: plot a fitted Recommender"
                 )
             return self.result_.plot(ax)
         if X is None or not _is_binary(self):
             found = "none" if X is None else "a regression"
-            raise ConfigError(f"a {kind} plot is of labelled rows of a binary label, found {found}: give X")
+            raise ConfigError(f"a {kind} plot needs labelled rows of a binary label, found {found}: give X")
         rows = labelled(self._table(X), y, bundle.schema)
         score = bundle.calibrated(bundle.score(rows.frame)).reshape(len(rows.y), -1)[:, 0]
         from fieldwise.notebook.plots import plot_roc
@@ -362,23 +358,23 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return plot_roc(rows.main, score, ax) if kind == "roc" else reliability(rows.main, sigmoid(score)).plot(ax)
 
     def save(self, folder: str | Path) -> None:
-        """Write `bundle_`, with this estimator's parameters, to a folder (see `fieldwise.bundle.bundle`)."""
+        """Save `bundle_` and this estimator's parameters to a folder (see `fieldwise.bundle.bundle`)."""
         self._fitted().save(Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path, *, model: type | None = None) -> "Recommender":
-        """A fitted estimator from a bundle that `save`, or a recipe's training, has written.
+        """A fitted estimator from a bundle written by `save` or by training a recipe.
 
-        All parameters are restored, but `verbose`. Of a recipe's bundle `valid_share` and `valid_by` are not: its
-        split has no equal here, nor have its histories, whose column a table for `fit` must hold.
+        All parameters but `verbose` are restored. For a recipe's bundle, `valid_share` and `valid_by` are not: its
+        split has no equivalent here. Nor have its histories: a table for `fit` must have their column.
 
         Args:
-            folder: of the bundle.
-            model: the class of a model of your own, where it is not registered: see `Bundle.load`.
+            folder: folder of the bundle.
+            model: the class of your own model, if it is not registered: see `Bundle.load`.
 
         Errors:
-            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved; a model
-                of your own that is not known.
+            BundleError: no bundle there, or one that is from a newer version, damaged, scores differently than when it
+                was saved, or has an unknown model.
         """
         bundle = Bundle.load(Path(folder), model=model)
         about = bundle.about
@@ -420,7 +416,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _labels(self) -> tuple[Label, ...] | None:
-        """The labels; None as long as the schema is yet to be inferred, for a binary label."""
+        """The labels; None if the schema is still to be inferred (for a binary label)."""
         schema = getattr(self, "schema_", None) if self.schema is None else self.schema
         return None if schema is None else schema.labels
 
@@ -439,7 +435,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return found.schema
 
     def _table(self, X: Any) -> Any:
-        """A table as it is, an array as a table of as many columns as the model was fitted on."""
+        """A table unchanged, or an array as a table with the columns that the model was fitted on."""
         if not is_array(X):
             return X
         frame, columns = estimator_table(X), set(self._fitted().schema.columns)

@@ -1,4 +1,4 @@
-"""What the estimator takes beside tables: arrays, whose columns have no names, and tables without a schema."""
+"""Input of the estimator: arrays, whose columns have no names, and tables without a schema."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ __all__ = ["array_columns", "estimator_table", "infer_from", "is_array"]
 
 
 def is_array(X: Any) -> bool:
-    """Whether X is an array, or a list of rows, and no table of a known library."""
+    """Whether X is an array or a list of rows, rather than a table of a known library."""
     if isinstance(X, list | tuple) or issparse(X):
         return True
     return hasattr(X, "__array__") and type(X).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow")
 
 
 def array_columns(count: int) -> list[str]:
-    """The names that an array's columns get.
+    """The column names of an array.
 
     >>> array_columns(2)
     ['x0', 'x1']
@@ -34,10 +34,10 @@ def array_columns(count: int) -> list[str]:
 
 
 def estimator_table(X: Any) -> pl.DataFrame:
-    """A table of whatever `as_table` takes, or of an array [N, K], whose columns are named x0, x1 and so on.
+    """A table from anything that `as_table` accepts, or from an array [N, K] with columns x0, x1 and so on.
 
     Errors:
-        DataError: as `as_table`; an array that is sparse, complex, without rows or columns, or not of two dimensions.
+        DataError: as for `as_table`; an array that is sparse, complex, empty or not two-dimensional.
 
     >>> estimator_table(np.zeros((2, 3))).columns
     ['x0', 'x1', 'x2']
@@ -45,16 +45,17 @@ def estimator_table(X: Any) -> pl.DataFrame:
     if not is_array(X):
         return as_table(X)
     if issparse(X):
-        raise DataError("a sparse matrix is not taken: give a table with a Bag column, or an array of X.toarray()")
+        raise DataError("a sparse matrix is not supported: give a table with a Bag column, or an array of X.toarray()")
     try:
         array = np.asarray(X)
     except ValueError:
-        raise DataError("a list of rows needs rows of one length, found several; mend it") from None
+        raise DataError("a list of rows needs rows of equal length, found several; fix it") from None
     if array.dtype.kind == "c":
         raise DataError("Complex data not supported: give real numbers")
     if array.ndim != 2:
         raise DataError(
-            f"Expected 2D array, a row a sample, found shape {array.shape}. Reshape your data: X.reshape(-1, 1) for "
+            f"Expected 2D array with a row per sample, found shape {array.shape}. Reshape your data: X.reshape(-1, 1) "
+            "for "
             "one column, X.reshape(1, -1) for one row"
         )
     rows, columns = array.shape
@@ -78,21 +79,21 @@ def _series(name: str, values: np.ndarray) -> pl.Series:
 
 
 def infer_from(X: Any, frame: pl.DataFrame, y: pl.Series | None) -> Inference:
-    """The schema of a table, or of an array's columns, with labels in one of its columns or beside it.
+    """The inferred schema of a table or an array, with labels in one of its columns or given separately.
 
-    An array of numbers has a numeric field for each of its columns; anything else goes by `infer_schema`.
+    An array of numbers has a numeric field per column; for anything else see `infer_schema`.
 
     Args:
-        X: the table or array as it came.
-        frame: what `estimator_table` made of it.
-        y: labels beside it, by a name that no column has.
+        X: the table or array as given.
+        frame: the result of `estimator_table`.
+        y: separate labels, under a name that no column has.
 
     Errors:
-        SchemaError: the table does not tell. DataError: an array without labels, labels of more than two classes.
+        SchemaError: the schema cannot be inferred. DataError: an array without labels, or more than two classes.
     """
     if y is None:
         if is_array(X):
-            raise DataError("an array holds no label: Recommender requires y to be passed, but the target y is None")
+            raise DataError("an array has no label: Recommender requires y to be passed, but the target y is None")
         found = infer_schema(frame)
     elif is_array(X) and all(kind.is_numeric() or kind == pl.Boolean for kind in frame.dtypes):
         _check_two_classes(y)
@@ -114,6 +115,7 @@ def _check_two_classes(y: pl.Series) -> None:
         kind = type_of_target(y.drop_nulls().to_numpy()) if values > 2 else "one class"
         raise DataError(
             f"Only binary classification is supported without a schema, found {kind} labels of {values} "
-            f"value{'s' if values > 1 else ''} in {y.name!r}: give a Schema whose label says which are positive, or "
+            f"value{'s' if values > 1 else ''} in {y.name!r}: give a Schema whose label defines the positive values, "
+            "or "
             "has task = 'regression'"
         )

@@ -1,1 +1,1 @@
-"""What notebooks show of objects: small tables in HTML, frames for pandas, pictures by Matplotlib (extra `plots`)."""
+"""Display of objects in notebooks: HTML tables, pandas frames, and Matplotlib plots (extra `plots`)."""

@@ -16,10 +16,10 @@ __all__ = ["explanation_frame", "leaderboard_frame", "to_pandas", "training_fram
 
 
 def to_pandas(frame: pl.DataFrame) -> "pd.DataFrame":
-    """A polars frame for pandas.
+    """A polars frame as a pandas frame.
 
     Errors:
-        MissingExtraError: pandas or pyarrow is absent.
+        MissingExtraError: pandas or pyarrow is missing.
     """
     try:
         return frame.to_pandas()
@@ -28,7 +28,7 @@ def to_pandas(frame: pl.DataFrame) -> "pd.DataFrame":
 
 
 def training_frame(result: FitResult) -> pl.DataFrame:
-    """A row an evaluation: epoch, learning_rate, seconds, train_loss, valid_METRIC, and whether it was kept."""
+    """A frame with a row per evaluation: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""
     rows = [
         {"epoch": e.epoch, "learning_rate": e.learning_rate, "seconds": e.seconds, "train_loss": e.train_loss}
         | {f"valid_{name}": float(value) for name, value in e.metrics.items()}
@@ -39,7 +39,7 @@ def training_frame(result: FitResult) -> pl.DataFrame:
 
 
 def explanation_frame(explanation: Explanation) -> pl.DataFrame:
-    """A row for each row and field: row, field, value, contribution, and the row's score and prediction."""
+    """A frame with a row per explained row and field: row, field, value, contribution, score, prediction."""
     rows, fields = explanation.contributions.shape
     of_rows = pl.DataFrame(
         {"row": range(rows), "score": explanation.subject.logit, "prediction": explanation.prediction}
@@ -58,7 +58,7 @@ def explanation_frame(explanation: Explanation) -> pl.DataFrame:
 
 
 def leaderboard_frame(board: Board) -> pl.DataFrame:
-    """A row a recipe: METRIC, METRIC_low, METRIC_high, what is gained over the baseline, and what it took."""
+    """A frame with a row per recipe: METRIC, METRIC_low, METRIC_high, gains over the baseline, and costs."""
     rows = []
     for line in board.lines:
         row: dict[str, object] = {"recipe": line.recipe, "seeds": len(line.seeds)}

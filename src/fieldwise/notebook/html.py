@@ -1,4 +1,4 @@
-"""Objects as small tables in HTML: no script, no style sheet, nothing from a network, every value escaped."""
+"""Objects as small, self-contained HTML tables, with all values escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -16,11 +16,11 @@ from fieldwise.training.result import FitResult
 __all__ = ["bundle_html", "explanation_html", "leaderboard_html", "schema_html", "table_html", "training_html"]
 
 SHOWN_ROWS = 20
-LONGEST = 80  # letters of a cell
+LONGEST = 80  # characters of a cell
 
 
 def table_html(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
-    """A table with a title above and a note below; numbers are set to the right.
+    """A table with a title above and a note below; numbers are right-aligned.
 
     >>> table_html("a < b", ["n"], [[1]])[:22]
     '<p><b>a &lt; b</b></p>'
@@ -43,7 +43,7 @@ def _cell(value: object) -> str:
 
 
 def schema_html(schema: Schema) -> str:
-    """The fields with their settings, the labels, and the columns that order, group and name rows."""
+    """A schema: fields with their settings, labels, and the columns of time, group and keys."""
     plain = {"name", "kind", "role", "column"}
     rows = []
     for f in schema.fields:
@@ -62,19 +62,19 @@ def schema_html(schema: Schema) -> str:
 
 
 def training_html(result: FitResult) -> str:
-    """The evaluations of a run, the kept one marked."""
+    """The evaluations of a run, with the best one marked."""
     names = list(dict.fromkeys(m for m in (result.monitor, "auc", "logloss", "rmse") if m in result.best.metrics))
     looks = result.history[-SHOWN_ROWS:]
     rows = [[e.epoch, e.train_loss, *(e.metrics[m] for m in names), e.learning_rate, e == result.best] for e in looks]
     before = len(result.history) - len(looks)
     notes = [f"stopped by {result.stopped} after {result.epochs} epochs, {result.seconds:.1f} s"]
-    notes += [f"{before} earlier evaluations are left out"] if before else []
+    notes += [f"{before} earlier evaluations are not shown"] if before else []
     columns = ["epoch", "train loss", *(f"valid {m}" for m in names), "learning rate", "kept"]
     return table_html(f"Training, by valid {result.monitor}", columns, rows, "; ".join(notes))
 
 
 def explanation_html(explanation: Explanation) -> str:
-    """One row's contributions by field, or of several rows the mean size of each field's."""
+    """One row's contributions by field, or mean absolute contributions of several rows."""
     rows = len(explanation.contributions)
     if rows == 1:
         found = explanation.row(0)
@@ -86,11 +86,11 @@ def explanation_html(explanation: Explanation) -> str:
     order = sorted(range(len(sizes)), key=lambda f: -sizes[f])
     table = [[explanation.subject.fields[f], float(sizes[f]), float(means[f])] for f in order[:SHOWN_ROWS]]
     title = f"{explanation.subject.label}: contributions of {rows:,} rows"
-    return table_html(title, ["field", "mean size", "mean"], table, f"by {explanation.method}")
+    return table_html(title, ["field", "mean absolute", "mean"], table, f"by {explanation.method}")
 
 
 def bundle_html(bundle: Bundle) -> str:
-    """The model, its settings, its label, and the metrics that are kept with it."""
+    """A bundle: model, settings, label and metrics."""
     settings: dict[str, Any] = {k: v for k, v in model_to_dict(bundle.settings).items() if k != "name"}
     rows: list[list[object]] = [
         ["model", model_name(bundle.settings)],
@@ -110,7 +110,7 @@ def bundle_html(bundle: Bundle) -> str:
 
 
 def leaderboard_html(board: Board) -> str:
-    """Each recipe's metrics with their 95 % intervals and what it gains over the baseline."""
+    """Each recipe's metrics with 95 % intervals and its gain over the baseline."""
     metrics = list(board.lines[0].metrics)
     rows = []
     for line in board.lines:

@@ -1,4 +1,4 @@
-"""Pictures of training, calibration, ranking, explanations and leaderboards; Matplotlib (extra `plots`) draws them."""
+"""Matplotlib plots (extra `plots`) of training, calibration, ranking, explanations and leaderboards."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ __all__ = [
     "plot_training",
 ]
 
-SHOWN = 20  # fields
+SHOWN = 20  # maximum number of fields
 
 
 def axes(ax: Any = None) -> Any:
-    """The axes given, else those of a new figure of `matplotlib.pyplot`.
+    """The axes given, or those of a new figure of `matplotlib.pyplot`.
 
     Errors:
-        MissingExtraError: Matplotlib is absent.
+        MissingExtraError: Matplotlib is missing.
     """
     if ax is not None:
         return ax
@@ -43,7 +43,7 @@ def axes(ax: Any = None) -> Any:
 
 
 def plot_training(result: FitResult, ax: Any = None) -> Any:
-    """The monitored metric of the validation rows by epoch, the kept evaluation marked, and the training loss."""
+    """Plot the monitored validation metric by epoch, with the best evaluation marked, and the training loss."""
     ax = axes(ax)
     epochs = [look.epoch for look in result.history]
     monitored = [look.metrics[result.monitor] for look in result.history]
@@ -62,7 +62,7 @@ def plot_training(result: FitResult, ax: Any = None) -> Any:
 
 
 def plot_calibration(found: Reliability, ax: Any = None) -> Any:
-    """The share of positives by predicted probability, with 95 % intervals; on the dashed line it is as predicted."""
+    """Plot a reliability diagram: shares of positives by predicted probability, with 95 % intervals."""
     ax = axes(ax)
     edge = float(max(found.predicted.max(), found.high.max()))
     ax.plot([0, edge], [0, edge], "--", color="0.6", label="as predicted")
@@ -75,14 +75,14 @@ def plot_calibration(found: Reliability, ax: Any = None) -> Any:
 
 
 def plot_roc(y: ArrayLike, score: ArrayLike, ax: Any = None) -> Any:
-    """The share of positive rows found by that of negative rows taken with them, as the threshold falls."""
+    """Plot the ROC curve: true positive rate by false positive rate."""
     from sklearn.metrics import roc_curve
 
-    area = auc(y, score)  # whose errors are sentences
+    area = auc(y, score)  # raises clear errors
     wrong, right, _ = roc_curve(np.asarray(y), np.asarray(score))
     ax = axes(ax)
     ax.plot(wrong, right, label=f"AUC {area:.4f}")
-    ax.plot([0, 1], [0, 1], "--", color="0.6", label="by chance")
+    ax.plot([0, 1], [0, 1], "--", color="0.6", label="random")
     ax.set_xlabel("share of negative rows")
     ax.set_ylabel("share of positive rows")
     ax.legend(loc="lower right")
@@ -90,13 +90,13 @@ def plot_roc(y: ArrayLike, score: ArrayLike, ax: Any = None) -> Any:
 
 
 def plot_explanation(explanation: Explanation, row: int | None = None, ax: Any = None) -> Any:
-    """Contributions of one row's fields, or of all rows their mean sizes, the largest on top."""
+    """Plot contributions of one row's fields, or mean absolute contributions of all rows, the largest on top."""
     subject = explanation.subject
     if row is None and len(explanation.contributions) == 1:
         row = 0
     if row is None:
         found = np.abs(explanation.contributions).mean(0)
-        names, label = list(subject.fields), f"mean size of contribution, {len(explanation.contributions):,} rows"
+        names, label = list(subject.fields), f"mean absolute contribution, {len(explanation.contributions):,} rows"
     else:
         plain = explanation.row(row)
         value = {f["field"]: f["value"] for f in plain["fields"]}
@@ -112,7 +112,7 @@ def plot_explanation(explanation: Explanation, row: int | None = None, ax: Any =
 
 
 def plot_attention(explanation: Explanation, row: int | None = None, ax: Any = None) -> Any:
-    """Which field attends to which: AFM's weights of pairs, or AutoInt's, averaged over layers and heads.
+    """Plot attention between fields: AFM's pair weights, or AutoInt's, averaged over layers and heads.
 
     Errors:
         DataError: the model has no attention over fields.
@@ -121,8 +121,8 @@ def plot_attention(explanation: Explanation, row: int | None = None, ax: Any = N
     weights = subject.terms.shown.get("attention")
     if weights is None:
         name = type(subject.network).__name__.removesuffix("Network")
-        raise DataError(f"only AFM and AutoInt attend to fields, found {name}: plot the explanation itself")
-    explanation.row(0 if row is None else row)  # whose error names the rows there are
+        raise DataError(f"only AFM and AutoInt have attention over fields, found {name}: plot the explanation itself")
+    explanation.row(0 if row is None else row)  # raises an error with the valid rows
     mean = weights.mean(0) if row is None else weights[row]
     if isinstance(subject.network, AFMNetwork):
         square = np.full((len(subject.fields), len(subject.fields)), np.nan)
@@ -139,7 +139,7 @@ def plot_attention(explanation: Explanation, row: int | None = None, ax: Any = N
 
 
 def plot_leaderboard(board: Board, ax: Any = None) -> Any:
-    """Each recipe's mean with its 95 % interval, its seeds as dashes, the best on top."""
+    """Plot each recipe's mean with its 95 % interval and its seeds as dashes, the best on top."""
     ax = axes(ax)
     draw_board(board, ax)
     return ax

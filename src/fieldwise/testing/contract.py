@@ -1,6 +1,6 @@
-"""What every model must do so that training, saving and serving can rely on it.
+"""The contract of models, which training, saving and serving rely on.
 
-Each check takes settings and a layout and raises AssertionError with one sentence that says what was found.
+Each check takes settings and a layout and raises an AssertionError that says what was found.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,11 +26,11 @@ def check_model(model: Any, layout: Layout | None = None) -> None:
     """Run all of `CHECKS` on a model.
 
     Args:
-        model: settings, or a class of a network or of settings, as `Recommender` takes it.
+        model: settings, or a class of a network or of settings, as for `Recommender`.
         layout: the fields to build it on; `small_layout()`, which has every kind of field, if omitted.
 
     Errors:
-        AssertionError: a point of the contract that is not kept. ConfigError: it is no model.
+        AssertionError: a check fails. ConfigError: it is not a model.
 
     >>> from fieldwise import FM
     >>> check_model(FM(embedding_dim=4))
@@ -44,8 +44,8 @@ def _one_logit_a_row(settings: ModelSettings, layout: Layout) -> None:
     network = build_network(settings, layout, 0).eval()
     for rows in (0, 1, 7):
         logit = network(random_batch(layout, rows))
-        assert isinstance(logit, Tensor), f"forward(batch) must give a tensor, found {type(logit).__name__}"
-        assert logit.shape == (rows,), f"a batch of {rows} rows must give logits [{rows}], found {list(logit.shape)}"
+        assert isinstance(logit, Tensor), f"forward(batch) must return a tensor, found {type(logit).__name__}"
+        assert logit.shape == (rows,), f"a batch of {rows} rows must have logits [{rows}], found {list(logit.shape)}"
         assert logit.dtype == torch.float32, f"logits must be float32, found {logit.dtype}"
         assert bool(torch.isfinite(logit).all()), f"logits of a batch of {rows} rows must be finite"
 
@@ -67,7 +67,7 @@ def _every_weight_has_a_gradient(settings: ModelSettings, layout: Layout) -> Non
     assert bool(torch.isfinite(loss)), f"the loss must be finite, found {float(loss.detach()):g}"
     loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in network.named_parameters():
-        assert parameter.grad is not None, f"the parameter {name} has no gradient: use it, or leave it out"
+        assert parameter.grad is not None, f"the parameter {name} has no gradient: use it or remove it"
         gradient = parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
         assert bool(torch.isfinite(gradient).all()), f"the gradient of {name} must be finite"
 
@@ -95,8 +95,8 @@ def _weights_are_all_there_is(settings: ModelSettings, layout: Layout) -> None:
     other = build_network(settings, layout, 1).eval()
     other.load_state_dict(network.state_dict())
     assert torch.equal(other(batch), network(batch)), (
-        "a network built anew must score as the one whose state_dict it loads: keep what training changes in "
-        "parameters and buffers"
+        "a new network must score like the one whose state_dict it loads: keep everything that training changes "
+        "in parameters and buffers"
     )
 
 
@@ -109,7 +109,7 @@ def _evaluation_changes_nothing(settings: ModelSettings, layout: Layout) -> None
 
 
 def _it_learns(settings: ModelSettings, layout: Layout) -> None:
-    network = build_network(settings, layout, 0).eval()  # without dropout: what it can represent
+    network = build_network(settings, layout, 0).eval()  # without dropout, to test what it can represent
     loss = _trained(network, random_batch(layout, 32), steps=STEPS, until=LEARNED)
     assert loss < LEARNED, f"32 rows must be learned to a logloss below {LEARNED}, found {loss:.3f} after {STEPS} steps"
 
@@ -124,11 +124,11 @@ CHECKS: Mapping[str, Callable[[ModelSettings, Layout], None]] = {
     "evaluation changes nothing": _evaluation_changes_nothing,
     "it learns": _it_learns,
 }
-"""The points of the contract by name, for `pytest.mark.parametrize`."""
+"""The checks by name, for `pytest.mark.parametrize`."""
 
 
 def _randomized(settings: ModelSettings, layout: Layout) -> nn.Module:
-    """A network in evaluation mode whose parameters are far from their start, where mistakes hide."""
+    """A network in evaluation mode with parameters far from their initial values, which could hide mistakes."""
     network = build_network(settings, layout, 0).eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(1)
@@ -138,7 +138,7 @@ def _randomized(settings: ModelSettings, layout: Layout) -> nn.Module:
 
 
 def _loss(network: nn.Module, batch: Batch) -> Tensor:
-    """As the training loop has it: with a network's own loss, where it has one."""
+    """The loss as in the training loop, including an auxiliary loss if there is one."""
     label = (torch.arange(batch.size) % 2).float()
     own: Any = getattr(network, "forward_with_auxiliary", None)
     logit, auxiliary = (network(batch), 0.0) if own is None else own(batch, label)
@@ -146,7 +146,7 @@ def _loss(network: nn.Module, batch: Batch) -> Tensor:
 
 
 def _trained(network: nn.Module, batch: Batch, *, steps: int, until: float = 0.0) -> float:
-    """The last step's loss on the logits alone, after so many steps of Adam or as soon as it is below `until`."""
+    """The last step's loss on the logits, after `steps` steps of Adam or when it is below `until`."""
     optimizer = torch.optim.Adam(network.parameters(), lr=0.03)
     label, found = (torch.arange(batch.size) % 2).float(), float("inf")
     for _ in range(steps):

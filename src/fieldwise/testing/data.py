@@ -1,4 +1,4 @@
-"""Small logs, schemas, layouts and batches, drawn from a seed."""
+"""Small random logs, schemas, layouts and batches."""
 
 from collections.abc import Sequence as Sequence_
 from typing import Literal
@@ -31,7 +31,7 @@ _MIXED: tuple[_Field, ...] = (
 
 
 def small_schema() -> Schema:
-    """A schema of `small_log`: a user, their history, an item with genres and a price, the hour, and a click.
+    """The schema of `small_log`: a user, their history, an item with genres and a price, the hour, and a click.
 
     >>> [field.name for field in small_schema().fields]
     ['user', 'history', 'item', 'genres', 'price', 'hour']
@@ -50,7 +50,7 @@ def small_schema() -> Schema:
 
 
 def small_log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
-    """Rows with the columns of `small_schema`, all at random: there is nothing to be learned from them.
+    """Random rows with the columns of `small_schema`; there is no signal to learn.
 
     >>> small_log(3).columns
     ['user', 'history', 'item', 'genres', 'price', 'hour', 'click']
@@ -70,7 +70,7 @@ def small_log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
 
 
 def small_layout(kind: Literal["categorical", "mixed"] = "mixed") -> Layout:
-    """A layout of a few fields of all roles: categories alone, or with numbers and bags of every pooling.
+    """A layout of a few fields of all roles: only categorical, or with numbers and bags of every pooling.
 
     >>> small_layout("categorical").num_fields, small_layout().num_fields
     (4, 7)
@@ -90,7 +90,7 @@ def random_batch(
     ids: torch.dtype = torch.int32,
     numbers: torch.dtype = torch.float32,
 ) -> Batch:
-    """B rows of random ids, numbers and bags of 0 to 3 values, of the types that an encoder gives.
+    """B rows of random ids, numbers and bags of 0 to 3 values, of the types that an encoder returns.
 
     >>> batch = random_batch(small_layout(), 5)
     >>> batch.ids.shape, batch.ids.dtype, batch.values.shape
@@ -120,7 +120,7 @@ def random_batch(
 
 
 def rows_of(layout: Layout, batch: Batch, rows: Sequence_[int]) -> Batch:
-    """The batch of the chosen rows alone.
+    """The batch of the chosen rows.
 
     >>> rows_of(small_layout(), random_batch(small_layout(), 5), [4, 1]).size
     2
