@@ -28,7 +28,7 @@ BUSY = {"residual": "projected", "norm": "before_relu", "relu_on_projections": T
 
 
 def _arguments(shape, *, residual="projected", norm="none", bias=False, dtype=torch.float64, **_):
-    """x, weight, bias, gain and shift; at random, so that no ReLU stands at its corner."""
+    """x, weight, bias, and the norm's weight and bias; at random, so that no ReLU stands at its corner."""
     batch, fields, dim, size, _ = shape
     torch.manual_seed(0)
     rows = (4 if residual == "projected" else 3) * size
@@ -265,10 +265,10 @@ def test_compile_and_export_go_through_the_operator():
 def test_sizes_that_do_not_fit_are_named(subtests):
     for shapes, choice, message in [
         ([(2, 3, 4), (8, 5)], {}, r"the fields' vectors must be \[B, F, 5\]"),
-        ([(2, 3, 4), (12, 4)], {}, "4 equal parts that heads divide, found 12 rows and 2 heads"),
+        ([(2, 3, 4), (12, 4)], {}, "4 equal parts divisible by heads, found 12 rows and 2 heads"),
         ([(2, 3, 4), (24, 4)], {"residual": "identity"}, "as many outputs as inputs, found 8 and 4"),
         ([(2, 3, 4), (8, 4), (4,)], {}, "the bias must have 8 entries"),
-        ([(2, 3, 4), (8, 4)], {"norm": "before_relu"}, "a factor and a summand of 2 entries"),
+        ([(2, 3, 4), (8, 4)], {"norm": "before_relu"}, "a weight and a bias of 2 entries"),
     ]:
         with subtests.test(shapes=shapes, choice=choice, message=message), pytest.raises(ConfigError, match=message):
             interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)

@@ -46,7 +46,7 @@ def test_a_second_derivative_is_an_error_and_not_left_out(name):
     inputs = tensors(sizes)
     with use_ops("native"):
         first = torch.autograd.grad(op(*inputs).square().sum(), inputs, create_graph=True)
-        with pytest.raises(RuntimeError, match=r"second derivatives run under use_ops\('plain'\)"):
+        with pytest.raises(RuntimeError, match=r"second derivatives use use_ops\('plain'\)"):
             torch.autograd.grad(first[1].square().sum(), inputs, allow_unused=True)
     with use_ops("plain"):
         first = torch.autograd.grad(op(*inputs).square().sum(), inputs, create_graph=True)
@@ -109,9 +109,9 @@ def memory_of_nan():
 
 def interacting_case(batch, norm, residual, bias, normed):
     """The layer with some of its optional operands given, whether or not the choices read them."""
-    names = [*(["bias_N"] if bias else []), *(["gain_A", "shift_A"] if normed else [])]
+    names = [*(["bias_N"] if bias else []), *(["norm_weight_A", "norm_bias_A"] if normed else [])]
     rows = 8 if residual == "projected" else 6
-    sizes = {"bias_N": (rows,), "gain_A": (2,), "shift_A": (2,)}
+    sizes = {"bias_N": (rows,), "norm_weight_A": (2,), "norm_bias_A": (2,)}
 
     def op(x, weight, *rest):
         return interacting(x, weight, **dict(zip(names, rest, strict=True)), heads=1, residual=residual, norm=norm)
@@ -226,7 +226,7 @@ def test_transforms_of_functions_find_plain_pytorch(name):
 @pytest.mark.parametrize("pairs", [([0, -1], [1, 2]), ([0, 1], [1, 4])])
 def test_a_pair_of_no_field_is_an_error(pairs):
     x, W, b, h = tensors(OPS["pair attention"][1])
-    with use_ops("native"), pytest.raises(IndexError, match="pairs must name fields, 0 to 3"):
+    with use_ops("native"), pytest.raises(IndexError, match="pairs must be of fields 0 to 3"):
         pair_attention_pool(x, *(torch.tensor(side) for side in pairs), W, b, h)
 
 

@@ -1,6 +1,7 @@
-"""Pure functions on tensors: the few computations that decide speed.
+"""Pure functions on tensors: the computations that dominate run time.
 
-Each has a plain PyTorch backend, which is the reference, and faster ones that give the same numbers; `use_ops` chooses.
+Each has a plain PyTorch backend, the reference implementation, and faster backends with the same results, chosen by
+`use_ops`.
 """
 
 from fieldwise.ops.backends import use_ops

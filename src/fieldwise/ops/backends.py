@@ -1,4 +1,4 @@
-"""Which backend of an op runs: plain PyTorch (the reference), the native CPU kernels, or Triton on a GPU."""
+"""Choice of an op's backend: plain PyTorch (the reference), the native CPU kernels, or Triton on a GPU."""
 
 import os
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ Mode = Literal["auto", "plain", "native"]
 Backend = Literal["plain", "native", "triton"]
 MODES: tuple[Mode, ...] = ("auto", "plain", "native")
 NATIVE_TYPES = (torch.float32, torch.float64)
-AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # what autocast makes float32
+AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # types that autocast casts to float32
 
-# Every op that has more than its plain backend, and whether Triton is one of them.
+# Every op with a fast backend, and whether Triton is one of them.
 OPS = {
     "AFM pair attention": True,
     "field self-attention": False,
@@ -36,14 +36,13 @@ _mode: Mode = "auto"
 
 @contextmanager
 def use_ops(mode: Mode) -> Iterator[None]:
-    """Within the block, ops run as told; the setting is the process's, not a thread's.
+    """A context that sets the backend of ops, for the whole process (not per thread).
 
     Args:
-        mode: `auto`: the fastest backend that takes the tensors, and the plain one while a model is exported, since
-            what is exported must run where fieldwise is not installed, inside the transforms of `torch.func`, and for
-            tensors with a tangent of forward-mode differentiation, for which the others have no rules. `plain`:
-            PyTorch alone. `native`: the native kernels, in exports too; where they cannot take a tensor (its type, its
-            device, a tangent), the op raises.
+        mode: `auto`: the fastest backend that supports the tensors. The plain one is used during export, since an
+            exported model must run without fieldwise, inside transforms of `torch.func`, and for tensors with a
+            forward-mode tangent, which the others do not support. `plain`: only PyTorch. `native`: the native kernels,
+            also in exports; the op raises if they do not support a tensor (its type, its device, a tangent).
 
     Errors:
         ConfigError: an unknown mode; `native` without the native library.
@@ -61,31 +60,31 @@ def use_ops(mode: Mode) -> Iterator[None]:
 
 
 def checked(mode: str) -> Mode:
-    """The mode, or a ConfigError."""
+    """The mode, after checking it (ConfigError)."""
     for known in MODES:
         if mode == known:
             if known == "native" and not NATIVE.ready:
-                raise ConfigError(f"native ops need the native library: {NATIVE.why}; take 'auto'")
+                raise ConfigError(f"native ops need the native library: {NATIVE.why}; use 'auto'")
             return known
     raise ConfigError(f"ops must be one of {', '.join(MODES)}, found {mode!r}: set FIELDWISE_OPS or use_ops")
 
 
 def backend_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -> Backend:
-    """The backend that takes these tensors.
+    """The backend for these tensors.
 
     Args:
         tensors: all floating-point inputs of the op.
         triton: whether the op has a Triton backend.
-        autocasts: whether autocast makes the tensors float32 before the op's operator sees them.
+        autocasts: whether autocast casts the tensors to float32 before they reach the operator.
 
     Errors:
-        ConfigError: the mode is `native` and a tensor is not a float32 or float64 tensor on the CPU, or carries a
+        ConfigError: the mode is `native` and a tensor is not a float32 or float64 tensor on the CPU, or has a
             tangent.
     """
     first = tensors[0]
     if _mode != "plain" and _carry_tangents(tensors):
         if _mode == "native":
-            raise ConfigError("native ops have no forward-mode derivative, found a tensor with a tangent: take 'auto'")
+            raise ConfigError("native ops have no forward-mode derivative, found a tensor with a tangent: use 'auto'")
         return "plain"
     if _mode == "plain" or (_mode == "auto" and (torch.compiler.is_exporting() or _transformed())):
         return "plain"
@@ -104,22 +103,22 @@ def backend_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -
 
 
 def _transformed() -> bool:
-    """Whether a transform of `torch.func` (grad, vmap, jvp) runs: it would loop over the operators, or skip them."""
+    """Whether a transform of `torch.func` (grad, vmap, jvp) is active, which would loop over operators or skip them."""
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def _carry_tangents(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether forward-mode differentiation passes through these tensors: an operator would drop their tangents."""
+    """Whether a tensor has a forward-mode tangent, which an operator would drop."""
     if torch.compiler.is_compiling():
         return False
     return any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
 
 
 def backends_here() -> dict[str, str]:
-    """For each op with a fast backend, which runs on this machine and why, as `fieldwise doctor` prints it."""
+    """The backend of each op on this machine and the reason, as printed by `fieldwise doctor`."""
     cpu = f"native, {NATIVE.why}" if NATIVE.ready else f"plain PyTorch, {NATIVE.why}"
     if _mode == "plain":
-        cpu = "plain PyTorch, as FIELDWISE_OPS asks"
+        cpu = "plain PyTorch, set by FIELDWISE_OPS"
     found = {}
     for name, triton in OPS.items():
         gpu = "; on the GPU " + ("Triton" if triton and _mode == "auto" else "plain PyTorch")
@@ -128,9 +127,9 @@ def backends_here() -> dict[str, str]:
 
 
 def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:
-    """The tensors as they are, or as float32 where autocast is on and they are narrower: the operators' autocast rule.
+    """The tensors, cast to float32 if autocast is on and they are narrower: the operators' autocast rule.
 
-    The caller computes under `torch.autocast(..., enabled=False)`.
+    The caller must compute under `torch.autocast(..., enabled=False)`.
 
     >>> float32_under_autocast(torch.ones(1, dtype=torch.bfloat16))[0].dtype
     torch.bfloat16

@@ -1,9 +1,9 @@
-"""One context against many candidates: what pairs inside the context give is computed once.
+"""Scoring one context with many candidates: pairs inside the context are computed only once.
 
 Both attentions are softmaxes over pairs, some inside the context, the others with a candidate. The pairs inside are
-held as one entry: their scores' log-sum-exp `m + log s`, and the mean `u / s` of what they weigh, with m the greatest
-score, s the sum of `exp(score - m)` and u what these weigh. A softmax over that entry and the other pairs' scores is
-the softmax over all of them, exactly, and as safe from overflow.
+summarised as one entry: the log-sum-exp of their scores, `m + log s`, and their weighted mean `u / s`, with m the
+maximum score, s the sum of `exp(score - m)` and u the weighted sum. A softmax over that entry and the other pairs'
+scores equals the softmax over all of them, and is as safe from overflow.
 
 Letters: N candidates, C context fields, I candidates' fields, D embedding size, A attention size, H heads, K = A/H,
 P = I(I-1)/2 pairs.
@@ -28,11 +28,11 @@ __all__ = [
     "pair_attention_summary",
 ]
 
-HIDDEN_NUMBERS = 2**19  # of a block of candidates: 2 MB, so that what one product writes is in cache for the next
+HIDDEN_NUMBERS = 2**19  # numbers per block of candidates: 2 MB, so that a product's output stays in cache for the next
 
 
 def fm_second_order_candidates(x_context_CD: Tensor, x_candidates_NID: Tensor) -> Tensor:
-    """`fm_second_order` of the context's vectors joined to each candidate's; the context's sums are taken once.
+    """`fm_second_order` of the context's vectors with each candidate's; the context's sums are computed once.
 
     Shape:
         x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns [N].
@@ -49,7 +49,7 @@ def pair_attention_summary(x_CD: Tensor, W_AD: Tensor, b_A: Tensor, h_A: Tensor)
     """AFM's pairs inside a context as one entry of the softmax: log-sum-exp of their scores, and their weighted mean.
 
     Shape:
-        x_CD: [C, D]; W_AD: [A, D]; b_A, h_A: [A]; returns a scalar and [D], minus infinity and zeros where there is no
+        x_CD: [C, D]; W_AD: [A, D]; b_A, h_A: [A]; returns a scalar and [D], minus infinity and zeros without any
         pair.
 
     >>> pair_attention_summary(torch.tensor([[2.0], [3.0]]), torch.ones(1, 1), torch.zeros(1), torch.ones(1))
@@ -63,18 +63,18 @@ def pair_attention_summary(x_CD: Tensor, W_AD: Tensor, b_A: Tensor, h_A: Tensor)
 def pair_attention_candidates(
     x_context_CD: Tensor, x_candidates_NID: Tensor, W_AD: Tensor, b_A: Tensor, h_A: Tensor
 ) -> Tensor:
-    """AFM's pooled vectors, `pair_attention_pool` of the context's vectors joined to each candidate's, without dropout.
+    """AFM's pooled vectors: `pair_attention_pool` of the context's vectors with each candidate's, without dropout.
 
-    A candidate costs C * I + I(I-1)/2 pairs; those inside the context are attended to once for all candidates. The
-    order of the fields is of no matter. The native backend (`use_ops`) has no gradient: where one is asked for, plain
-    PyTorch runs.
+    A candidate costs C * I + I(I-1)/2 pairs; those inside the context are computed once for all candidates. The order
+    of the fields does not matter. The native backend (`use_ops`) has no gradient: if one is needed, plain PyTorch
+    runs.
 
     Args:
         x_context_CD: the context fields' vectors.
         x_candidates_NID: the candidates' fields' vectors; at least two fields together with the context's.
-        W_AD: the attention's weight.
+        W_AD: weight of the attention's hidden layer.
         b_A: its bias.
-        h_A: what turns a hidden vector into a score.
+        h_A: weight of its output.
 
     Shape:
         x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; W_AD: [A, D]; b_A, h_A: [A]; returns [N, D].
@@ -116,13 +116,13 @@ def field_attention_candidates(
     heads: int,
     scale: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`field_attention` of the context's fields joined to each candidate's, without dropout and without its weights.
+    """`field_attention` of the context's fields with each candidate's, without dropout and without returning weights.
 
-    What context fields say to one another is computed once: for a candidate it is one more key of each context field.
+    Attention between context fields is computed once: for a candidate it is one more key of each context field.
 
     Args:
         context: q, k and v of the context's fields, already projected.
-        candidates: those of the candidates' fields.
+        candidates: q, k and v of the candidates' fields.
         heads: H, a divisor of A.
         scale: whether scores are divided by sqrt(A/H).
 
@@ -161,14 +161,14 @@ def field_attention_candidates(
 
 
 def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: Tensor) -> Tensor:
-    """The kernel of `pair_attention_pool` over the pairs that touch a candidate; it starts from the context's entry."""
+    """The kernel of `pair_attention_pool` on the pairs with a candidate's field, starting from the context's entry."""
     shapes = [list(t.shape) for t in (context, x, W, b, h)]
     (fields, size), (rows, own, _) = context.shape, x.shape
     hidden = W.shape[0]
     if fields + own < 2 or x.shape[2] != size or shapes[2:] != [[hidden, size], [hidden], [hidden]]:
         raise ConfigError(
-            "pair attention takes a context [C, D], candidates [N, I, D], W [A, D], b [A], h [A] and two fields at "
-            f"least, found {shapes}: fit them"
+            "pair attention takes a context [C, D], candidates [N, I, D], W [A, D], b [A], h [A] and at least two "
+            f"fields, found {shapes}: correct the shapes"
         )
     inside, mean_D = pair_attention_summary(context, W, b, h)
     entry = torch.cat([inside.view(1), inside.new_ones(1), mean_D])
@@ -182,7 +182,7 @@ def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: 
 
 @lru_cache(maxsize=64)
 def _touching(context: int, own: int) -> tuple[Tensor, Tensor]:
-    """The pairs with a candidate's field, which stand behind the context's: a pair's second field is one of them."""
+    """The pairs with a candidate's field; these follow the context's, so a pair's second field is one of them."""
     left_P, right_P = pair_indices(context + own)
     return left_P[right_P >= context], right_P[right_P >= context]
 
@@ -193,7 +193,7 @@ def _pairs(fields: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _rows(fields: int, hidden: int) -> int:
-    """How many candidates make a block."""
+    """The number of candidates per block."""
     return max(1, HIDDEN_NUMBERS // max(1, fields * hidden))
 
 

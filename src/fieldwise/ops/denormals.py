@@ -1,4 +1,4 @@
-"""Numbers too small for a normal float, counted as zero while a network trains or scores on the CPU."""
+"""Flushing denormal numbers to zero during training and scoring on the CPU."""
 
 import os
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ _PROCESS = os.getpid()
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Take numbers below the smallest normal one (float32: 1.2e-38) for zero, on the calling thread and PyTorch's.
+    """A context that flushes denormals (float32: below 1.2e-38) to zero, on the calling thread and PyTorch's.
 
-    Such denormal numbers come from a softmax that has made up its mind, and a processor takes about a hundred times as
-    long for them: epochs of AFM on Frappe (D 256, squared loss) grew from ten seconds to over two minutes.
+    Denormal numbers come from a saturated softmax, and are about a hundred times slower to compute with: epochs of AFM
+    on Frappe (D 256, squared loss) grew from ten seconds to over two minutes.
 
-    Afterwards these threads keep such numbers again; where the calling thread flushed them already, nothing is changed
-    now or then. A thread that is started meanwhile inherits the setting. Without the native library, or in a forked
-    child (whose copy of the threads is dead), only the calling thread flushes them.
+    At the end the threads keep denormals again; if the calling thread flushed them already, nothing changes. A thread
+    started inside the context inherits the setting. Without the native library, or in a forked child (where the other
+    threads do not exist), only the calling thread flushes them.
 
     >>> with flushed_denormals():
     ...     print(float(torch.tensor(1e-39) * 1.0))

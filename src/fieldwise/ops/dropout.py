@@ -1,4 +1,4 @@
-"""Dropout that stores no mask: the plain backend, the native one, and the choice.
+"""Dropout without a stored mask: plain and native backends.
 
 Letters: B rows, N elements of a row.
 """
@@ -21,15 +21,15 @@ __all__ = ["dropout", "dropout_plain"]
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Each element becomes 0 with chance p, and is divided by `1 - p` otherwise (Srivastava et al., JMLR 2014).
+    """Dropout: each element becomes 0 with probability p, else it is divided by `1 - p` (Srivastava et al., JMLR 2014).
 
     For float32 and float64 on the CPU a row's mask is a hash of a seed and the row's number (`fieldwise.ops.keep`),
-    equal in all backends; the seed comes from PyTorch's global generator. Elsewhere it is PyTorch's own dropout.
+    equal in all backends; the seed comes from PyTorch's global generator. Otherwise PyTorch's own dropout is used.
 
     Args:
         x: rows of any shape.
-        p: share dropped, in [0, 1].
-        training: whether anything is dropped.
+        p: dropout rate, in [0, 1].
+        training: whether dropout is on.
 
     Shape:
         x: [B, ...]; returns the same.
@@ -53,7 +53,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def dropout_plain(x: Tensor, seed: Tensor, p: float) -> Tensor:
-    """`dropout` with a given seed in plain PyTorch, the reference for all backends.
+    """The reference implementation of `dropout` in plain PyTorch, with a given seed.
 
     >>> dropout_plain(torch.ones(1, 6), torch.tensor([1]), 0.5)
     tensor([[2., 0., 0., 0., 0., 2.]])

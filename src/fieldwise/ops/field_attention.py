@@ -1,6 +1,6 @@
-"""Multi-head attention of the fields of a row to one another.
+"""Multi-head self-attention over the fields of a row.
 
-Letters: B batch, F fields, H heads, A attention size of all heads together, K = A/H of one head.
+Letters: B batch, F fields, H heads, A total attention size of all heads, K = A/H of one head.
 """
 
 import math
@@ -24,18 +24,18 @@ def field_attention(
     training: bool = False,
     seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`softmax(Q K^T) V` of every head over the fields, heads joined (AutoInt, CIKM 2019, Equations 5 to 7).
+    """`softmax(Q K^T) V` of every head over the fields, heads concatenated (AutoInt, CIKM 2019, Equations 5 to 7).
 
     Args:
-        q_BFA: the asking side, already projected.
-        k_BFA: the answering side, already projected.
-        v_BFA: what is taken, already projected.
+        q_BFA: projected queries.
+        k_BFA: projected keys.
+        v_BFA: projected values.
         heads: H, a divisor of A.
         scale: whether scores are divided by sqrt(A/H).
-        dropout: share of the weights dropped before they meet V.
+        dropout: dropout rate of the weights.
         training: whether dropout is on.
-        seed: of the dropout, one int64; without it, one from PyTorch's global generator. Element `(h * F + f) * F + g`
-            of a row's draws decides about the weight of field g for field f (`fieldwise.ops.keep`).
+        seed: seed of the dropout, one int64; from PyTorch's global generator if omitted. Element
+            `(h * F + f) * F + g` of a row's mask applies to the weight of field g for field f (`fieldwise.ops.keep`).
 
     Shape:
         q_BFA, k_BFA, v_BFA: [B, F, A]; returns [B, F, A] and the weights [B, H, F, F] before dropout, whose last

@@ -1,4 +1,4 @@
-"""The factorization machine's logit straight from ids and tables: the plain backend, the native one, and the choice.
+"""The factorization machine's logit directly from ids and tables: plain and native backends.
 
 Letters: B batch, F fields, R rows of the table, D embedding size.
 """
@@ -20,23 +20,23 @@ __all__ = ["fm_logit", "fm_logit_plain"]
 
 
 def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
-    """`sum_f w_f + sum_{i<j} <x_i, x_j>` of the rows that ids name (Rendle, ICDM 2010, Equation 1, without the bias).
+    """`sum_f w_f + sum_{i<j} <x_i, x_j>` for rows given by ids (Rendle, ICDM 2010, Equation 1, without the bias).
 
-    The native backend stores no field's vector: it reads them from the table, in both directions. Its gradient is dense
-    and cannot be differentiated once more; a row of the table gets its parts in the batch's order, whatever the number
-    of threads. Where a sum of squares overflows, infinity less infinity is NaN on the plain backend, and may be
-    infinite on the native one.
+    The native backend stores no field vectors: forward and backward pass read them from the table. Its gradient is
+    dense and has no second derivative; gradients of a table's row are summed in the batch's order, for any number of
+    threads. If a sum of squares overflows, the plain backend returns NaN (infinity minus infinity), while the native
+    one may return infinity.
 
     Args:
-        table_RD: the vectors of all fields' categories.
+        table_RD: the embedding vectors of all fields' categories.
         first_R1: their first-order weights.
-        ids_BF: rows of the tables, int32 or int64.
+        ids_BF: row ids, int32 or int64.
 
     Shape:
         table_RD: [R, D]; first_R1: [R, 1]; ids_BF: [B, F]; returns [B].
 
     Errors:
-        IndexError: an id that is no row.
+        IndexError: an id that is not a row of the table.
 
     >>> table, first = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[0.5], [0.0], [0.0]])
     >>> fm_logit(table, first, torch.tensor([[0, 1], [1, 2]]))
@@ -51,7 +51,7 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
 
 
 def fm_logit_plain(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
-    """`fm_logit` in plain PyTorch, the reference for all backends.
+    """The reference implementation of `fm_logit` in plain PyTorch.
 
     >>> fm_logit_plain(torch.ones(2, 3), torch.zeros(2, 1), torch.tensor([[0, 1]]))
     tensor([3.])
@@ -88,13 +88,13 @@ def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Ten
     outputs = *map(pointer, grads), ctypes.byref(bad)
     name = f"fw_fm_backward_{type_name(table, first, sums, grad)}"
     NATIVE.call(name, _sizes(table, ids), *map(pointer, operands), *outputs)
-    if bad.value >= 0:  # ids in shared memory may have changed since
+    if bad.value >= 0:  # ids in shared memory may have changed meanwhile
         raise _no_row(ids, table.shape[0])
     return grads
 
 
 def _narrow(ids: Tensor, rows: int) -> Tensor:
-    """int32, whose range the kernels check; of int64 it is checked here, lest an id wrap around into the range."""
+    """Ids as int32, whose range the kernels check; int64 ids are checked here, since they could wrap around."""
     if ids.dtype != torch.int32 and ids.numel() and not -1 < int(ids.min()) <= int(ids.max()) < rows:
         raise _no_row(ids, rows)
     return ids.int()

@@ -1,6 +1,6 @@
-"""AutoInt's interacting layer as one op: the plain backend, the native one, and the choice.
+"""AutoInt's attention layer as one op: plain and native backends.
 
-Letters: B batch, F fields, D size of a field's vector, H heads, A attention size of all heads together, N rows of the
+Letters: B batch, F fields, D size of a field's vector, H heads, A total attention size of all heads, N rows of the
 projections' weight: 4A with a projected residual, else 3A.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Norm", "Residual", "finish_interacting", "interacting", "interacting
 
 Residual = Literal["none", "projected", "identity"]
 Norm = Literal["none", "before_relu", "after_relu"]
-# The native kernels know both by their number.
+# The native kernels use the numbers of both.
 RESIDUALS: tuple[Residual, ...] = ("none", "projected", "identity")
 NORMS: tuple[Norm, ...] = ("none", "before_relu", "after_relu")
 
@@ -33,8 +33,8 @@ def interacting(
     x_BFD: Tensor,
     weight_ND: Tensor,
     bias_N: Tensor | None = None,
-    gain_A: Tensor | None = None,
-    shift_A: Tensor | None = None,
+    norm_weight_A: Tensor | None = None,
+    norm_bias_A: Tensor | None = None,
     *,
     heads: int,
     residual: Residual = "projected",
@@ -46,49 +46,50 @@ def interacting(
     dropout: float = 0.0,
     training: bool = False,
 ) -> Tensor:
-    """AutoInt's interacting layer (Song et al., CIKM 2019, Equations 5 to 8), with what its implementations add.
+    """AutoInt's attention layer (Song et al., CIKM 2019, Equations 5 to 8), with its implementations' additions.
 
-    Queries, keys, values and the residual are linear in x; every head's `softmax(Q K^T) V` over the fields is joined to
-    those of the others, the residual is added, and LayerNorm and ReLU end it. The native backend stores neither the
-    projections nor the attention weights: its backward pass computes them again. It has no second derivative. Under
+    Queries, keys, values and the residual are linear in x; the heads' `softmax(Q K^T) V` over the fields are
+    concatenated, the residual is added, and LayerNorm and ReLU follow. The native backend stores neither the
+    projections nor the attention weights: its backward pass recomputes them. It has no second derivative. Under
     autocast on the CPU every backend computes in float32.
 
     Args:
         x_BFD: the fields' vectors.
-        weight_ND: the rows of W_query, W_key, W_value and, where the residual is projected, W_res, in this order.
-        bias_N: added to the projections.
-        gain_A: LayerNorm's factor.
-        shift_A: LayerNorm's summand.
+        weight_ND: the rows of W_query, W_key, W_value and, for a projected residual, W_res, in this order.
+        bias_N: bias of the projections.
+        norm_weight_A: LayerNorm's weight.
+        norm_bias_A: LayerNorm's bias.
         heads: H, a divisor of A.
         residual: `projected`, `identity` (x itself; D equals A) or `none`.
         norm: LayerNorm of the sum, `before_relu`, `after_relu` or `none`.
-        relu_on_projections: ReLU on all that is projected.
+        relu_on_projections: ReLU on all projections.
         scale: whether scores are divided by sqrt(A/H).
         output_relu: ReLU on the sum.
-        epsilon: what LayerNorm adds to the variance.
-        dropout: share of the attention weights dropped before they meet the values.
-        training: whether dropout is on. Its seed comes from PyTorch's global generator; every backend drops the same.
+        epsilon: LayerNorm's epsilon.
+        dropout: dropout rate of the attention weights.
+        training: whether dropout is on. Its seed comes from PyTorch's global generator; the mask is the same in every
+            backend.
 
     Shape:
-        x_BFD: [B, F, D]; weight_ND: [N, D]; bias_N: [N]; gain_A, shift_A: [A]; returns [B, F, A].
+        x_BFD: [B, F, D]; weight_ND: [N, D]; bias_N: [N]; norm_weight_A, norm_bias_A: [A]; returns [B, F, A].
 
     Errors:
-        ConfigError: sizes that do not fit one another; an epsilon that is not above 0.
+        ConfigError: sizes that do not fit together; an epsilon that is not above 0.
 
     >>> x = torch.tensor([[[1.0], [2.0]]])
     >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), heads=1)
     tensor([[[0.5000],
              [0.0000]]])
     """
-    _check_sizes(x_BFD, weight_ND, bias_N, gain_A, shift_A, heads=heads, residual=residual, norm=norm)
+    _check_sizes(x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A, heads=heads, residual=residual, norm=norm)
     if norm != "none" and not epsilon > 0:
         raise ConfigError(f"LayerNorm's epsilon must be above 0, found {epsilon}")
     if norm == "none":
-        gain_A = shift_A = None  # which nothing reads: neither has a gradient
+        norm_weight_A = norm_bias_A = None  # not used: neither has a gradient
     dropout = dropout if training else 0.0
     seed = draw_seeds(1) if dropout else torch.zeros(1, dtype=torch.int64)
-    present = [t for t in (x_BFD, weight_ND, bias_N, gain_A, shift_A) if t is not None]
-    operands = (x_BFD, weight_ND, bias_N, gain_A, shift_A, seed)
+    present = [t for t in (x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A) if t is not None]
+    operands = (x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A, seed)
     if backend_of(*present) == "native" and x_BFD.shape[1]:
         run: Callable[..., Tensor] = torch.ops.fieldwise.interacting
     else:
@@ -100,8 +101,8 @@ def interacting_plain(
     x_BFD: Tensor,
     weight_ND: Tensor,
     bias_N: Tensor | None,
-    gain_A: Tensor | None,
-    shift_A: Tensor | None,
+    norm_weight_A: Tensor | None,
+    norm_bias_A: Tensor | None,
     seed: Tensor,
     heads: int,
     residual: Residual,
@@ -112,9 +113,9 @@ def interacting_plain(
     epsilon: float,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """`interacting` in plain PyTorch, the reference for all backends; it also gives the weights.
+    """The reference implementation of `interacting` in plain PyTorch; it also returns the weights.
 
-    The arguments are those of `interacting`, all given, with the dropout's seed, int64 [1], in the place of `training`.
+    All arguments of `interacting` are required, with the dropout's seed, int64 [1], instead of `training`.
 
     Shape:
         returns y [B, F, A] and the weights [B, H, F, F] before dropout, whose last axis sums to 1.
@@ -132,21 +133,23 @@ def interacting_plain(
         q, k, v, heads=heads, scale=scale, dropout=dropout, training=dropout > 0, seed=seed[0]
     )
     added = rest[0] if rest else x_BFD if residual == "identity" else None
-    y_BFA = finish_interacting(y_BFA, added, gain_A, shift_A, norm=norm, output_relu=output_relu, epsilon=epsilon)
+    y_BFA = finish_interacting(
+        y_BFA, added, norm_weight_A, norm_bias_A, norm=norm, output_relu=output_relu, epsilon=epsilon
+    )
     return y_BFA, weights_BHFF
 
 
 def finish_interacting(
     y: Tensor,
     residual: Tensor | None,
-    gain_A: Tensor | None,
-    shift_A: Tensor | None,
+    norm_weight_A: Tensor | None,
+    norm_bias_A: Tensor | None,
     *,
     norm: Norm,
     output_relu: bool,
     epsilon: float = 1e-5,
 ) -> Tensor:
-    """What follows the joined heads y [.., A]: the residual is added, then LayerNorm and ReLU, where there are any.
+    """The end of the layer, from the concatenated heads y [.., A]: add the residual, then optional LayerNorm and ReLU.
 
     >>> finish_interacting(torch.ones(2), torch.tensor([1.0, -2.0]), None, None, norm="none", output_relu=True)
     tensor([2., 0.])
@@ -154,11 +157,11 @@ def finish_interacting(
     if residual is not None:
         y = y + residual
     if norm == "before_relu":
-        y = F.layer_norm(y, y.shape[-1:], gain_A, shift_A, epsilon)
+        y = F.layer_norm(y, y.shape[-1:], norm_weight_A, norm_bias_A, epsilon)
     if output_relu:
         y = torch.relu(y)
     if norm == "after_relu":
-        y = F.layer_norm(y, y.shape[-1:], gain_A, shift_A, epsilon)
+        y = F.layer_norm(y, y.shape[-1:], norm_weight_A, norm_bias_A, epsilon)
     return y
 
 
@@ -178,32 +181,36 @@ def _check_sizes(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    gain: Tensor | None,
-    shift: Tensor | None,
+    norm_weight: Tensor | None,
+    norm_bias: Tensor | None,
     *,
     heads: int,
     residual: Residual,
     norm: Norm,
 ) -> None:
-    """The native kernels trust these; the plain backend would fail less clearly."""
+    """Check the sizes, which the native kernels rely on; the plain backend's errors would be less clear."""
     rows, dim = weight.shape
     size = rows // _parts(residual)
     if x.dim() != 3 or x.shape[2] != dim:
-        raise ConfigError(f"the fields' vectors must be [B, F, {dim}], as the weight's columns, found {list(x.shape)}")
+        raise ConfigError(
+            f"the fields' vectors must be [B, F, {dim}], like the weight's columns, found {list(x.shape)}"
+        )
     if heads < 1 or rows % (_parts(residual) * heads):
         found = f"{rows} rows and {heads} heads"
-        raise ConfigError(f"the weight's rows must be {_parts(residual)} equal parts that heads divide, found {found}")
+        raise ConfigError(f"the weight's rows must be {_parts(residual)} equal parts divisible by heads, found {found}")
     if residual == "identity" and size != dim:
         raise ConfigError(f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it")
     if bias is not None and bias.shape != (rows,):
         raise ConfigError(f"the bias must have {rows} entries, one per row of the weight, found {list(bias.shape)}")
-    normed = (gain is not None and gain.shape == (size,)) and (shift is not None and shift.shape == (size,))
+    normed = (norm_weight is not None and norm_weight.shape == (size,)) and (
+        norm_bias is not None and norm_bias.shape == (size,)
+    )
     if norm != "none" and not normed:
-        raise ConfigError(f"a norm needs a factor and a summand of {size} entries each")
+        raise ConfigError(f"a norm needs a weight and a bias of {size} entries each")
 
 
 _INPUTS = (
-    "Tensor x, Tensor weight, Tensor? bias, Tensor? gain, Tensor? shift, Tensor seed, int heads, str residual, "
+    "Tensor x, Tensor weight, Tensor? bias, Tensor? norm_weight, Tensor? norm_bias, Tensor seed, int heads, str residual, "
     "str norm, bool relu_on_projections, bool scale, bool output_relu, float epsilon, float dropout"
 )
 define(f"interacting({_INPUTS}) -> Tensor")
@@ -219,7 +226,7 @@ def _forward(*inputs: Any) -> Tensor:
 
 def _backward(*inputs: Any) -> tuple[Tensor, ...]:
     operands, described, kind = _described(inputs)
-    rest = [t.contiguous() for t in inputs[14:]]  # y and its gradient, kept alive until the call is over
+    rest = [t.contiguous() for t in inputs[14:]]  # y and its gradient, kept alive during the call
     grads = _fake_backward(*inputs)
     addresses = map(_address, (*operands, *rest, *(t if t.numel() else None for t in grads)))
     NATIVE.call(f"fw_interacting_backward_{kind}", *described, *addresses)
@@ -253,7 +260,7 @@ def _fake(*inputs: Any) -> Tensor:
 
 def _fake_backward(*inputs: Any) -> tuple[Tensor, ...]:
     grads = [inputs[0].new_empty(0 if t is None else t.shape) for t in inputs[:5]]
-    if inputs[8] == "none":  # the kernels write no gradient of a norm that is not there
+    if inputs[8] == "none":  # without a norm the kernels write no gradient for it
         grads[3:] = [grad.zero_() for grad in grads[3:]]
     return tuple(grads)
 

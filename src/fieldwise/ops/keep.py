@@ -1,4 +1,4 @@
-"""Dropout whose mask is a function of a seed: every backend of an op drops the same elements and stores no mask.
+"""Dropout masks as a function of a seed: every backend drops the same elements and stores no mask.
 
 Letters: R rows, N elements of a row.
 """
@@ -15,7 +15,7 @@ _STEP = 0x9E3779B9  # 2^32 / golden ratio
 
 
 def draw_seeds(count: int) -> Tensor:
-    """Seeds [count], int64, from PyTorch's global generator: `torch.manual_seed` decides them.
+    """Seeds [count], int64, from PyTorch's global generator (`torch.manual_seed`).
 
     >>> _ = torch.manual_seed(0)
     >>> draw_seeds(2).shape
@@ -25,18 +25,18 @@ def draw_seeds(count: int) -> Tensor:
 
 
 def keep_threshold(p: float) -> int:
-    """Of 2^24 equally likely draws, how many drop an element at strength p.
+    """The number of 2^24 equally likely draws that drop an element at rate p.
 
     Errors:
         ConfigError: p is not in [0, 1).
     """
     if not 0 <= p < 1:
-        raise ConfigError(f"the share that dropout drops must be in [0, 1), found {p}")
+        raise ConfigError(f"a dropout rate must be in [0, 1), found {p}")
     return round(p * 2**24)
 
 
 def keep_factors(seed: Tensor, rows: int, elements: int, p: float, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """0 for what is dropped, `1 / (1 - p)` for what is kept: element n of row r by a hash of (seed, r, n).
+    """The mask's factors, 0 for dropped and `1 / (1 - p)` for kept elements, by a hash of (seed, row r, element n).
 
     The hash is two rounds of multiply and shift in 32 bits (constants from Wellons' search for low bias), over a
     sequence that starts at a hash of seed and row; 24 of its bits are compared with p. The native kernels
@@ -46,8 +46,8 @@ def keep_factors(seed: Tensor, rows: int, elements: int, p: float, *, dtype: tor
         seed: one number, int64.
         rows: R.
         elements: N.
-        p: share dropped, in [0, 1).
-        dtype: of the result.
+        p: dropout rate, in [0, 1).
+        dtype: type of the result.
 
     Shape:
         returns [R, N].

@@ -1,4 +1,4 @@
-"""MaxSim, the late interaction of two sets of head vectors: the plain backend, the native one, and the choice.
+"""MaxSim, the late interaction of two sets of head vectors: plain and native backends.
 
 Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 item heads.
 """
@@ -15,21 +15,21 @@ from fieldwise.ops.operators import define, implement_with_gradient, save_with_s
 
 __all__ = ["max_sim", "max_sim_plain"]
 
-WORD = 32  # item heads whose wins one number holds
+WORD = 32  # item heads per word of bits
 
 
 def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     """`sum over user heads of max over item heads of <user head, item head>` (IntTower, CIKM 2022, FE-Block).
 
-    The native and Triton backends store no product: they keep, as bits, which item heads reached the maximum of each
-    user head. Every backend treats what is special as PyTorch's `amax` does: equal maxima share the gradient
-    equally, and a user head with a NaN among its products gives NaN, and a gradient of NaN to itself and to all
-    item heads of its row. Their gradient cannot be differentiated once more; item heads that lose get none of it
-    even where they are infinite (plain: NaN, as 0 times infinity).
+    The native and Triton backends store no products, only bits for the item heads that reached the maximum of each
+    user head. All backends treat special cases like PyTorch's `amax`: equal maxima share the gradient equally, and a
+    user head with NaN among its products returns NaN, with a gradient of NaN for itself and all item heads of its row.
+    The fast backends have no second derivative, and give other item heads a zero gradient even if they are infinite
+    (plain: NaN, as 0 times infinity).
 
     Args:
         user_BHP: the users' head vectors.
-        item_BKP: the items'. Under autocast, both are taken as float32.
+        item_BKP: the items' head vectors. Under autocast, both are cast to float32.
 
     Shape:
         user_BHP: [B, H, P] head vectors of size P; item_BKP: [B, K, P], K may differ from H; returns [B].
@@ -48,10 +48,10 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
 
 
 def max_sim_plain(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
-    """`max_sim` in plain PyTorch, the reference for all backends.
+    """The reference implementation of `max_sim` in plain PyTorch.
 
     Shape:
-        as there.
+        as in `max_sim`.
 
     >>> max_sim_plain(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [3.0]]]))
     tensor([9.])
@@ -64,7 +64,7 @@ define("max_sim_backward(Tensor user, Tensor item, Tensor wins, Tensor grad) -> 
 
 
 def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores [B] and wins [B, H, W], not filled."""
+    """Uninitialised scores [B] and wins [B, H, W]."""
     if user.dim() != 3 or item.dim() != 3 or user.shape[::2] != item.shape[::2]:
         found = f"{list(user.shape)} and {list(item.shape)}"
         raise ValueError(

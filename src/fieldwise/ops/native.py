@@ -1,9 +1,9 @@
-"""The native CPU library: found, bound to the best instruction set of this machine, or absent with a reason.
+"""The native CPU library: loading it for the best instruction set of this machine, or reporting why it is missing.
 
-It is a plain shared library of C functions that see pointers and sizes (sources in `native/`, built by CMakeLists.txt
-when the package is installed), so one build serves every Python and every PyTorch. It runs on PyTorch's own OpenMP
-threads, as many as `torch.get_num_threads()` says. Two environment variables serve tests: FIELDWISE_NATIVE names
-another build of the library, FIELDWISE_ISA a lower instruction set than the machine's best.
+It is a shared library of C functions that take pointers and sizes (sources in `native/`, built by CMakeLists.txt when
+the package is installed), so one build works with every Python and PyTorch version. It runs on PyTorch's OpenMP
+threads, `torch.get_num_threads()` of them. Two environment variables are for tests: FIELDWISE_NATIVE is the path of
+another build of the library, FIELDWISE_ISA a lower instruction set.
 """
 
 import ctypes
@@ -22,20 +22,20 @@ from fieldwise.errors import ConfigError
 __all__ = ["NATIVE", "Native", "loaded_openmp", "pointer", "type_name"]
 
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
-VERSION = 3  # of the library's functions: fw_version() in native/parallel.cpp
+VERSION = 3  # version of the library's interface: fw_version() in native/parallel.cpp
 OPENMP = ("libgomp", "libomp", "libiomp5")
 TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
 
 
 @dataclass(frozen=True)
 class Native:
-    """The library, or why there is none.
+    """The native library, or the reason why there is none.
 
     Args:
         library: None if it cannot be used.
-        isa: the instruction set whose kernels are bound.
+        isa: the instruction set of the kernels.
         threaded: whether PyTorch's OpenMP was found; without it, kernels run on one thread.
-        why: one sentence for `fieldwise doctor`.
+        why: a sentence for `fieldwise doctor`.
     """
 
     library: ctypes.CDLL | None
@@ -49,14 +49,14 @@ class Native:
         return self.library is not None
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a kernel of the bound instruction set on `torch.get_num_threads()` threads.
+        """Call a kernel on `torch.get_num_threads()` threads.
 
         Errors:
-            MemoryError: the kernel found no memory for its scratch space.
+            MemoryError: the kernel could not allocate its scratch space.
         """
         function = getattr(self.library, f"{name}_{self.isa}")
         if function(torch.get_num_threads(), *arguments):
-            raise MemoryError(f"the native kernel {name} found no memory for its scratch space")
+            raise MemoryError(f"the native kernel {name} could not allocate its scratch space")
 
 
 def pointer(tensor: Tensor) -> ctypes.c_void_p:
@@ -65,10 +65,10 @@ def pointer(tensor: Tensor) -> ctypes.c_void_p:
 
 
 def type_name(*tensors: Tensor) -> str:
-    """What a kernel's name says of its numbers, `float` or `double`: the kernel reads all these tensors as such.
+    """The type in a kernel's name, `float` or `double`, which all its tensors must have.
 
     Errors:
-        ConfigError: tensors of several types, or of another.
+        ConfigError: tensors of different types, or of another type.
     """
     types = {t.dtype for t in tensors}
     name = TYPE_NAMES.get(tensors[0].dtype)
@@ -89,7 +89,7 @@ def _load() -> Native:
         return _absent(f"it cannot be loaded ({e})")
     found = int(library.fw_version()) if hasattr(library, "fw_version") else 0
     if found != VERSION:
-        return _absent(f"it is of version {found}, this fieldwise needs {VERSION}: install fieldwise again")
+        return _absent(f"it has version {found}, this fieldwise needs {VERSION}: reinstall fieldwise")
     best = int(library.fw_isa())
     wanted = os.environ.get("FIELDWISE_ISA")
     if wanted is not None and wanted not in ISAS[: best + 1]:
@@ -105,7 +105,7 @@ def _absent(why: str) -> Native:
 
 
 def _share_threads(library: ctypes.CDLL) -> bool:
-    """Give the library the entry point of the OpenMP runtime that PyTorch has loaded."""
+    """Pass the entry point of PyTorch's OpenMP runtime to the library; returns whether it was found."""
     for path in loaded_openmp():
         try:
             entry = ctypes.CDLL(path).GOMP_parallel
@@ -117,13 +117,13 @@ def _share_threads(library: ctypes.CDLL) -> bool:
 
 
 def loaded_openmp() -> list[str]:
-    """The OpenMP runtimes that may be loaded, PyTorch's own first."""
+    """Paths of OpenMP runtimes that may be loaded, PyTorch's own first."""
     beside = sorted(str(p) for p in (Path(torch.__file__).parent / "lib").glob("lib*omp*") if p.is_file())
     if not sys.platform.startswith("linux"):
         return beside
     mapped = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "omp" in line}
     found = sorted(path for path in mapped if Path(path).name.startswith(OPENMP))
-    # Where several runtimes are loaded, PyTorch's own is the one beside its libraries.
+    # If several runtimes are loaded, PyTorch's own is the one next to its libraries.
     return sorted(found, key=lambda path: path not in beside)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's registry of operators `torch.ops.fieldwise.*`, with types for what torch.library leaves untyped."""
+"""Registration of the operators `torch.ops.fieldwise.*`, with types that torch.library lacks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -13,12 +13,12 @@ OPERATORS: Library = Library("fieldwise", "FRAGMENT")  # type: ignore[no-untyped
 
 
 def define(schema: str) -> None:
-    """Declare `torch.ops.fieldwise.NAME` by its schema, in PyTorch's notation."""
+    """Declare an operator `torch.ops.fieldwise.NAME` by its schema, in PyTorch's notation."""
     OPERATORS.define(schema)  # type: ignore[no-untyped-call]
 
 
 def implement(name: str, function: Callable[..., Any], device: str = "CPU") -> None:
-    """What the operator runs on a device (a dispatch key: `CPU`, `CUDA`)."""
+    """Register an operator's implementation for a device (a dispatch key: `CPU`, `CUDA`)."""
     OPERATORS.impl(name, function, device)  # type: ignore[no-untyped-call]
 
 
@@ -32,18 +32,18 @@ def implement_with_gradient(
     save: Callable[..., None],
     differentiate: Callable[..., Any],
 ) -> None:
-    """All rules of an operator NAME and of NAME_backward, both declared: on the CPU, of shapes, derivative, autocast.
+    """Register CPU implementations, shapes, derivative and autocast of the declared operators NAME and NAME_backward.
 
     Under autocast NAME computes in float32. A derivative through NAME_backward is an error: PyTorch would warn, and
     skip it.
 
     Args:
         name: NAME.
-        forward: what NAME runs.
-        backward: what NAME_backward runs.
-        fake: the outputs of NAME, not filled.
+        forward: the implementation of NAME.
+        backward: the implementation of NAME_backward.
+        fake: uninitialised outputs of NAME, for tracing.
         fake_backward: those of NAME_backward.
-        save: keeps in autograd's context what `differentiate` reads (PyTorch's `setup_context`).
+        save: saves the inputs of `differentiate` in autograd's context (PyTorch's `setup_context`).
         differentiate: a gradient for every input, by NAME_backward.
     """
     gradient = f"{name}_backward"
@@ -56,15 +56,13 @@ def implement_with_gradient(
 
     def refuse(ctx: Any, *grads: Any) -> NoReturn:
         del ctx, grads
-        raise RuntimeError(
-            f"fieldwise::{gradient} has no derivative: for second derivatives run under use_ops('plain')"
-        )
+        raise RuntimeError(f"fieldwise::{gradient} has no derivative: for second derivatives use use_ops('plain')")
 
     register_autograd(f"fieldwise::{gradient}", refuse, lib=OPERATORS)
 
 
 def save_with_second_output(ctx: Any, inputs: Sequence[Tensor], output: tuple[Tensor, Tensor]) -> None:
-    """The `save` of an operator of tensors alone, whose second output is there for the backward pass."""
+    """The `save` of an operator with only tensor inputs, whose second output is for the backward pass."""
     ctx.save_for_backward(*inputs, output[1])
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)

@@ -1,4 +1,4 @@
-"""AFM's attention over all products of two fields, pooled: the plain backend, the native one, and the choice.
+"""AFM's attention-based pooling of products of two fields: plain and native backends.
 
 Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention size.
 """
@@ -35,28 +35,29 @@ def pair_attention_pool(
     """AFM's attention-based pooling of pairs (Xiao et al., IJCAI 2017, Equations 3 to 5).
 
     `q_ij = x_i * x_j`, `e_ij = h . relu(W q_ij + b)`, `a = softmax of e over the pairs`, pooled `sum_ij a_ij q_ij`.
-    The native backend keeps the softmax as a running maximum and sum and stores nothing of the size of all pairs'
-    products or hidden vectors; its backward pass computes them again. Its gradient cannot be differentiated once more.
+    The native backend computes the softmax with a running maximum and sum and stores neither all pairs' products nor
+    hidden vectors; its backward pass recomputes them. It has no second derivative.
 
-    Infinite numbers, and those whose products overflow, may give NaN on one backend where they give another number on
-    the other: a bias of -inf (the gradient of h), in float64 scores beyond 1e154, in float32 scores beyond 1e19.
+    For infinite numbers and overflows one backend may return NaN where the other returns another number: a bias of
+    -inf (the gradient of h), scores beyond 1e154 in float64, scores beyond 1e19 in float32.
 
     Args:
         x_BFD: the fields' vectors.
         left_P: the first field of every pair.
         right_P: the second field of every pair.
-        W_AD: the attention's weight.
+        W_AD: weight of the attention's hidden layer.
         b_A: its bias.
-        h_A: what turns a hidden vector into a score.
-        pair_dropout: share of the products' entries dropped before anything else reads them.
-        attention_dropout: share of the weights dropped before pooling.
-        training: whether dropout is on. Its seeds come from PyTorch's global generator; every backend drops the same.
+        h_A: weight of its output.
+        pair_dropout: dropout rate of the products' entries.
+        attention_dropout: dropout rate of the weights.
+        training: whether dropout is on. Its seeds come from PyTorch's global generator; the masks are the same in every
+            backend.
 
     Shape:
         x_BFD: [B, F, D]; left_P, right_P: [P], int64; W_AD: [A, D]; b_A, h_A: [A]; returns [B, D], zeros where P is 0.
 
     Errors:
-        IndexError: a pair names a field that is none.
+        IndexError: a pair with an invalid field number.
 
     >>> from fieldwise.ops import pair_indices
     >>> x = torch.tensor([[[1.0], [2.0], [3.0]]])
@@ -86,18 +87,18 @@ def pair_attention_pool_plain(
     pair_dropout: float = 0.0,
     attention_dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """`pair_attention_pool` in plain PyTorch, the reference for all backends; it also gives the weights.
+    """The reference implementation of `pair_attention_pool` in plain PyTorch; it also returns the weights.
 
     Args:
-        x_BFD: as there, and so the next five.
-        left_P: one side of the pairs.
-        right_P: the other.
-        W_AD: the attention's weight.
+        x_BFD: the fields' vectors.
+        left_P: the first field of every pair.
+        right_P: the second field of every pair.
+        W_AD: weight of the attention's hidden layer.
         b_A: its bias.
-        h_A: what turns a hidden vector into a score.
-        seeds: of the dropout of products and of weights, int64 [2]; without them there is none.
-        pair_dropout: share of the products' entries dropped.
-        attention_dropout: share of the weights dropped.
+        h_A: weight of its output.
+        seeds: seeds of the dropout of products and of weights, int64 [2]; no dropout if omitted.
+        pair_dropout: dropout rate of the products' entries.
+        attention_dropout: dropout rate of the weights.
 
     Shape:
         returns the pooled vector [B, D] and the weights [B, P] before dropout, which sum to 1 over the pairs.
@@ -141,7 +142,7 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 def _backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x, left, right, W, b, h = _operands(*inputs[:6])
-    rest = [t.contiguous() for t in inputs[9:12]]  # kept alive until the call is over
+    rest = [t.contiguous() for t in inputs[9:12]]  # kept alive during the call
     grads = torch.empty_like(x), torch.empty_like(W), torch.empty_like(b), torch.empty_like(h)
     described = _described(x, left, W, *inputs[6:9])
     operands = [pointer(t) for t in (x, left, right, W, b, h)]
@@ -151,17 +152,18 @@ def _backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _operands(x: Tensor, left: Tensor, right: Tensor, W: Tensor, b: Tensor, h: Tensor) -> list[Tensor]:
-    """The inputs as the kernels take and trust them: contiguous, of sizes that fit, pairs of fields that exist."""
+    """The inputs after the checks that the kernels rely on: contiguous, matching sizes, valid pairs."""
     shapes = [list(t.shape) for t in (x, W, b, h, left, right)]
     size, hidden = (x.shape[-1], W.shape[0]) if x.dim() == 3 and W.dim() == 2 else (-1, -1)
     if shapes[1:4] != [[hidden, size], [hidden], [hidden]] or left.dim() != 1 or shapes[4] != shapes[5]:
         raise ConfigError(
-            f"pair attention takes x [B, F, D], W [A, D], b [A], h [A] and pairs [P] and [P], found {shapes}: fit them"
+            f"pair attention takes x [B, F, D], W [A, D], b [A], h [A] and pairs [P] and [P], found {shapes}: correct "
+            "the shapes"
         )
     for side in (left, right) if left.numel() else ():
         lowest, highest = (int(end) for end in side.aminmax())
         if lowest < 0 or highest >= x.shape[1]:
-            raise IndexError(f"pairs must name fields, 0 to {x.shape[1] - 1}, found {lowest} to {highest}")
+            raise IndexError(f"pairs must be of fields 0 to {x.shape[1] - 1}, found {lowest} to {highest}")
     return [t.contiguous() for t in (x, left.long(), right.long(), W, b, h)]
 
 

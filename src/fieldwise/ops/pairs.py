@@ -10,7 +10,7 @@ __all__ = ["fm_second_order", "pair_indices", "pair_products"]
 
 
 def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
-    """Both sides of the pairs i < j, ordered by i, then j.
+    """The indices of all pairs i < j, ordered by i, then j.
 
     Shape:
         two int64 vectors [P].
@@ -35,7 +35,7 @@ def pair_products(x_BFD: Tensor, left_P: Tensor, right_P: Tensor) -> Tensor:
 
 
 def fm_second_order(x_BFD: Tensor) -> Tensor:
-    """`sum_{i<j} <x_i, x_j>` in O(F D), as half of the square of the sum less the sum of squares (Rendle, 2010).
+    """`sum_{i<j} <x_i, x_j>` in O(F D), as half of the square of the sum minus the sum of squares (Rendle, 2010).
 
     Shape:
         x_BFD: [B, F, D]; returns [B].

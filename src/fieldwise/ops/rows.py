@@ -1,4 +1,4 @@
-"""Rows of a table by id, and the gradient of that: the plain backend, the native one, and the choice.
+"""Lookup of a table's rows by id, with its gradient: plain and native backends.
 
 Letters: R rows of the table, D its width, N ids, U distinct ids among them.
 """
@@ -18,16 +18,16 @@ from fieldwise.ops.operators import OPERATORS, define, implement
 
 __all__ = ["RowGroups", "gather_rows", "group_rows", "group_rows_plain"]
 
-LARGEST = 2**31 - 1  # rows and ids that the native sort can number
+LARGEST = 2**31 - 1  # maximum number of rows and ids for the native sort
 
 
 class RowGroups(NamedTuple):
-    """Ids sorted into groups of equal ones, each in the ids' own order.
+    """Ids sorted into groups of equal ones, each in the original order.
 
     Shape:
         order: [N] int32, positions of the ids, group by group.
-        starts: [U + 1] int32, where each group begins in `order`; the last is N.
-        distinct: [U] int32, the groups' ids, rising.
+        starts: [U + 1] int32, the start of each group in `order`; the last is N.
+        distinct: [U] int32, the groups' ids, increasing.
     """
 
     order: Tensor
@@ -36,27 +36,29 @@ class RowGroups(NamedTuple):
 
 
 def gather_rows(table_RD: Tensor, ids: Tensor, *, sparse: bool = False) -> Tensor:
-    """`table[ids]`, as `torch.nn.functional.embedding`; equal ids' gradients are summed in their order.
+    """`table[ids]`, like `torch.nn.functional.embedding`; gradients of equal ids are summed in order.
 
     Args:
         table_RD: the table.
         ids: int32 or int64, of any shape.
-        sparse: the table's gradient is a sparse COO tensor that is not coalesced (a row an id, with duplicates), for
-            an optimizer that knows how to use it; nothing of the table's size is then made. `torch.compile` leaves
-            this gather as it is, with a graph break.
+        sparse: make the table's gradient a sparse, uncoalesced COO tensor (one row per id, with duplicates), for
+            an optimizer that supports it; no tensor of the table's size is then made. `torch.compile` does not compile
+            this lookup (a graph break).
 
     Shape:
         table_RD: [R, D]; ids: [*]; returns [*, D].
 
     Errors:
-        IndexError: an id that is no row.
+        IndexError: an id that is not a row of the table.
 
     >>> gather_rows(torch.tensor([[1.0], [2.0]]), torch.tensor([[1, 1], [0, 1]])).squeeze(2)
     tensor([[2., 2.],
             [1., 2.]])
     """
     if sparse and table_RD.requires_grad and torch.is_grad_enabled():
-        if torch.compiler.is_compiling():  # it knows no sparse gradients: it compiles what comes before and after
+        if (
+            torch.compiler.is_compiling()
+        ):  # does not support sparse gradients: only the code before and after is compiled
             uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_sparse_gather)  # type: ignore[no-untyped-call]
             return uncompiled(table_RD, ids)
         return _sparse_gather(table_RD, ids)
@@ -74,7 +76,7 @@ def group_rows(ids_N: Tensor, rows: int) -> RowGroups:
         ids_N: [N].
 
     Errors:
-        IndexError: an id that is no row.
+        IndexError: an id that is not a row of the table.
 
     >>> group_rows(torch.tensor([5, 2, 5]), 6)
     RowGroups(order=tensor([1, 0, 2], dtype=torch.int32), starts=tensor([0, 1, 3], dtype=torch.int32), \
@@ -86,7 +88,7 @@ distinct=tensor([2, 5], dtype=torch.int32))
 
 
 def group_rows_plain(ids_N: Tensor, rows: int) -> RowGroups:
-    """`group_rows` in plain PyTorch, the reference for all backends."""
+    """The reference implementation of `group_rows` in plain PyTorch."""
     if ids_N.numel() and not 0 <= int(ids_N.min()) <= int(ids_N.max()) < rows:
         raise IndexError(_bad_id(ids_N, rows))
     in_order_N, order_N = torch.sort(ids_N, stable=True)
@@ -96,7 +98,7 @@ def group_rows_plain(ids_N: Tensor, rows: int) -> RowGroups:
 
 
 class _SparseGather(torch.autograd.Function):
-    """A gather whose gradient keeps the ids beside the rows."""
+    """A lookup whose gradient is sparse, with ids and rows."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
@@ -124,7 +126,7 @@ def _gathered(table: Tensor, ids: Tensor) -> Tensor:
 
 
 def _native_ids(ids: Tensor, rows: int) -> bool:
-    """Whether the native sort takes these ids: it numbers rows and ids in 32 bits."""
+    """Whether the native sort supports these ids: it uses 32-bit numbers."""
     small = NATIVE.ready and rows <= LARGEST and ids.numel() <= LARGEST
     like_table = torch.empty((), device=ids.device)
     return small and ids.dtype in (torch.int32, torch.int64) and backend_of(like_table) == "native"
@@ -147,7 +149,7 @@ def _gather(table: Tensor, ids: Tensor) -> Tensor:
 
 
 def _scatter(grad: Tensor, ids: Tensor, rows: int) -> Tensor:
-    """Gradients by row of the whole table: [R, D]."""
+    """The gradient of the whole table [R, D]."""
     grad, ids = grad.contiguous(), ids.contiguous()
     out, bad = grad.new_zeros(rows, grad.shape[-1]), ctypes.c_int64()
     sizes = (ctypes.c_int64 * 3)(ids.numel(), *out.shape)
@@ -171,7 +173,7 @@ def _group(ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def grouped(groups: RowGroups, grads: Tensor) -> tuple[Any, ...]:
-    """Sizes and addresses of groups and of their contiguous gradients, as kernels take them."""
+    """Sizes and addresses of groups and their contiguous gradients, as kernel arguments."""
     sizes = (ctypes.c_int64 * 3)(groups.order.shape[0], groups.distinct.shape[0], grads.shape[-1])
     return sizes, *(pointer(t) for t in groups), pointer(grads)
 

@@ -1,6 +1,6 @@
-"""One optimizer step on the touched rows of a table: the plain backend, the native one, and the choice.
+"""One optimizer step on the touched rows of a table: plain and native backends.
 
-Letters: R rows of the table, D its width, N ids with a gradient each, U distinct ids among them.
+Letters: R rows of the table, D its width, N ids with a gradient each, U distinct ids.
 """
 
 import ctypes
@@ -23,29 +23,29 @@ from fieldwise.ops.rows import RowGroups, grouped
 __all__ = ["RowRule", "RuleName", "squares_of_rows", "update_rows_", "update_rows_plain_"]
 
 RuleName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
-RULES: tuple[RuleName, ...] = ("sgd", "adagrad", "rowwise_adagrad", "adam")  # numbered as the kernel does
+RULES: tuple[RuleName, ...] = ("sgd", "adagrad", "rowwise_adagrad", "adam")  # in the kernel's order
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowRule:
-    """How a touched row w moves by its summed gradient, to which L2's own, `l2 * w`, is added: g below.
+    """The update rule of a touched row w; g is its summed gradient plus L2's, `l2 * w`.
 
     - `sgd`: `w -= rate * g`.
     - `adagrad` (Duchi et al., JMLR 2011): `a += g^2`, `w -= rate * g / (sqrt(a) + eps)`; `a` is [R, D].
-    - `rowwise_adagrad` (Mudigere et al., ISCA 2022, Section 4.1.4): as `adagrad`, with one number a row, `a += mean of
-      g^2`; `a` is [R].
-    - `adam` (Kingma & Ba, ICLR 2015), lazy: both moments of the row move by one step, `m = m + (1 - beta1) (g - m)`,
-      `v = beta2 v + (1 - beta2) g^2`, and `w -= rate m' / (sqrt(v') + eps)` with `m' = m / (1 - beta1^step)`,
-      `v' = v / (1 - beta2^step)`; `m`, `v` are [R, D].
+    - `rowwise_adagrad` (Mudigere et al., ISCA 2022, Section 4.1.4): as `adagrad`, with one number per row, `a += mean
+      of g^2`; `a` is [R].
+    - `adam` (Kingma & Ba, ICLR 2015), lazy: both moments of the row are updated by one step, `m = m + (1 - beta1) (g -
+      m)`, `v = beta2 v + (1 - beta2) g^2`, and `w -= rate m' / (sqrt(v') + eps)` with `m' = m / (1 - beta1^step)`, `v'
+      = v / (1 - beta2^step)`; `m`, `v` are [R, D].
 
     Args:
-        name: one of these.
+        name: the name of the rule.
         rate: the learning rate.
-        l2: strength of the squared L2 on the touched rows.
-        scale: g is multiplied by it: what clipping leaves of a gradient.
-        eps: keeps the denominator from 0.
-        betas: Adam's.
-        step: Adam's, from 1: one count for all rows, however often each was touched.
+        l2: strength of squared L2 on the touched rows.
+        scale: factor for g, from gradient clipping.
+        eps: added to the denominator.
+        betas: Adam's betas.
+        step: Adam's step, from 1: one count for all rows, however often each was touched.
     """
 
     name: RuleName
@@ -60,16 +60,16 @@ class RowRule:
 def update_rows_(
     table_RD: Tensor, states: Sequence[Tensor], groups: RowGroups, grads_ND: Tensor, rule: RowRule
 ) -> None:
-    """Move the rows that have a gradient, in place; all other rows, and their states, keep their bits.
+    """Update the rows with a gradient, in place; other rows and their states do not change.
 
-    Gradients of equal ids are summed in the ids' order, whatever the number of threads.
+    Gradients of equal ids are summed in order, for any number of threads.
 
     Args:
         table_RD: the table.
         states: none for `sgd`, one for `adagrad` (`[R, D]`) and `rowwise_adagrad` (`[R]`), two for `adam` (m and v).
-        groups: of the ids, by `group_rows`.
-        grads_ND: a gradient an id.
-        rule: what to do.
+        groups: the groups of ids from `group_rows`.
+        grads_ND: a gradient per id.
+        rule: the update rule.
 
     >>> from fieldwise.ops.rows import group_rows
     >>> table = torch.zeros(3, 2)
@@ -91,7 +91,7 @@ def update_rows_(
 def update_rows_plain_(
     table_RD: Tensor, states: Sequence[Tensor], groups: RowGroups, grads_ND: Tensor, rule: RowRule
 ) -> None:
-    """`update_rows_` in plain PyTorch, the reference for all backends."""
+    """The reference implementation of `update_rows_` in plain PyTorch."""
     rows_U = groups.distinct.long()
     w_UD = table_RD[rows_U]
     g_UD = _summed(groups, grads_ND)
@@ -118,7 +118,7 @@ def update_rows_plain_(
 
 
 def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: float) -> float:
-    """The squared norm of the gradient that `update_rows_` uses before scaling: of the sums by row, L2's part included.
+    """The squared norm of the gradient of `update_rows_` before scaling: summed by row and including L2's.
 
     >>> from fieldwise.ops.rows import group_rows
     >>> squares_of_rows(torch.ones(3, 1), group_rows(torch.tensor([2, 2, 0]), 3), torch.ones(3, 1), 0.5)
@@ -133,7 +133,7 @@ def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: f
 
 
 def _native(table: Tensor, grads: Tensor, *states: Tensor) -> bool:
-    """Whether the kernels can work in place on the table and its states."""
+    """Whether the kernels can update the table and its states in place."""
     in_place = all(t.is_contiguous() for t in (table, *states))
     return in_place and backend_of(table, grads, *states, autocasts=False) == "native"
 
@@ -152,7 +152,7 @@ def _corrections(rule: RowRule) -> tuple[float, float]:
 
 
 def _numbers(rule: RowRule) -> list[float]:
-    """What the kernel reads, in its order."""
+    """The kernel's numeric arguments, in its order."""
     beta1, beta2 = rule.betas
     return [rule.rate, rule.l2, rule.scale, rule.eps, 1 - beta1, beta2, 1 - beta2, *_corrections(rule)]
 
@@ -177,7 +177,7 @@ def _update(
     found, wanted = [t.shape for t in states], shapes[RULES[rule]]
     if found != wanted or not all(t.is_contiguous() for t in (table, *states)):
         named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in found]}"
-        raise ConfigError(f"the states of a table must be contiguous, as it is, and {named}")
+        raise ConfigError(f"the states of a table must be contiguous, like the table, and {named}")
     a, b = [*(pointer(t) for t in states), None, None][:2]
     given = (ctypes.c_double * 9)(*numbers)
     name = f"fw_update_rows_{type_name(table, grads, *states)}"
@@ -195,14 +195,14 @@ def _squares(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, gra
 
 
 def _fitting(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor) -> RowGroups:
-    """The groups, contiguous, of this table's rows and as many gradients: the kernels trust them."""
+    """The groups after the checks that the kernels rely on: contiguous, valid rows, matching gradients."""
     n, groups = order.shape[0], distinct.shape[0]
     if table.dim() != 2 or grads.shape != (n, table.shape[1]) or starts.shape != (groups + 1,):
         found = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
-        raise ConfigError(f"a table [R, D] takes a gradient [D] for each grouped id, found {found}")
+        raise ConfigError(f"a table [R, D] needs a gradient [D] for each grouped id, found {found}")
     if any(t.dtype != torch.int32 for t in (order, starts, distinct)):
         raise ConfigError("groups of rows must be int32, as group_rows gives them")
-    if groups and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # they rise
+    if groups and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # sorted
         found = f"{int(distinct[0])} to {int(distinct[-1])}"
         raise IndexError(f"grouped ids must be rows of the table, 0 to {table.shape[0] - 1}, found {found}")
     return RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous())

@@ -1,6 +1,6 @@
-"""Items' head vectors, stored, against the heads of one user or a few: MaxSim as a request needs it.
+"""MaxSim of stored item heads with the heads of one or a few users, for serving.
 
-Letters: N items, K item heads, H user heads, P size of a head, U users, R items asked for.
+Letters: N items, K item heads, H user heads, P size of a head, U users, R chosen items.
 """
 
 import ctypes
@@ -21,26 +21,26 @@ __all__ = ["Storage", "StoredItems"]
 
 Storage = Literal["float32", "bfloat16", "int8"]
 TYPES: dict[Storage, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
-ITEM_LEVELS = 127  # of int8 item heads, on both sides of 0
-USER_LEVELS = 63  # of user heads against int8: a sum of two products with a byte fits 16 bits
-LARGEST_HEAD = 2048  # of int8: sums of products stay below 2^24, exact as floats
-BLOCK = 256  # items at once in the plain backend: their products stay in cache
+ITEM_LEVELS = 127  # levels of int8 item heads, on both sides of 0
+USER_LEVELS = 63  # levels of user heads with int8 items: a sum of two products with a byte fits in 16 bits
+LARGEST_HEAD = 2048  # for int8: sums of products stay below 2^24, exact as floats
+BLOCK = 256  # items per block in the plain backend, so that products stay in cache
 
 
 @dataclass(frozen=True, eq=False)
 class StoredItems:
-    """Item heads in one of three storages, scored against users by MaxSim without being copied.
+    """Stored item heads in one of three types, scored with users by MaxSim without being copied.
 
-    `float32` and `bfloat16` are multiplied and added as float32. `int8` is a number of 127 levels on both sides of 0
-    times a scale for each item head; user heads become numbers of 63 levels, with a scale each, at every call; their
-    products are added as integers. What the storages lose stands in docs/scoring.md.
+    `float32` and `bfloat16` are multiplied and added as float32. `int8` has 127 levels on both sides of 0 and a scale
+    per item head; user heads are quantised to 63 levels with a scale each at every call, and products are added as
+    integers. For the accuracy of each type see docs/scoring.md.
 
     Args:
-        heads: [N, K, P], contiguous, as in a memory-mapped file.
-        scale: of int8 items, float32 [N, K].
+        heads: [N, K, P], contiguous, for example a memory-mapped file.
+        scale: scales of int8 items, float32 [N, K].
 
     Errors:
-        ConfigError: tensors that do not belong together, or are no such storage.
+        ConfigError: tensors of unsupported types or sizes that do not match.
 
     >>> items = StoredItems.of(torch.tensor([[[3.0, 1.0]], [[0.0, 2.0]]]), "bfloat16")
     >>> items.scores(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
@@ -59,21 +59,21 @@ class StoredItems:
             found = f"{heads.dtype} {list(heads.shape)}"
             raise ConfigError(f"stored item heads must be a tensor [N, K, P] of {known}, found {found}")
         if not heads.is_contiguous():
-            raise ConfigError("stored item heads must be contiguous, found strides; store them with StoredItems.of")
+            raise ConfigError("stored item heads must be contiguous, found strides; use StoredItems.of")
         if (scale is not None) != (heads.dtype == torch.int8):
             raise ConfigError(
-                f"int8 item heads have scales [N, K] and others have none, found {heads.dtype}: add or drop"
+                f"int8 item heads need scales [N, K] and other types have none, found {heads.dtype}: add or remove"
             )
         if scale is not None and (scale.shape != heads.shape[:2] or scale.dtype != torch.float32):
             raise ConfigError(
                 f"scales must be float32 {list(heads.shape[:2])}, found {scale.dtype} {list(scale.shape)}"
             )
         if scale is not None and heads.shape[2] > LARGEST_HEAD:
-            raise ConfigError(f"int8 takes heads of at most {LARGEST_HEAD}, found {heads.shape[2]}: take bfloat16")
+            raise ConfigError(f"int8 supports heads of size up to {LARGEST_HEAD}, found {heads.shape[2]}: use bfloat16")
 
     @classmethod
     def of(cls, heads_NKP: Tensor, storage: Storage = "float32") -> "StoredItems":
-        """Store item heads [N, K, P] of any floating-point type.
+        """Stored items from item heads [N, K, P] of any floating-point type.
 
         Errors:
             ConfigError: an unknown storage, or another shape.
@@ -84,34 +84,34 @@ class StoredItems:
         heads = heads_NKP.detach().to(torch.float32).contiguous()
         broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
         if len(broken):
-            raise DataError(f"stored item heads must be finite, found others in item {int(broken[0])}: leave it out")
+            raise DataError(f"stored item heads must be finite, found others in item {int(broken[0])}: remove it")
         if storage != "int8":
             return cls(heads.to(TYPES[storage]))
         return cls(*_quantised(heads, ITEM_LEVELS))
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "StoredItems":
-        """What `tensors` gave, without a copy: the tensors may lie in memory-mapped files.
+        """Stored items from the result of `tensors`, without a copy: the tensors may be memory-mapped.
 
         Errors:
-            ConfigError: a tensor is missing or unknown, or they do not belong together.
+            ConfigError: a tensor is missing or unknown, or sizes do not match.
         """
         if set(tensors) not in ({"heads"}, {"heads", "scale"}):
-            raise ConfigError(f"stored items are the tensors 'heads' and, of int8, 'scale', found {sorted(tensors)}")
+            raise ConfigError(f"stored items are the tensors 'heads' and, for int8, 'scale', found {sorted(tensors)}")
         return cls(tensors["heads"], tensors.get("scale"))
 
     def tensors(self) -> dict[str, Tensor]:
-        """What must be saved: `heads` [N, K, P] and, of int8, `scale` [N, K]."""
+        """The tensors to save: `heads` [N, K, P] and, for int8, `scale` [N, K]."""
         return {"heads": self.heads} | ({} if self.scale is None else {"scale": self.scale})
 
     @property
     def storage(self) -> Storage:
-        """How the heads are stored."""
+        """The storage type of the heads."""
         return next(name for name, dtype in TYPES.items() if dtype == self.heads.dtype)
 
     @property
     def num_bytes(self) -> int:
-        """Of all tensors."""
+        """Size of all tensors in bytes."""
         return sum(t.nbytes for t in self.tensors().values())
 
     def __len__(self) -> int:
@@ -119,37 +119,39 @@ class StoredItems:
         return len(self.heads)
 
     def __getitem__(self, items: slice) -> "StoredItems":
-        """A run of items, as a view.
+        """A contiguous range of items, as a view.
 
         Errors:
-            ConfigError: a step other than 1: give `scores` the numbers of the rows instead.
+            ConfigError: a step other than 1: pass `rows` to `scores` instead.
         """
         if items.step not in (None, 1):
-            raise ConfigError(f"a slice of stored items must have step 1, found {items.step}: give scores rows instead")
+            raise ConfigError(
+                f"a slice of stored items must have step 1, found {items.step}: pass rows to scores instead"
+            )
         return StoredItems(self.heads[items], None if self.scale is None else self.scale[items])
 
     @torch.no_grad()
     def scores(self, user_HP: Tensor, rows: Tensor | None = None) -> Tensor:
         """MaxSim of users with stored items, float32, without gradients.
 
-        A user with a NaN among the heads has NaN as scores.
+        The scores of a user with NaN in the heads are NaN.
 
         Args:
             user_HP: one user's heads, or those of several.
-            rows: numbers of the items to score, in any order, also twice; all items if omitted.
+            rows: numbers of the items to score, in any order, with or without repetition; all items if omitted.
 
         Shape:
             user_HP: [H, P] or [U, H, P]; rows: [R], int64; returns [N] or [R], with U before them if it was given.
 
         Errors:
             ConfigError: heads of another size.
-            DataError: a number that is no item.
+            DataError: a number that is not an item.
         """
         if user_HP.dim() not in (2, 3) or user_HP.shape[-1] != self.heads.shape[2]:
             size, found = self.heads.shape[2], list(user_HP.shape)
-            raise ConfigError(f"user heads must be [H, {size}] or [U, H, {size}] as the items' size is, found {found}")
+            raise ConfigError(f"user heads must be [H, {size}] or [U, H, {size}] like the items' heads, found {found}")
         if rows is not None and (rows.dim() != 1 or rows.dtype not in (torch.int32, torch.int64)):
-            raise ConfigError(f"rows must be int64 [R], found {rows.dtype} {list(rows.shape)}: give numbers of items")
+            raise ConfigError(f"rows must be int64 [R], found {rows.dtype} {list(rows.shape)}: give item numbers")
         if rows is not None and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
             found_rows = f"{int(rows.min())} to {int(rows.max())}"
             raise DataError(f"rows must be numbers of the {len(self)} stored items, found {found_rows}")
@@ -163,7 +165,7 @@ def _by_backend(user_UHP: Tensor, item_NKP: Tensor, scale_NK: Tensor | None, row
     user, user_scale = (user_UHP, None) if scale_NK is None else _quantised(user_UHP, USER_LEVELS)
     score_UN: Tensor
     if backend == "triton" and scale_NK is None:
-        from fieldwise.ops.triton.maxsim import stored  # heavy, and only where there is a GPU
+        from fieldwise.ops.triton.maxsim import stored  # heavy, and only needed with a GPU
 
         return stored(user, item_NKP, rows_C=rows)
     if backend == "native" and user.shape[1]:
@@ -174,7 +176,7 @@ def _by_backend(user_UHP: Tensor, item_NKP: Tensor, scale_NK: Tensor | None, row
 
 
 def _quantised(x_RHP: Tensor, levels: int) -> tuple[Tensor, Tensor]:
-    """Every head as integers from -levels to levels, int8, times a scale [R, H]; NaN makes its head's scale NaN."""
+    """Every head as int8 from -levels to levels with a scale [R, H]; NaN makes the head's scale NaN."""
     scale_RH = x_RHP.abs().amax(2) / levels
     q_RHP = (x_RHP / torch.where(scale_RH > 0, scale_RH, 1.0).unsqueeze(2)).round()
     return q_RHP.nan_to_num(0.0).clamp(-levels, levels).to(torch.int8), scale_RH
@@ -183,7 +185,7 @@ def _quantised(x_RHP: Tensor, levels: int) -> tuple[Tensor, Tensor]:
 def _plain(
     user_UHP: Tensor, user_scale: Tensor | None, item_NKP: Tensor, scale_NK: Tensor | None, rows: Tensor | None
 ) -> Tensor:
-    """Scores [U, N] in plain PyTorch, the truth: integers as floats, whose sums are exact."""
+    """Scores [U, N] in plain PyTorch, the reference implementation: integers as floats, whose sums are exact."""
     users, heads, size = user_UHP.shape
     wanted = range(0, len(item_NKP) if rows is None else len(rows), BLOCK)
     parts = [user_UHP.new_empty(users, 0, dtype=torch.float32)]

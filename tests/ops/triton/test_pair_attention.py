@@ -115,7 +115,7 @@ def test_a_pair_named_twice_is_refused(pool, device):
     if device.type == "cuda":
         pytest.skip("on a GPU the refusal ends the process's use of it")
     x, W, b, h, _ = _inputs(device, 1, 3, 2, 2)
-    with pytest.raises(RuntimeError, match="no pair of fields may be named twice"):
+    with pytest.raises(RuntimeError, match="no pair of fields may be given twice"):
         pool.forward(x, torch.tensor([0, 0]), torch.tensor([1, 1]), W, b, h, SEEDS, *NONE)
 
 

@@ -1,7 +1,7 @@
-"""The ops' Triton backends, which GPUs run: AFM's pair attention pooling and MaxSim, in float32.
+"""The Triton backends for GPUs: AFM's pair attention pooling and MaxSim, in float32.
 
-Triton comes with PyTorch's CUDA wheels (or by `pip install 'fieldwise[triton]'`) and is imported when the first tensor
-on a GPU meets an op. The modules of this folder besides this one need it.
+Triton comes with PyTorch's CUDA wheels (or with `pip install 'fieldwise[triton]'`) and is imported at the first op on a
+GPU tensor. Only this module of the folder can be imported without it.
 """
 
 import importlib
@@ -26,7 +26,7 @@ OPERATORS = {
 
 
 def register() -> None:
-    """Give the operators their CUDA implementations, where Triton is installed; to be called once."""
+    """Register the operators' CUDA implementations if Triton is installed; call it once."""
     if READY:
         for name, (module, function) in OPERATORS.items():
             implement(name, _imported_when_called(module, function), "CUDA")

@@ -1,4 +1,4 @@
-"""Dropout's hash on a GPU: `fieldwise.ops.keep.keep_factors`, element by element."""
+"""Dropout's hash on a GPU: an element-wise `fieldwise.ops.keep.keep_factors`."""
 
 import triton
 import triton.language as tl
@@ -8,7 +8,7 @@ __all__ = ["keep_factors", "row_key"]
 
 @triton.jit
 def row_key(row, low, high):
-    """Where a row's sequence starts; low and high are the seed's words, as signed 32-bit numbers."""
+    """The start of a row's sequence; low and high are the seed's words, as signed 32-bit numbers."""
     start = tl.add(row.to(tl.uint32), low.to(tl.uint32), sanitize_overflow=False)
     return _mixed(_mixed(start) ^ high.to(tl.uint32))
 

@@ -1,7 +1,7 @@
-"""MaxSim by Triton: what the op's CUDA implementation calls, and one or more users against stored items.
+"""MaxSim in Triton: the op's CUDA implementation, and users with stored items.
 
-The kernels have been run in Triton's interpreter and compiled for NVIDIA GPUs, not yet run on one: block sizes and the
-number of warps are guesses.
+The kernels were run in Triton's interpreter and compiled for NVIDIA GPUs, but not yet run on one: block sizes and the
+number of warps are not tuned.
 
 Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 item heads; U users, N stored items,
 C candidates.
@@ -16,10 +16,10 @@ from fieldwise.ops.triton.maxsim_kernels import backward_kernel, forward_kernel,
 
 __all__ = ["backward", "forward", "stored"]
 
-LEAST = 16  # depth of Triton's products
+LEAST = 16  # minimum depth of Triton's products
 WORD = 32
-BYTES_LEAST = 32  # depth of its products of bytes
-TILE_HEADS = 128  # item heads of a tile of stored items, over its candidates
+BYTES_LEAST = 32  # minimum depth of its products of bytes
+TILE_HEADS = 128  # item heads per tile of stored items, over its candidates
 STORED_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.int8)
 
 
@@ -28,7 +28,7 @@ def forward(user_BHP: Tensor, item_BKP: Tensor) -> tuple[Tensor, Tensor]:
 
     Shape:
         user_BHP: [B, H, P]; item_BKP: [B, K, P]; returns scores [B] and, int32 [B, H, W], which item heads reach a user
-        head's maximum: none where it is NaN.
+        head's maximum: none if it is NaN.
 
     Errors:
         ConfigError: tensors other than float32, or shapes that do not fit.
@@ -68,14 +68,14 @@ def stored(
     user_scale_UH: Tensor | None = None,
     item_scale_N: Tensor | None = None,
 ) -> Tensor:
-    """MaxSim of every user with stored items; no gradient.
+    """MaxSim of every user with stored items, without a gradient.
 
     Args:
-        user_UHP: the users' heads: int8 where the items are, else float32.
+        user_UHP: the users' heads: int8 if the items are, else float32.
         item_NKP: the items' heads: float32, bfloat16, float16 (multiplied as float32) or int8 (as integers).
-        rows_C: int64 or int32, which items are candidates; all of them where it is None.
-        user_scale_UH: with int8, what a user head's integers are multiplied by.
-        item_scale_N: with int8, what an item's are multiplied by; not negative.
+        rows_C: int64 or int32, the candidate items; all if None.
+        user_scale_UH: scales of user heads, for int8.
+        item_scale_N: scales of items, for int8; not negative.
 
     Shape:
         user_UHP: [U, H, P]; item_NKP: [N, K, P]; returns float32 [U, C], or [U, N] without rows.
@@ -104,7 +104,7 @@ def stored(
     block_k = min(64, triton.next_power_of_2(items))
     block_c = max(1, TILE_HEADS // block_k)
     block_p = min(64, max(least, triton.next_power_of_2(size)))
-    # A pointer that is not read still has to be one.
+    # An unused pointer must still be a valid argument.
     read = [(user if t is None else t.contiguous()) for t in (rows_C, *scales)]
     stored_kernel[(triton.cdiv(count, block_c), users)](
         user, item, *read, scores, heads, items, size, count, ROWS=rows_C is not None, BYTES=kind == torch.int8,
@@ -116,7 +116,7 @@ def stored(
 def _check(user: Tensor, item: Tensor) -> None:
     if user.dtype != torch.float32 or item.dtype != torch.float32:
         found = f"{user.dtype} and {item.dtype}"
-        raise ConfigError(f"Triton ops take float32 tensors, found {found}: take use_ops('plain')")
+        raise ConfigError(f"Triton ops take float32 tensors, found {found}: use use_ops('plain')")
     if user.shape[0] != item.shape[0]:
         raise ConfigError(f"max_sim takes as many users as items, found {user.shape[0]} and {item.shape[0]}")
     _check_shapes(user, item)
@@ -129,7 +129,7 @@ def _check_shapes(user: Tensor, item: Tensor) -> None:
 
 
 def _blocks(heads: int, items: int, size: int) -> dict[str, int]:
-    """Of a tile, and how many warps share it: guesses."""
+    """Sizes of a tile and its number of warps; not tuned."""
     block_h = 16 if heads <= 16 else 32
     block_k = 32 if items <= 32 else 64
     block_p = min(64, max(LEAST, triton.next_power_of_2(size)))

@@ -1,4 +1,4 @@
-"""MaxSim on a GPU: tiles of products whose maxima are kept, no product is stored. Sums in float32, products IEEE.
+"""MaxSim kernels: tiles of products whose maxima are kept; products are not stored. Float32 sums, IEEE products.
 
 Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 item heads; U users and N stored items.
 """
@@ -8,7 +8,7 @@ import triton.language as tl
 
 __all__ = ["backward_kernel", "forward_kernel", "stored_kernel"]
 
-WORD = tl.constexpr(32)  # item heads whose wins one word holds
+WORD = tl.constexpr(32)  # item heads per word of bits
 
 
 @triton.jit
@@ -16,7 +16,7 @@ def forward_kernel(
     user_BHP, item_BKP, scores_B, wins_BHW, H, K, P, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):  # fmt: skip
-    """One row a program: its score, and which item heads reach each user head's maximum, as bits."""
+    """One row per program: its score, and as bits the item heads that reach each user head's maximum."""
     row = tl.program_id(0).to(tl.int64)
     user_HP, item_KP = user_BHP + row * H * P, item_BKP + row * K * P
     words = tl.cdiv(K, WORD)
@@ -26,7 +26,7 @@ def forward_kernel(
     for h in range(0, H, BLOCK_H):
         head = h + tl.arange(0, BLOCK_H)
         best = tl.full([BLOCK_H], float("-inf"), tl.float32)
-        since = tl.zeros([BLOCK_H], tl.int32)  # the block in which the maximum came up: wins before it are void
+        since = tl.zeros([BLOCK_H], tl.int32)  # the block in which the maximum was found: earlier bits are invalid
         broken = tl.zeros([BLOCK_H], tl.int32)
         for k in range(0, K, BLOCK_K):
             s = _products(user_HP, item_KP, h, k, H, K, P, BLOCK_H, BLOCK_K, BLOCK_P)
@@ -38,12 +38,12 @@ def forward_kernel(
             bits = tl.sum(tl.reshape(won, [BLOCK_H, BLOCK_K // WORD, WORD]) << bit[None, None, :], 2)
             at, inside = _words(head, k, H, words, BLOCK_K)
             tl.store(wins_HW + at, bits, mask=inside)
-        tl.debug_barrier()  # what is void may be written by another thread than what it overwrites
+        tl.debug_barrier()  # invalid bits may be written by another thread than the one that overwrites them
         for k in range(0, K, BLOCK_K):
             at, inside = _words(head, k, H, words, BLOCK_K)
             void = (broken > 0) | (k < since)
             tl.store(wins_HW + at, tl.zeros([BLOCK_H, BLOCK_K // WORD], tl.int32), mask=inside & void[:, None])
-        # A maximum here passes over NaN, PyTorch's does not.
+        # Unlike PyTorch's, the maximum here ignores NaN.
         total += tl.sum(tl.where(head < H, tl.where(broken > 0, float("nan"), best), 0.0), 0)
     tl.store(scores_B + row, total)
 
@@ -53,7 +53,7 @@ def backward_kernel(
     user_BHP, item_BKP, wins_BHW, grad_B, gu_BHP, gi_BKP, H, K, P, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr,
 ):  # fmt: skip
-    """One row and one block of P a program. Equal maxima share a head's gradient; a head that no item head won (NaN)
+    """One row and one block of P per program. Equal maxima share a head's gradient; a head without a maximum (NaN)
     gives NaN to all, as in PyTorch.
     """  # noqa: D205
     row = tl.program_id(0).to(tl.int64)
@@ -81,8 +81,8 @@ def stored_kernel(
     user_UHP, item_NKP, rows_C, user_scale_UH, item_scale_N, scores_UC, H, K, P, C, ROWS: tl.constexpr,
     BYTES: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
-    """A block of candidates against one user a program. Bytes are multiplied as integers and scaled after the maximum;
-    other items are read as they are stored and multiplied as float32.
+    """A block of candidates and one user per program. Bytes are multiplied as integers and scaled after the maximum;
+    other items are read as stored and multiplied as float32.
     """  # noqa: D205
     user = tl.program_id(1).to(tl.int64)
     user_HP = user_UHP + user * H * P
@@ -139,7 +139,7 @@ def _store(x_HP, value, first, p, H, P, BLOCK_H: tl.constexpr, BLOCK_P: tl.const
 def _products(
     user_HP, item_KP, h, k, H, K, P, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr
 ):  # fmt: skip
-    """User heads against item heads [H, K], -inf beyond the last item head."""
+    """Products of user heads and item heads [H, K], -inf beyond the last item head."""
     s = tl.zeros([BLOCK_H, BLOCK_K], tl.float32)
     for p in range(0, P, BLOCK_P):
         u, v = _heads(user_HP, h, p, H, P, BLOCK_H, BLOCK_P), _heads(item_KP, k, p, K, P, BLOCK_K, BLOCK_P)
@@ -149,7 +149,7 @@ def _products(
 
 @triton.jit
 def _words(head, k, H, words, BLOCK_K: tl.constexpr):
-    """Where the words of a block's wins lie, and which of them there are."""
+    """Addresses of the words of a block's bits, and a mask of the valid ones."""
     word = k // WORD + tl.arange(0, BLOCK_K // WORD)
     return head[:, None] * words + word[None, :], (head[:, None] < H) & (word[None, :] < words)
 
@@ -158,7 +158,7 @@ def _words(head, k, H, words, BLOCK_K: tl.constexpr):
 def _shares(
     wins_HW, grad, h, k, H, K, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_W: tl.constexpr
 ):  # fmt: skip
-    """The gradient of every product [H, K]: a head's, divided among its wins."""
+    """The gradient of every product [H, K]: a head's gradient, divided among its maxima."""
     words = tl.cdiv(K, WORD)
     head, word, at = h + tl.arange(0, BLOCK_H), tl.arange(0, BLOCK_W), k + tl.arange(0, BLOCK_K)
     inside = (head[:, None] < H) & (word[None, :] < words)

@@ -1,7 +1,7 @@
-"""AFM's pair attention pooling by Triton: what the op's CUDA implementation calls.
+"""AFM's pair attention pooling in Triton: the op's CUDA implementation.
 
-The kernels have been run in Triton's interpreter and compiled for NVIDIA GPUs, not yet run on one: the sizes of tiles,
-the number of warps and that of slices are guesses.
+The kernels were run in Triton's interpreter and compiled for NVIDIA GPUs, but not yet run on one: tile sizes and the
+numbers of warps and slices are not tuned.
 
 Letters: B batch, F fields, P pairs, D embedding size, A attention size, S slices of the batch.
 """
@@ -18,9 +18,9 @@ from fieldwise.ops.triton.pair_attention_kernels import forward_kernel, row_kern
 
 __all__ = ["backward", "forward"]
 
-LEAST = 16  # depth of Triton's products
-SLICES = 512  # of a batch, at most: a fixed number, so that sums over rows are the same on every GPU
-PARTS_NUMBERS = 2**24  # of all slices' weight gradients: 64 MB
+LEAST = 16  # minimum depth of Triton's products
+SLICES = 512  # maximum per batch: a fixed number, so that sums over rows are the same on every GPU
+PARTS_NUMBERS = 2**24  # numbers in all slices' weight gradients: 64 MB
 
 
 def forward(
@@ -29,12 +29,12 @@ def forward(
     """`fieldwise::pair_attention_pool` in float32; seeds are on the CPU.
 
     Shape:
-        as in `pair_attention_pool`; returns pooled [B, D] and, for the backward pass, the greatest score and
-        1 / sum of exp(score - greatest), [B, 2].
+        as in `pair_attention_pool`; returns pooled [B, D] and, for the backward pass, the maximum score and
+        1 / sum of exp(score - maximum), [B, 2].
 
     Errors:
         ConfigError: tensors other than float32.
-        RuntimeError: a pair is named twice (on a GPU, where it is met: at the next synchronization).
+        RuntimeError: a pair is given twice (on a GPU, raised at the next synchronization).
     """
     x, W, b, h = _checked(x_BFD, W_AD, b_A, h_A)
     batch, fields, size = x.shape
@@ -60,9 +60,9 @@ def backward(
     stats_B2: Tensor,
     grad_BD: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`fieldwise::pair_attention_pool_backward` in float32: the gradients of x, W, b and h, the same at every run.
+    """`fieldwise::pair_attention_pool_backward` in float32: the gradients of x, W, b and h, deterministic.
 
-    The only tensor of the pairs' number that it makes holds their scores' gradients, [B, P].
+    The only tensor with an axis of pairs holds the gradients of their scores, [B, P].
 
     Errors:
         ConfigError: tensors other than float32.
@@ -90,16 +90,16 @@ def backward(
 def _checked(*tensors: Tensor) -> list[Tensor]:
     for tensor in tensors:
         if tensor.dtype != torch.float32:
-            raise ConfigError(f"Triton ops take float32 tensors, found {tensor.dtype}: take use_ops('plain')")
+            raise ConfigError(f"Triton ops take float32 tensors, found {tensor.dtype}: use use_ops('plain')")
     return [t.contiguous() for t in tensors]
 
 
 def _slots(left_P: Tensor, right_P: Tensor, fields: int) -> Tensor:
-    """Which pair (i, j) is, int32 [F, F], -1 for none."""
+    """The pair's number for fields i and j, int32 [F, F], -1 for none."""
     pairs = left_P.shape[0]
     slots = left_P.new_full((fields * fields,), -1, dtype=torch.int32)
     slots[left_P * fields + right_P] = torch.arange(pairs, dtype=torch.int32, device=left_P.device)
-    torch._assert_async((slots >= 0).sum() == pairs, "no pair of fields may be named twice")
+    torch._assert_async((slots >= 0).sum() == pairs, "no pair of fields may be given twice")
     return slots
 
 
@@ -119,10 +119,10 @@ def _signed(word: int) -> int:
 
 
 def _blocks(size: int, attention: int) -> dict[str, int]:
-    """Of a tile, and how many warps share it: guesses.
+    """Sizes of a tile and its number of warps; not tuned.
 
-    IEEE products are unrolled by Triton, tile rows * columns * depth over the threads: these sizes keep that below
-    1,024 and a tile's numbers at 16 a thread.
+    Triton unrolls IEEE products, tile rows * columns * depth over the threads: these sizes keep that below 1,024, and
+    a tile's numbers at 16 per thread.
     """
     block_d = max(LEAST, triton.next_power_of_2(size))
     block_a = min(32, max(LEAST, triton.next_power_of_2(attention)))

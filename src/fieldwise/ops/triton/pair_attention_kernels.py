@@ -1,8 +1,8 @@
-"""AFM's pair attention on a GPU: a program takes rows one by one, and of a row's pairs a square tile at a time.
+"""AFM's pair attention kernels: a program processes rows one by one, and a row's pairs in square tiles.
 
-A tile is T fields against T fields: its products are an outer product of two small blocks of x, and its part of x's
-gradient two sums, so that no pair is gathered or scattered and nothing is added atomically. `slots` [F, F] says which
-pair (i, j) is, or -1; tiles without a pair are passed over. What is added up stands in float32, products are IEEE.
+A tile is T by T fields: its products are an outer product of two small blocks of x, and its part of x's gradient two
+sums, so no pair is gathered or scattered and nothing is added atomically. `slots` [F, F] holds the number of pair
+(i, j), or -1; tiles without a pair are skipped. Sums are in float32, products are IEEE.
 
 Letters: F fields, D embedding size, A attention size, P pairs, T fields of a tile, TT = T * T, N tiles along F.
 """
@@ -14,8 +14,8 @@ from fieldwise.ops.triton.keep_kernels import keep_factors, row_key
 
 __all__ = ["forward_kernel", "row_kernel", "weight_kernel"]
 
-LOWEST = tl.constexpr(-3.0e38)  # finite, so that a first maximum of -inf is no NaN by itself
-# Dropout of products is 0, of weights 1. Of what differs from call to call no value is compiled into a kernel.
+LOWEST = tl.constexpr(-3.0e38)  # finite, so that a first maximum of -inf does not cause NaN
+# Suffix 0: dropout of products, 1: of weights. Values that differ between calls are not compiled into a kernel.
 OF_PRODUCTS = ["low_0", "high_0", "threshold_0", "factor_0"]
 OF_BOTH = [*OF_PRODUCTS, "low_1", "high_1", "threshold_1", "factor_1"]
 
@@ -26,7 +26,7 @@ def forward_kernel(
     threshold_1, factor_0, factor_1, DROP_0: tl.constexpr, DROP_1: tl.constexpr, T: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_A: tl.constexpr,
 ):  # fmt: skip
-    """One row a program: a running maximum m, sum s and weighted sum u of the products."""
+    """One row per program: a running maximum m, sum s and weighted sum u of the products."""
     row = tl.program_id(0).to(tl.int64)
     x_FD = x_BFD + row * F * D
     key_0, key_1 = row_key(row, low_0, high_0), row_key(row, low_1, high_1)
@@ -61,14 +61,14 @@ def row_kernel(
     high_1, threshold_0, threshold_1, factor_0, factor_1, DROP_0: tl.constexpr, DROP_1: tl.constexpr, T: tl.constexpr,
     N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_A: tl.constexpr,
 ):  # fmt: skip
-    """One row a program: the gradient of x, and those of the scores for `weight_kernel`."""
+    """One row per program: the gradient of x, and those of the scores for `weight_kernel`."""
     row = tl.program_id(0).to(tl.int64)
     x_FD = x_BFD + row * F * D
     key_0, key_1 = row_key(row, low_0, high_0), row_key(row, low_1, high_1)
     d = tl.arange(0, BLOCK_D)
     n_N = tl.arange(0, N)
     g_D = tl.load(grad_BD + row * D + d, mask=d < D, other=0.0)
-    # Sum over pairs of a weight times its gradient: what the softmax takes off every score's gradient.
+    # Sum over pairs of a weight times its gradient, which the softmax subtracts from every score's gradient.
     mean = tl.sum(g_D * tl.load(pooled_BD + row * D + d, mask=d < D, other=0.0), 0)
     m, share = tl.load(stats_B2 + row * 2), tl.load(stats_B2 + row * 2 + 1)
     gx_NTD = tl.zeros([N, T, BLOCK_D], tl.float32)
@@ -113,7 +113,7 @@ def weight_kernel(
     x_BFD, slots_FF, W_AD, b_A, h_A, ge_BP, gW_SAD, gb_SA, gh_SA, B, F, D, A, P, low_0, high_0, threshold_0, factor_0,
     DROP_0: tl.constexpr, T: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_A: tl.constexpr,
 ):  # fmt: skip
-    """One slice of the rows and one block of A a program: that slice's part of the gradients of W, b and h."""
+    """One slice of the rows and one block of A per program: the slice's part of the gradients of W, b and h."""
     part, first = tl.program_id(0), tl.program_id(1) * BLOCK_A
     d, a = tl.arange(0, BLOCK_D), first + tl.arange(0, BLOCK_A)
     gW_AD = tl.zeros([BLOCK_A, BLOCK_D], tl.float32)
@@ -161,7 +161,7 @@ def _slots(slots_FF, i, j, F, T: tl.constexpr):
 def _products(
     left_TD, right_TD, p_TT, key, threshold, factor, D, DROP: tl.constexpr, T: tl.constexpr, BLOCK_D: tl.constexpr
 ):
-    """The products of a tile [TT, D] after dropout, zeros where there is no pair, and what dropout multiplied by."""
+    """The products of a tile [TT, D] after dropout, zeros without a pair, and dropout's factors."""
     q_TTD = tl.reshape(left_TD[:, None, :] * right_TD[None, :, :], [T * T, BLOCK_D])
     keep = 1.0
     if DROP:
@@ -172,7 +172,7 @@ def _products(
 
 @triton.jit
 def _hidden(q_TTD, W_AD, b_A, h_A, first, D, A, BLOCK_D: tl.constexpr, BLOCK_A: tl.constexpr):
-    """A block of the hidden vectors [TT, A] after the ReLU, which lets NaN pass, with its h [A] and W [A, D]."""
+    """A block of the hidden vectors [TT, A] after the ReLU, which preserves NaN, with its h [A] and W [A, D]."""
     a, d = first + tl.arange(0, BLOCK_A), tl.arange(0, BLOCK_D)
     W = tl.load(W_AD + a[:, None] * D + d[None, :], mask=(a[:, None] < A) & (d[None, :] < D), other=0.0)
     b, h = tl.load(b_A + a, mask=a < A, other=0.0), tl.load(h_A + a, mask=a < A, other=0.0)
@@ -184,7 +184,7 @@ def _hidden(q_TTD, W_AD, b_A, h_A, first, D, A, BLOCK_D: tl.constexpr, BLOCK_A: 
 def _scores(
     q_TTD, p_TT, W_AD, b_A, h_A, D, A, T: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_A: tl.constexpr
 ):  # fmt: skip
-    """The scores of a tile's pairs [TT], the lowest of all where there is no pair."""
+    """The scores of a tile's pairs [TT], the lowest number without a pair."""
     e_TT = tl.zeros([T * T], tl.float32)
     for first in range(0, A, BLOCK_A):
         hidden, h, _ = _hidden(q_TTD, W_AD, b_A, h_A, first, D, A, BLOCK_D, BLOCK_A)
