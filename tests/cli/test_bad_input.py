@@ -115,7 +115,7 @@ def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
         (("data", "simulate", "--out", "log.xlsx", "--rows", "5"), ("log.xlsx", "suffix")),
         (("train", "simulated/afm", "--set", "data.path=gone.csv"), ("gone.csv",)),
         (("train", "simulated/afm", "--set", "model.name=gpt"), ("'gpt'",)),
-        (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.l2.p=1"), ("'p'", "model has not")),
+        (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.l2.p=1"), ("'p'", "model does not have")),
         (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.monitor=rmse"), ("monitor must be",)),
     ]:
         with subtests.test(arguments=arguments, parts=parts):
@@ -266,7 +266,7 @@ def test_a_full_disk_while_predicting(fieldwise, bundle, log, tmp_path, full_dis
 
 def test_a_full_disk_while_training(fieldwise, recipe, tmp_path, full_disk):
     full_disk()
-    refused(fieldwise("train", recipe, "--out", "b", "--quiet"), "the disk is full: b cannot be written")
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet"), "the disk is full: cannot write b")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
 
 

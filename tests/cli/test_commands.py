@@ -369,7 +369,7 @@ def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(fieldw
     assert bare.schema.keys == ("row_id", "user")
     code, _, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.csv")
     assert code == 0
-    assert "unknown row: user 50.0%" in err
+    assert "unknown values: user 50.0%" in err
     assert pl.read_csv(tmp_path / "scores.csv").columns == ["user", "prediction"]
 
 
@@ -516,10 +516,10 @@ def test_a_warning_is_a_sentence_and_no_line_of_code(fieldwise, recipe, monkeypa
 USAGE = {
     "no number": (("compare", "x", "--seeds", "two"), "'--seeds'", "found 'two'", "`fieldwise compare --help`"),
     "too small": (("compare", "x", "--seeds=0"), "greater than or equal to 1", "found '0'"),
-    "no recipe": (("train",), "Missing argument 'RECIPE'; `fieldwise train --help`"),
+    "no recipe": (("train",), "Missing argument 'RECIPE'; see `fieldwise train --help`"),
     "unknown option": (("compare", "x", "--sedes", "3"), "No such option: --sedes", "--seeds"),
     "unknown command": (("trian",), "No such command 'trian'", "`fieldwise --help`"),
-    "no value": (("compare", "x", "--seeds"), "'--seeds' requires an argument; `fieldwise --help`"),
+    "no value": (("compare", "x", "--seeds"), "'--seeds' requires an argument; see `fieldwise --help`"),
 }
 
 
@@ -803,7 +803,7 @@ def test_the_page_recommends_what_the_demo_does(fieldwise, small_demo, started):
     assert code == 0
     listed = out[out.index("ten films") :].splitlines()[2:12]
     user = re.search(r"ten films for user (u\d{4}) by", out)[1]
-    words = shlex.split(out.splitlines()[-1].partition("and why: ")[2])
+    words = shlex.split(out.splitlines()[-1].partition("for each user: ")[2])
     start = [*command_name(), "serve"]  # runs as it stands, in an environment or outside
     assert words[: len(start)] == start
     assert words[-2:] == ["--log", "a demo/log.parquet"]

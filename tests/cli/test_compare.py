@@ -92,7 +92,7 @@ def test_rankings_stand_below_the_figures(fieldwise, recipe, lr):
     code, out, err = fieldwise(*ask)
     assert (code, err) == (0, "")
     assert "ranking by user and item: 9 users, all 7 items; mean of 1 seed [95 % interval] for other users" in out
-    for word in ("HR@3", "NDCG@3", "recall@3", "NDCG@3 less mine's", "popularity"):
+    for word in ("HR@3", "NDCG@3", "recall@3", "NDCG@3 minus mine's", "popularity"):
         assert word in out
     (board,) = json.loads(fieldwise(*ask, "--json")[1])["boards"]
     (ranking,) = board["rankings"]

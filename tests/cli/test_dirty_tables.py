@@ -143,7 +143,7 @@ def test_a_file_without_a_header(fieldwise, tmp_path: Path) -> None:
     assert fieldwise("evaluate", "b", "--data", "t.csv", "--json", *told)[0] == 0
     for names, sentence in (
         ("user,item", "line 1 has 3"),
-        ("user,,click", "names every column"),
+        ("user,,click", "must name every column"),
         ("a,a,b", "repeats 'a'"),
     ):
         code, _, err = fieldwise("data", "infer", "t.csv", "--columns", names)

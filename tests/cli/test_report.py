@@ -62,7 +62,7 @@ def test_the_calibration_that_a_bundle_keeps_is_marked(fieldwise, bundle, tmp_pa
     assert fieldwise("report", "own", "--out", "r.html", "--quiet")[0] == 0
     text = (tmp_path / "r.html").read_text()
     assert "isotonic (saved in this bundle)" in text
-    assert "use the bundle's isotonic calibration" in text
+    assert "use the isotonic calibration of the bundle" in text
     _, out, _ = fieldwise("evaluate", "own", "--json")
     metrics = json.loads(out)["metrics"]
     for word, name in (("AUC", "auc"), ("logloss", "logloss")):
@@ -187,7 +187,7 @@ def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     refused(fieldwise(*report, "r.html", "--user", "usr"), "--user must be a column of the table, found 'usr'")
     refused(fieldwise(*report, tmp_path), "is a folder: give")
     (tmp_path / "file").write_text("x")
-    refused(fieldwise(*report, tmp_path / "file" / "r.html"), "a folder that can be written to")
+    refused(fieldwise(*report, tmp_path / "file" / "r.html"), "choose a writable folder")
     shutil.copytree(bundle, "damaged")
     next((tmp_path / "damaged").glob("weights.*")).write_bytes(b"x")
     refused(fieldwise("report", "damaged"), "damaged is damaged: weights.")

@@ -149,5 +149,5 @@ def test_operands_that_do_not_fit_are_refused():
     """The kernel reads by pointers: what does not fit must never reach it."""
     x_CD, x_NID, _ = vectors(3, 2)
     for wrong in ((x_CD[:, :-1], x_NID), (x_CD, x_NID[..., :-1]), (x_CD[:0], x_NID[:, :1])):
-        with use_ops("native"), torch.no_grad(), pytest.raises(ConfigError, match="fit them"):
+        with use_ops("native"), torch.no_grad(), pytest.raises(ConfigError, match="correct the shapes"):
             pair_attention_candidates(*wrong, *attention())

@@ -48,7 +48,7 @@ def test_groups_that_group_auc_leaves_out_are_told():
     assert "group AUC" not in " ".join(cells(one_class))
     assert "every group has only one class" in one_class.note
     mixed = metrics_section(rows, np.r_[np.zeros(38), 1, 2], True, None, seed=0)[0].blocks[0]
-    assert "leaves out 2 groups of one class (2 rows)" in mixed.note
+    assert "excludes 2 groups of one class (2 rows)" in mixed.note
 
 
 def test_no_row_predicted_positive():

@@ -115,7 +115,7 @@ def test_the_sentence(model, popular, words, warns):
     assert note.text.startswith(f"Compared with the popularity baseline: {words}")
     assert note.warns == warns
     assert others[-1].note.startswith(
-        "200 users drawn of 943 with positive test rows of items new to them; 1,682 items"
+        "200 users sampled of 943 with positive test rows of items new to them; 1,682 items"
     )
 
 

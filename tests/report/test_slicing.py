@@ -62,7 +62,7 @@ def test_a_row_of_a_bag_is_in_each_of_its_values():
     for name in ("t0", "t1"):
         assert found[name].tolist() == [k for k, cell in enumerate(cells) if name in cell.split("|")]
     assert found["(absent)"].tolist() == [k for k, cell in enumerate(cells) if not cell]
-    assert "each value" in note
+    assert "each of its values" in note
 
 
 def test_histories_are_cut_by_length_and_numbers_by_quantile():
@@ -139,5 +139,5 @@ def test_columns_of_users_and_items():
         id_columns(frame().columns, bare, user="user_id")
     blocks = cold_section(frame(), frame(), {"user": None, "item": None}, scored(frame()), True).blocks
     assert "give --user COLUMN" in blocks[0].text
-    with pytest.raises(ConfigError, match="named by single values"):
+    with pytest.raises(ConfigError, match="must be single values"):
         cold_section(frame(), frame(), {"user": "history", "item": None}, scored(frame()), True)

@@ -325,8 +325,8 @@ def calibration_error(
 def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> float:
     """The expected `calibration_error` of these probabilities if they were correct, due to sampling noise only.
 
-    If a bin's labels are drawn with its probabilities, the gap is about normal, and its mean absolute value is
-    sqrt(2 / pi) times its standard deviation. Only an error above this is evidence of miscalibration.
+    A bin's gap is then about normal, with mean absolute value sqrt(2 / pi) times its standard deviation. Only an error
+    above this is evidence of miscalibration.
 
     Args:
         probability: within [0, 1], [N].

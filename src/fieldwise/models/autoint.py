@@ -258,8 +258,7 @@ class AutoIntNetwork(nn.Module):
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's part of the MLP's first layer is computed once.
 
-        On the plain backend, so is its part of the first attention layer. The native backend computes that layer on
-        whole rows, which is much faster than sharing it in PyTorch.
+        On the plain backend, so is its part of the first attention layer; the native kernel is faster on whole rows.
         """
         x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
         y_CD, y_NID = x_CD, x_NID

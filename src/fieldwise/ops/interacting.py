@@ -210,8 +210,8 @@ def _check_sizes(
 
 
 _INPUTS = (
-    "Tensor x, Tensor weight, Tensor? bias, Tensor? norm_weight, Tensor? norm_bias, Tensor seed, int heads, str residual, "
-    "str norm, bool relu_on_projections, bool scale, bool output_relu, float epsilon, float dropout"
+    "Tensor x, Tensor weight, Tensor? bias, Tensor? norm_weight, Tensor? norm_bias, Tensor seed, int heads, "
+    "str residual, str norm, bool relu_on_projections, bool scale, bool output_relu, float epsilon, float dropout"
 )
 define(f"interacting({_INPUTS}) -> Tensor")
 define(f"interacting_backward({_INPUTS}, Tensor y, Tensor grad) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")

@@ -137,7 +137,7 @@ def _label_sections(
     kept = None if run.bundle is None else run.bundle.calibration.get(label.name)
     metrics, facts = metrics_section(rows, run.group, binary, best, settings.seed)
     if kept is not None:
-        text = f"All metrics except those under Calibration use the bundle's {kept.kind} calibration."
+        text = f"All metrics except those under Calibration use the {kept.kind} calibration of the bundle."
         metrics = Section(title=metrics.title, blocks=[*metrics.blocks, Note(text=text)])
     found = [words_section(rows, run.group, label), metrics]
     if binary:

@@ -78,8 +78,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     ) + (
         "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
         f"with {BINS} bins of equal count, and with {BINS} bins of equal width. Sampling error keeps it above 0 even "
-        "for true "
-        "probabilities."
+        "for true probabilities."
     )
     columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
     blocks.append(Table(columns=[*columns, "mean prediction", "positive rate"], rows=rows, note=note))
