@@ -115,7 +115,10 @@ def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
         (("data", "simulate", "--out", "log.xlsx", "--rows", "5"), ("log.xlsx", "suffix")),
         (("train", "simulated/afm", "--set", "data.path=gone.csv"), ("gone.csv",)),
         (("train", "simulated/afm", "--set", "model.name=gpt"), ("'gpt'",)),
-        (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.l2.p=1"), ("'p'", "model does not have")),
+        (
+            ("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.l2.p=1"),
+            ("'p'", "model does not have"),
+        ),
         (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.monitor=rmse"), ("monitor must be",)),
     ]:
         with subtests.test(arguments=arguments, parts=parts):
@@ -383,9 +386,7 @@ def test_a_model_that_no_memory_holds(subtests, fieldwise, recipe, tmp_path):
     for size in [2 * 10**9, 2 * 10**17, 10**21]:
         with subtests.test(size=size):
             setting = ("--set", f"model.embedding_dim={size}")
-            refused(
-                fieldwise("train", recipe, "--out", "b", "--quiet", *setting), "out of memory", "smaller layers"
-            )
+            refused(fieldwise("train", recipe, "--out", "b", "--quiet", *setting), "out of memory", "smaller layers")
             refused(fieldwise("describe", recipe, *setting), "out of memory")
             assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
 

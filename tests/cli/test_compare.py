@@ -107,7 +107,10 @@ def test_options_of_rankings(subtests, fieldwise, recipe):
     for options, sentence in [
         (("--k", 5), "--k is an option of --ranking, which is not given: add --ranking, or omit --k"),
         (("--keep-seen",), "--keep-seen is an option of --ranking"),
-        (("--ranking", "--candidates", "some"), "--candidates must be `all` or the number of sampled items, found 'some'"),
+        (
+            ("--ranking", "--candidates", "some"),
+            "--candidates must be `all` or the number of sampled items, found 'some'",
+        ),
         (("--ranking", "--candidates", "0"), "candidates must be at least 1, found 0"),
         (("--ranking", "--item", "itme"), "--item must be a column of the rows, found 'itme': did you mean 'item'?"),
     ]:

@@ -123,7 +123,9 @@ def _recommendations(screen: Console, best: Run, known: pl.DataFrame, frame: pl.
     column = id_column("user", [best.bundle.schema], known.columns)
     user = str(as_text(known.get_column(column)).mode().sort()[0])
     top = recommend(best.bundle, frame, Catalogue(title="title"), user)
-    screen.print(f"\nten films for user {user} by {best.recipe.name} (best on validation rows), without films already seen:")
+    screen.print(
+        f"\nten films for user {user} by {best.recipe.name} (best on validation rows), without films already seen:"
+    )
     table = Table(*top.columns, box=None)
     for row in top.iter_rows():
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row))

@@ -31,9 +31,7 @@ class IndexOptions:
     items: Annotated[Path | None, typer.Option(help="The catalogue, one row per item: CSV, TSV, Parquet or Arrow.")] = (
         None
     )
-    id_column: Annotated[
-        str | None, typer.Option("--id", help="Column of item ids. Default: the schema's.")
-    ] = None
+    id_column: Annotated[str | None, typer.Option("--id", help="Column of item ids. Default: the schema's.")] = None
     storage: Annotated[
         str | None, typer.Option(help="float32, bfloat16 or int8. Default: as in the existing index, else float32.")
     ] = None
