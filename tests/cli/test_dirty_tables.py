@@ -131,7 +131,7 @@ def test_a_file_without_a_header(fieldwise, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text(table(), include_header=False))
     code, _, err = fieldwise("data", "infer", "t.csv")
     assert code == 2  # no column looks like a label
-    assert "fieldwise: warning: the first line of t.csv was taken for names" in err
+    assert "fieldwise: warning: the first line of t.csv was read as the column names" in err
     assert "--columns user,item,..." in err
     told = ("--columns", "user, item,click")
     assert fieldwise("data", "infer", "t.csv", *told)[2].endswith("t.csv --columns user,item,click\n")
@@ -155,8 +155,8 @@ def test_names_for_a_file_that_has_its_own_are_refused(fieldwise, tmp_path: Path
     (tmp_path / "t.csv").write_text(text(table()))
     table().write_parquet(tmp_path / "t.parquet")
     told = ("--columns", "user,item,click")
-    assert "the first line of t.csv is one: leave them out" in fieldwise("data", "infer", "t.csv", *told)[2]
-    assert "t.parquet has names of its own" in fieldwise("data", "infer", "t.parquet", *told)[2]
+    assert "the first line of t.csv is one: omit them" in fieldwise("data", "infer", "t.csv", *told)[2]
+    assert "t.parquet has its own column names" in fieldwise("data", "infer", "t.parquet", *told)[2]
 
 
 def test_exact_copies_of_rows_are_counted_and_stay(fieldwise, tmp_path: Path) -> None:

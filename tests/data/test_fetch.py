@@ -225,7 +225,7 @@ def test_network_faults_are_sentences(origin: Origin, tmp_path: Path) -> None:
         fetch(toy(origin), tmp_path)
     origin.status, origin.wrong_range = 200, True
     (tmp_path / "toy" / "rows.csv.part").write_bytes(CONTENT[:10])
-    with pytest.raises(DataError, match=r"continued at another byte than 10; remove"):
+    with pytest.raises(DataError, match=r"did not continue at byte 10; remove"):
         fetch(toy(origin), tmp_path)
     nowhere = RemoteFile(url="http://127.0.0.1:1/x", name="rows.csv")
     with pytest.raises(DataError, match=r"cannot download http://127\.0\.0\.1:1/x \(.*refused.*\); check the network"):

@@ -78,7 +78,7 @@ def test_fields_from_offsets() -> None:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([0, 5], "must hold 2 features, one a field: f.libfm line 2 holds 1"),
+        ([0, 5], "must hold 2 features, one per field: f.libfm line 2 holds 1"),
         ([0, 5, 6], "line 2 holds 3"),
         ([5, 6], "field 'user' has the ids from 0 to 4, f.libfm line 2 holds 5"),
         ([0, 4], "field 'item' has the ids from 5, f.libfm line 2 holds 4"),

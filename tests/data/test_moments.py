@@ -71,11 +71,11 @@ def test_formats_may_be_mixed_where_none_is_in_doubt() -> None:
 @pytest.mark.parametrize("bare", ["2026-01-31 17:05:09", "31-01-2026", "31/01/2026 17:05"])
 def test_times_with_and_without_an_offset_are_not_compared(bare: str) -> None:
     frame = pl.DataFrame({"day": [bare, "2026-01-31T18:05:09+01:00", "2026-01-31T17:05:09Z", bare, bare]})
-    with pytest.raises(DataError, match=r"column 'day' 2 of 5 cells name their offset .*'2026-01-31T18:05:09\+01:00'"):
+    with pytest.raises(DataError, match=r"column 'day' 2 of 5 cells have an offset .*'2026-01-31T18:05:09\+01:00'"):
         order_values(frame, "day", "time")
     guess = guess_time(frame, ())
     assert guess.column == "day"
-    assert f"2 of 5 cells name their offset from UTC ('2026-01-31T18:05:09+01:00'), the others do not ({bare!r})" in (
+    assert f"2 of 5 cells have an offset from UTC ('2026-01-31T18:05:09+01:00'), the others do not ({bare!r})" in (
         guess.doubt
     )
 

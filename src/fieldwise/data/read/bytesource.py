@@ -1,4 +1,4 @@
-"""Bytes of a file, plain or gzipped, as whole content, chunks, lines or checked UTF-8: errors name the file."""
+"""Reading files, plain or gzipped, as bytes, chunks, lines or checked UTF-8, with errors that name the file."""
 
 import codecs
 import gzip
@@ -20,12 +20,12 @@ _CHUNK = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class ByteSource:
-    """A text file as UTF-8 bytes: left on the disk where it is plain UTF-8, else held in memory.
+    """A text file as UTF-8 bytes: read from disk if it is plain UTF-8, else held in memory.
 
     Args:
-        path: the file, for errors and, where `content` is None, for reading.
+        path: the file, for errors and, if `content` is None, for reading.
         content: its bytes after unpacking and conversion to UTF-8.
-        first_line: the number of the content's first line in the file, where lines before it were cut off.
+        first_line: the line number of the content's first line in the file, if lines before it were removed.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class ByteSource:
                 yield chunk
 
     def lines(self) -> Iterator[bytes]:
-        r"""The physical lines with their `\n`; for naming a bad line, not for reading a table."""
+        r"""The physical lines with their `\n`; for finding a bad line, not for reading a table."""
         if self.content is not None:
             start = 0
             while start < len(self.content):
@@ -63,7 +63,7 @@ class ByteSource:
 
 
 def open_source(path: Path, encoding: str = "utf-8") -> ByteSource:
-    """The file as a `ByteSource`, unpacked where its name ends in `.gz`, and converted to UTF-8.
+    """The file as a `ByteSource`, unpacked if its name ends in `.gz`, and converted to UTF-8.
 
     Errors:
         DataError: the file is absent, unreadable or a broken gzip, or `encoding` is unknown or does not fit.
@@ -76,7 +76,7 @@ def open_source(path: Path, encoding: str = "utf-8") -> ByteSource:
     if utf8 and path.suffix.lower() != ".gz":
         with _explained(path), path.open("rb") as file:
             ends = _last_byte(file)
-        # A last line without its end is closed in memory: polars lets a ragged last line pass otherwise.
+        # A missing final line end is added in memory: otherwise polars accepts a ragged last line.
         return ByteSource(path=path) if ends == b"\n" else ByteSource(path=path, content=read_content(path) + b"\n")
     content = read_content(path)
     if not utf8:
@@ -92,7 +92,7 @@ def open_source(path: Path, encoding: str = "utf-8") -> ByteSource:
 
 
 def read_content(path: Path) -> bytes:
-    """All bytes of a file, unpacked where its name ends in `.gz`.
+    """All bytes of a file, unpacked if its name ends in `.gz`.
 
     Errors:
         DataError: the file is absent, unreadable or a broken gzip.
@@ -105,12 +105,12 @@ def read_content(path: Path) -> bytes:
 
 
 def read_lines(path: Path, encoding: str = "utf-8", content: bytes | None = None) -> pl.Series:
-    r"""The lines of a text file as a String column, without `\n` or `\r\n`; blank lines at the end are left out.
+    r"""The lines of a text file as a String column, without `\n` or `\r\n`; without blank lines at the end.
 
     Args:
         path: the file, plain or `.gz`.
-        encoding: of the file.
-        content: its bytes, where the caller has read them already.
+        encoding: the file's encoding.
+        content: its bytes, if the caller has already read them.
     """
     raw = read_content(path) if content is None else content
     try:
@@ -124,7 +124,7 @@ def read_lines(path: Path, encoding: str = "utf-8", content: bytes | None = None
 
 
 def encoding_sentence(source: ByteSource, encoding: str = "utf-8") -> str:
-    """The sentence for text that is not in `encoding`: the first bad line, and which encoding to try."""
+    """A sentence for text that is not in `encoding`: the first bad line, and the encoding to try."""
     for number, line in enumerate(source.lines(), source.first_line):
         try:
             line.decode(encoding)

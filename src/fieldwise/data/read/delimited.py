@@ -1,8 +1,7 @@
-"""Delimited text (CSV, TSV) at the speed of polars' parser, with every ragged or broken line found and named.
+"""Reading delimited text (CSV, TSV) with polars' parser, with errors for every ragged or broken line.
 
-Polars fills a line that has too few fields with nulls. That is caught by counting: the separators in the file must be
-(rows x (columns - 1)) plus those inside quoted cells. Only when a count or the parser objects does a slow scan look
-for the line.
+Polars fills a line with too few fields with nulls. Counting detects this: the file must have rows x (columns - 1)
+delimiters, plus those inside quoted cells. Only if a count or the parser fails, a slow scan finds the line.
 """
 
 import csv
@@ -34,10 +33,10 @@ def read_delimited(
 
     Args:
         source: the file.
-        separator: one ASCII character.
-        names: the columns' names where the file has no header line.
-        quoting: whether `"` encloses fields that hold separators or line ends.
-        infer: whether columns get types from all their values (`infer_types`), or stay String.
+        separator: the delimiter, one ASCII character.
+        names: the column names, if the file has no header line.
+        quoting: whether `"` encloses fields that contain delimiters or line ends.
+        infer: whether to infer column types from all values (`infer_types`), else they stay String.
 
     Errors:
         DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
@@ -52,7 +51,7 @@ def read_delimited(
         listed = ", ".join(repr(name) for name in duplicates)
         raise DataError(
             f"columns must have different names: the header of {source.path} repeats {listed}; rename them, or add "
-            "a header where the first line is a row"
+            "a header if the first line is a row"
         )
     try:
         frame = _parse(source, separator, quoting, header=header is not None)
@@ -70,17 +69,17 @@ def read_delimited(
 
 
 def infer_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """Give every String column the narrowest type that holds ALL of its values without a loss.
+    """A table in which every String column has the narrowest type that holds ALL of its values without loss.
 
-    Int64 where every value is a whole number without leading zeros; Float64 where every value is a number (never for
-    whole numbers beyond 64 bits, which are ids); Boolean for true and false; else String, so that codes such as
-    `01234` stay as they are. The whole column decides, so no later row can contradict the type.
+    Int64 if every value is a whole number without leading zeros; Float64 if every value is a number (not for whole
+    numbers beyond 64 bits, which are ids); Boolean for true and false; else String, so that codes such as `01234` are
+    not changed. All values of a column are used, so no later row can contradict the type.
 
     >>> infer_types(pl.DataFrame({"n": ["1", None], "x": ["1", "2.5"], "zip": ["01234", "98765"]})).dtypes
     [Int64, Float64, String]
     """
     text = [name for name, dtype in frame.schema.items() if dtype == pl.String]
-    # A first look at the head spares most text columns the casts of their whole length.
+    # Checking the first rows avoids casting most text columns as a whole.
     likely = _typed(frame.select(text).head(1000))
     return frame.with_columns(_typed(frame.select(series.name for series in likely)))
 
@@ -96,7 +95,7 @@ def _typed(frame: pl.DataFrame) -> list[pl.Series]:
         if lossless is not None and done:
             names = [series.name for series in done]
             kept = filled.select(lossless(pl.col(names)).all()).row(0)
-            # Numbers that would lose something (leading zeros, digits) stay text: no later type is tried for them.
+            # Numbers that would lose leading zeros or digits stay text: no further type is tried for them.
             typed += [series for series, plain in zip(done, kept, strict=True) if plain]
         else:
             typed += done
@@ -141,12 +140,12 @@ def _read_header(source: ByteSource, separator: str, quoting: bool) -> list[str]
 
 
 def _head(source: ByteSource) -> bytes:
-    """The first record's lines: enough of them to close its quotes."""
+    """The lines of the first record, up to the one that closes its quotes."""
     head: list[bytes] = []
     quotes = 0
     for line in source.lines():
         if not head and not line.strip():
-            continue  # blank lines on top, an editor's habit
+            continue  # blank lines at the start, left by some editors
         head.append(line)
         quotes += line.count(b'"')
         if (line.strip() and quotes % 2 == 0) or len(head) == _HEAD_LINES:
@@ -155,7 +154,7 @@ def _head(source: ByteSource) -> bytes:
 
 
 def _blank_end(source: ByteSource) -> int:
-    """How many blank lines close the file; an editor's habit, no rows."""
+    """The number of blank lines at the end of the file, left by some editors; they are not rows."""
     tail = source.tail().replace(b"\r\n", b"\n")
     return max(0, len(tail) - len(tail.rstrip(b"\n")) - 1)
 
@@ -166,7 +165,7 @@ def _check_separators(
     mark = ord(separator)
     found, quotes = 0, False
     for chunk in source.chunks():
-        # In pieces that stay in the processor's cache, NumPy counts several times faster than bytes.count.
+        # In pieces that fit in the CPU cache, NumPy counts several times faster than bytes.count.
         octets = np.frombuffer(chunk, dtype=np.uint8)
         pieces = (octets[start : start + _PIECE] for start in range(0, len(octets), _PIECE))
         found += sum(int(np.count_nonzero(piece == mark)) for piece in pieces)
@@ -177,11 +176,11 @@ def _check_separators(
         inside = frame.select(pl.all().str.count_matches(separator, literal=True).sum()).sum_horizontal().item()
         expected += int(inside or 0)
     if found != expected:
-        _explain(source, separator, quoting, frame.width, f"{found} separators where {expected} belong")
+        _explain(source, separator, quoting, frame.width, f"{found} delimiters instead of {expected}")
 
 
 def _explain(source: ByteSource, separator: str, quoting: bool, width: int, reason: str) -> NoReturn:
-    """Find the line that polars objects to, and raise the sentence that names it."""
+    """Find the line that polars rejects, and raise an error that names it."""
     decoded, begun, start = True, False, source.first_line
     records = csv.reader(
         _decoded(source), delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE, strict=True
@@ -190,7 +189,8 @@ def _explain(source: ByteSource, separator: str, quoting: bool, width: int, reas
         for record in records:
             begun = begun or bool(record)
             width = width or len(record)
-            # A blank line is a null where there is one column, an editor's habit at the file's two ends, else an error.
+            # A blank line is a null in a single column, is ignored at the start and end of the file, and else is an
+            # error.
             blank = not record and (not begun or width == 1 or not any(records))
             if len(record) != width and not blank:
                 many = "1 field" if width == 1 else f"{width} fields"

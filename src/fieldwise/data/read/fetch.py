@@ -1,4 +1,4 @@
-"""Download public data sets from their official origins: resumed where broken off, verified, never half-written."""
+"""Downloading public data sets from their official sources: resumable, verified, written atomically."""
 
 import errno
 import http.client
@@ -19,7 +19,7 @@ from fieldwise.storage.files import sync_folder
 __all__ = ["Progress", "fetch"]
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are there and, where known, the bytes that there will be."""
+"""Called with the number of bytes so far and, if known, the total."""
 
 _CHUNK = 1 << 18
 _TIMEOUT = 60.0
@@ -27,10 +27,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def fetch(public_set: PublicSet, data_dir: str | Path, *, progress: Progress | None = None) -> list[Path]:
-    """Download a public set's files into its folder below `data_dir`; files that are there and right stay.
+    """Download a public set's files into its folder below `data_dir`; correct existing files are kept.
 
-    A download goes to `NAME.part` and continues there after an interruption; it gets its name when its size and
-    checksum are right. Of a zip archive only the wanted members are kept.
+    A download is written to `NAME.part` and continues there after an interruption; it is renamed when its size and
+    checksum are right. Only the needed members of a zip archive are kept.
 
     Args:
         public_set: one of `PUBLIC_SETS`.
@@ -41,8 +41,8 @@ def fetch(public_set: PublicSet, data_dir: str | Path, *, progress: Progress | N
         The files, in the set's order; an already present `NAME.gz` stands for `NAME`.
 
     Errors:
-        DataError: the set's terms must be accepted by a person, the origin cannot be reached, a size or checksum is
-            wrong, a file that is already there is not the official one, the disk is full.
+        DataError: the set's terms must be accepted by a person, the source cannot be reached, a size or checksum is
+            wrong, an existing file is not the official one, the disk is full.
     """
     if not public_set.files:
         raise DataError(f"{public_set.name} cannot be fetched by a program: {public_set.by_hand}")
@@ -72,7 +72,7 @@ def _present(folder: Path, name: str, checksum: Checksum | None) -> Path | None:
                     raise DataError(f"{path} cannot be read ({e}); remove it and fetch again") from e
                 if found != checksum.value:
                     raise DataError(
-                        f"{path} is there but is not the official file: its {checksum.kind} is {found}, expected "
+                        f"{path} exists but is not the official file: its {checksum.kind} is {found}, expected "
                         f"{checksum.value}; remove it and fetch again"
                     )
             return path
@@ -97,7 +97,7 @@ def _get(file: RemoteFile, folder: Path, present: list[Path | None], progress: P
 
 
 def _download(file: RemoteFile, part: Path, progress: Progress | None) -> None:
-    """Bring `part` to its whole length; an interruption leaves what has come, for the next call."""
+    """Download the rest of `part`; an interruption keeps what has arrived for the next call."""
     have = part.stat().st_size if part.exists() else 0
     if file.bytes is not None and have == file.bytes:
         return
@@ -106,21 +106,21 @@ def _download(file: RemoteFile, part: Path, progress: Progress | None) -> None:
     try:
         response = _open(file.url, have)
         if response is None:
-            # 416: nothing lies beyond what is here, so it is whole or wrong; the checksum tells.
+            # 416: there are no further bytes, so the file is complete or wrong, which the checksum shows.
             if file.checksum is None or file.checksum.of_file(part) == file.checksum.value:
                 return
             have, response = 0, _open(file.url, 0)
         with response:
             _receive(response, file, part, have, progress)
     except urllib.error.HTTPError as e:
-        raise DataError(f"{file.url} answered {e.code} {e.reason}; try later or put {file.name} there by hand") from e
+        raise DataError(f"{file.url} answered {e.code} {e.reason}; try later or download {file.name} manually") from e
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as e:
         reason = getattr(e, "reason", None) or e or type(e).__name__
         raise DataError(f"cannot download {file.url} ({reason}); check the network and fetch again to resume") from e
 
 
 def _open(url: str, start: int) -> Any:
-    """The answer from byte `start` on; None where the server says that there are no such bytes."""
+    """The response from byte `start` on; None if the server has no such bytes."""
     request = urllib.request.Request(url, headers={"User-Agent": "fieldwise", "Accept-Encoding": "identity"})
     if start:
         request.add_header("Range", f"bytes={start}-")
@@ -136,7 +136,7 @@ def _open(url: str, start: int) -> Any:
 def _receive(response: Any, file: RemoteFile, part: Path, have: int, progress: Progress | None) -> None:
     resumed = response.status == 206
     if resumed and not str(response.headers.get("Content-Range", "")).startswith(f"bytes {have}-"):
-        raise DataError(f"{file.url} continued at another byte than {have}; remove {part} and fetch again")
+        raise DataError(f"{file.url} did not continue at byte {have}; remove {part} and fetch again")
     done = have if resumed else 0
     length = response.headers.get("Content-Length")
     total = done + int(length) if length is not None else file.bytes
@@ -155,7 +155,7 @@ def _receive(response: Any, file: RemoteFile, part: Path, have: int, progress: P
 
 
 def _read(response: Any, url: str) -> bytes:
-    """The next bytes; apart from writing, so that a lost connection is not taken for a full disk."""
+    """The next bytes; separate from writing, so that a lost connection is not reported as a full disk."""
     try:
         return bytes(response.read(_CHUNK))
     except (OSError, http.client.HTTPException) as e:
@@ -176,7 +176,7 @@ def _verify(file: RemoteFile, part: Path) -> None:
 
 
 def _unpack(archive: Path, member: Member, folder: Path, url: str) -> Path:
-    """Unpack one member to the name that the set gives it; names inside of the archive are never used as paths."""
+    """Unpack one member under the set's name for it; names inside the archive are never used as paths."""
     final = folder / member.name
     temporary = folder / f"{member.name}.unpacked"
     try:

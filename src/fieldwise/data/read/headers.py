@@ -1,4 +1,4 @@
-"""Header lines that look like rows: the file has none, or was joined from several."""
+"""Detection of header lines that look like rows: the file has no header, or was joined from several."""
 
 import math
 import warnings
@@ -10,19 +10,20 @@ __all__ = ["looks_like_row", "warn_of_header"]
 
 
 def warn_of_header(frame: pl.DataFrame, path: Path) -> None:
-    """Warn where the names of a text file's columns look like one of its rows, which is then missing among them."""
+    """Warn if the column names of a text file look like one of its rows, which would then be missing."""
     reason = looks_like_row(frame)
     if reason:
         warnings.warn(
-            f"the first line of {path} was taken for names of columns, but it looks like a row ({reason}); if the file "
-            "has no header, name its columns: --columns user,item,... on the command line, data.columns in a recipe",
+            f"the first line of {path} was read as the column names, but it looks like a row ({reason}); if the file "
+            "has no header, give its column names: --columns user,item,... on the command line, data.columns in a "
+            "recipe",
             UserWarning,
             stacklevel=2,
         )
 
 
 def looks_like_row(frame: pl.DataFrame) -> str:
-    """Why the names of a table's columns look like a row, or nothing.
+    """The reason why a table's column names look like a row, or an empty text.
 
     >>> looks_like_row(pl.DataFrame({"u1": ["u2", "u1"], "0.5": [0.25, 1.0]}))
     "'u1' is a value of its column too"

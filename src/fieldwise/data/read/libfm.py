@@ -1,4 +1,4 @@
-"""libFM text: `label id:value id:value ...`, one row a line."""
+"""libFM text: `label id:value id:value ...`, one row per line."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +19,10 @@ def read_libfm(path: str | Path, content: bytes | None = None) -> pl.DataFrame:
 
     Args:
         path: the file.
-        content: its unpacked bytes, where the caller has read them already.
+        content: its unpacked bytes, if the caller has already read them.
 
     Returns:
-        One row a line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in the line's order.
+        One row per line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in the line's order.
 
     Errors:
         DataError: no line at all, or a malformed one; file and line are named.
@@ -37,7 +37,7 @@ def read_libfm(path: str | Path, content: bytes | None = None) -> pl.DataFrame:
     path = Path(path)
     lines = read_lines(path, content=content)
     if not len(lines):
-        raise DataError(f"{path} is empty: libFM text has one line `label id:value ...` a row")
+        raise DataError(f"{path} is empty: libFM text has one line `label id:value ...` per row")
     fine = lines.str.contains(_LINE).fill_null(False)
     if not fine.all():
         _explain(path, lines, int((~fine).arg_max() or 0))
@@ -56,16 +56,16 @@ def read_libfm(path: str | Path, content: bytes | None = None) -> pl.DataFrame:
 
 
 def libfm_to_fields(frame: pl.DataFrame, offsets: Mapping[str, int], path: str | Path = "the table") -> pl.DataFrame:
-    """Turn rows with one feature a field into one column a field, as in Frappe's files.
+    """A table with one column per field, from rows with one feature per field, as in Frappe's files.
 
     Args:
-        frame: what `read_libfm` returned.
-        offsets: each field's first id, rising; a field's ids end where the next one's begin. Every row must hold its
-            fields' features in this order.
+        frame: the result of `read_libfm`.
+        offsets: each field's first id, increasing; a field's ids end where the next one's begin. Every row must hold
+            its fields' features in this order.
         path: the file that errors name; row k of `frame` is its line k + 1.
 
     Returns:
-        `label` as it was, and a column a field: the id within the field (id - offset), Int64.
+        `label` unchanged, and a column per field: the id within the field (id - offset), Int64.
 
     Errors:
         DataError: a row with another number of features, or an id outside of its field.
@@ -76,13 +76,13 @@ def libfm_to_fields(frame: pl.DataFrame, offsets: Mapping[str, int], path: str |
     """
     names, starts = list(offsets), list(offsets.values())
     if starts != sorted(set(starts)):
-        raise DataError(f"the fields' offsets must rise, found {dict(offsets)}; correct them")
+        raise DataError(f"the fields' offsets must increase, found {dict(offsets)}; correct them")
     count = frame.get_column("ids").list.len()
     wrong = count != len(names)
     if wrong.any():
         row = int(wrong.arg_max() or 0)
         raise DataError(
-            f"every row must hold {len(names)} features, one a field: {path} line {row + 1} holds {count[row]}"
+            f"every row must hold {len(names)} features, one per field: {path} line {row + 1} holds {count[row]}"
         )
     columns = frame.select("label", *(pl.col("ids").list.get(at).alias(name) for at, name in enumerate(names)))
     for name, start, end in zip(names, starts, [*starts[1:], None], strict=True):

@@ -1,4 +1,4 @@
-"""Errors that name a row of a table that came from a text file: they name the line of the file instead."""
+"""Translating row numbers in errors to line numbers of the text file that a table came from."""
 
 import csv
 import re
@@ -22,13 +22,13 @@ _ROW = re.compile(r"row (\d+) \(counting from 0\)")
 def naming_lines(
     path: Path, *, separator: str | None = None, encoding: str = "utf-8", columns: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Within it, errors about a row of a text file's table say the line of the file where the row begins.
+    """A context in which errors about a row of a text file's table name the line where the row begins.
 
     Args:
-        path: the file that the table was read from; rows of Parquet and other files have no lines and stay rows.
-        separator: as of `as_table`, which read it.
-        encoding: as of `as_table`.
-        columns: as of `as_table`.
+        path: the file that the table was read from; for Parquet and other binary files rows stay rows.
+        separator: as given to `as_table`.
+        encoding: as given to `as_table`.
+        columns: as given to `as_table`.
     """
 
     def line(row: int) -> str | None:
@@ -41,10 +41,10 @@ def naming_lines(
 
 @contextmanager
 def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> Iterator[None]:
-    """Within it, errors about a row of what is left of a table say its row in the whole table.
+    """A context in which errors about a row of a filtered table name its row in the whole table.
 
     Args:
-        kept: for each row that is left its number in the table; None where all are.
+        kept: row numbers of the filtered rows in the whole table; None if all rows are kept.
     """
 
     def whole(row: int) -> str | None:
@@ -57,7 +57,7 @@ def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> Iterator[None]:
 def line_of(
     path: Path, row: int, *, separator: str | None = None, encoding: str = "utf-8", header: bool = True
 ) -> int | None:
-    """The line, counted from 1, at which a row of a text file's table begins; None where the file is no such text.
+    """The line, counted from 1, at which a row of a text file's table begins; None if the file is no such text.
 
     Quoted line ends are counted, so that an editor finds the place.
     """

@@ -1,7 +1,7 @@
-"""Dates and times written as text: which of the usual formats they are in, and their microseconds since 1970.
+"""Parsing dates and times from text: detecting the format, and conversion to microseconds since 1970.
 
-A column is read by all of its cells. Of day-month-year and month-day-year nothing is guessed: where both read every
-cell, a person has to say.
+The format is detected from all cells of a column. Between day-month-year and month-day-year nothing is guessed: if
+both fit every cell, the user must choose.
 """
 
 import re
@@ -16,8 +16,9 @@ from fieldwise.errors import DataError
 __all__ = ["READ_FORMATS", "Moments", "check_format", "read_moments"]
 
 READ_FORMATS = (
-    "2026-01-31, 2026/01/31, 2026.01.31, 31 Jan 2026, 31-Jan-2026, Jan 31, 2026 (months also written out, weekdays in "
-    "front), 31/01/2026 or 01/31/2026 (also with . or -, and with years of two digits), each alone or with 17:05, "
+    "2026-01-31, 2026/01/31, 2026.01.31, 31 Jan 2026, 31-Jan-2026, Jan 31, 2026 (months also written out, with or "
+    "without a weekday), 31/01/2026 or 01/31/2026 (also with . or -, and with years of two digits), each alone or "
+    "with 17:05, "
     "17:05:09, 17:05:09.25, 5:05 PM, and after it Z or +01:00; T may stand between date and time"
 )
 _PLAIN = ("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d %B %Y", "%d-%B-%Y", "%d %B, %Y", "%B %d, %Y", "%B %d %Y")
@@ -56,14 +57,14 @@ _YEARS = (-2_208_988_800_000_000, 7_258_118_400_000_000)  # 1900 to 2200: "%Y" w
 
 @dataclass(frozen=True, kw_only=True)
 class Moments:
-    """A text column as moments.
+    """A text column parsed as times.
 
     Args:
-        values: microseconds since 1970 (of UTC, where the text names its offset), null where a cell is none.
-        format: the one that decided between day-month and month-day, where the column needed it.
-        other: where day-month and month-day read every cell, the two formats; `values` are then all null.
-        mixed: where some cells name their offset from UTC and others do not, a sentence that counts and shows both;
-            else "". Such moments are not comparable: nothing says what clock the latter are of.
+        values: microseconds since 1970 (UTC if the text has an offset), null if a cell is not a time.
+        format: the detected format, if the column needed a choice between day-month and month-day.
+        other: the two formats, if day-month and month-day both fit every cell; `values` are then all null.
+        mixed: a sentence, if some cells have an offset from UTC and others do not; else "". Such times are not
+            comparable: the time zone of the latter is unknown.
     """
 
     values: pl.Series
@@ -73,10 +74,10 @@ class Moments:
 
 
 def check_format(text: pl.Series, form: str) -> pl.Series:
-    """Microseconds since 1970 by a format that is given, null where a cell does not fit it.
+    """Microseconds since 1970 by a given format, null if a cell does not fit it.
 
     Errors:
-        DataError: it is no format.
+        DataError: it is not a valid format.
 
     >>> check_format(pl.Series(["31.01.2026"]), "%d.%m.%Y").item() // 86_400_000_000
     20484
@@ -88,7 +89,7 @@ def check_format(text: pl.Series, form: str) -> pl.Series:
 
 
 def read_moments(text: pl.Series) -> Moments:
-    """A text column as moments, by the usual formats (`READ_FORMATS`).
+    """A text column parsed as times, by the supported formats (`READ_FORMATS`).
 
     >>> read_moments(pl.Series(["31/01/2026", "01/02/2026"])).format
     '%d/%m/%Y'
@@ -114,18 +115,18 @@ def read_moments(text: pl.Series) -> Moments:
 
 
 def _mixed(text: pl.Series, normal: pl.Series) -> str:
-    """How many cells name their offset, with an example of either kind, where some do and some do not; else ""."""
+    """A sentence on cells with and without an offset, if there are both; else ""."""
     named = normal.str.contains(_OFFSET)
     count, present = int(named.sum()), len(normal) - normal.null_count()
     if not 0 < count < present:
         return ""
     with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
-    return f"{count:,} of {present:,} cells name their offset from UTC ({with_one!r}), the others do not ({without!r})"
+    return f"{count:,} of {present:,} cells have an offset from UTC ({with_one!r}), the others do not ({without!r})"
 
 
 @cache
 def _patterns(family: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """The formats of a family with what cells of each look like."""
+    """The formats of a family, each with a pattern of its cells."""
     return tuple((form, re.compile(_DIRECTIVE.sub(_look, form), re.IGNORECASE)) for form in _FAMILIES[family])
 
 
@@ -134,12 +135,12 @@ def _look(directive: re.Match[str]) -> str:
 
 
 def _by(text: pl.Series, family: str) -> tuple[pl.Series, list[str]]:
-    """Each cell by the first format of the family that reads it, and the formats that read some."""
+    """Each cell parsed by the first fitting format of the family, and the formats that fit some cells."""
     found = pl.Series(text.name, [None], dtype=pl.Int64).new_from_index(0, len(text))
     used: list[str] = []
     for _ in range(_ROUNDS):
         rest = text.filter(found.is_null() & text.is_not_null())
-        # Some of what is still unread tell which formats to try.
+        # A few of the cells that are still unparsed show which formats to try.
         sample = rest.gather_every(max(1, len(rest) // _SAMPLE)).head(2 * _SAMPLE).to_list()
         forms = [form for form, look in _patterns(family) if any(look.fullmatch(cell) for cell in sample)]
         before = found.null_count()
@@ -156,18 +157,18 @@ def _parse(text: pl.Series, form: str) -> pl.Series:
     if not len(text):
         return pl.Series(text.name, [], dtype=pl.Int64)
     try:
-        # A date alone is midnight.
+        # A date without a time is midnight.
         whole = form if "%H" in form or "%I" in form else f"{form} %H:%M"
         cells = text if whole == form else text + " 00:00"
         return cells.str.to_datetime(whole, strict=False, time_unit="us").to_physical()
     except pl.exceptions.PolarsError as e:
         raise DataError(
-            f"{form!r} is no format of a time ({str(e).splitlines()[0]}); write one such as '%d.%m.%Y'"
+            f"{form!r} is not a time format ({str(e).splitlines()[0]}); write one such as '%d.%m.%Y'"
         ) from e
 
 
 def _normal(text: pl.Series) -> pl.Series:
-    """Cells with a space between date and time, offsets as +00:00, and nothing around."""
+    """Normalised cells: a space between date and time, offsets as +00:00, no surrounding spaces."""
     return (
         text.str.strip_chars()
         .replace("", None)

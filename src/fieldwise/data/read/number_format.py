@@ -1,4 +1,4 @@
-"""Numbers written with decimal commas or marks between thousands: which way, and as plain text."""
+"""Numbers with decimal commas or thousands separators: detecting the format, and conversion to plain text."""
 
 from typing import get_args
 
@@ -8,7 +8,7 @@ from fieldwise.schema.label import NumberFormat
 
 __all__ = ["number_formats", "plain_numbers"]
 
-_MARKS: dict[NumberFormat, tuple[str, str]] = {  # what stands between thousands, as a pattern, and the decimal mark
+_MARKS: dict[NumberFormat, tuple[str, str]] = {  # thousands separator, as a pattern, and decimal mark
     "1,234.5": (",", "."),
     "1.234,5": (r"\.", ","),
     "1 234,5": (r"[ \x{a0}\x{202f}\x{2009}]", ","),
@@ -17,7 +17,7 @@ _MARKS: dict[NumberFormat, tuple[str, str]] = {  # what stands between thousands
 
 
 def number_formats(text: pl.Series) -> list[NumberFormat]:
-    """The ways in which every present cell is a number, none where no cell is or a plain number is one already.
+    """The formats that fit every present cell; empty if there is none or if a cell is a plain number.
 
     >>> number_formats(pl.Series(["1.234,5", "7"])), number_formats(pl.Series(["1,234"]))
     (['1.234,5'], ['1,234.5', '1.234,5', '1 234,5'])
@@ -30,7 +30,7 @@ def number_formats(text: pl.Series) -> list[NumberFormat]:
 
 
 def plain_numbers(text: pl.Series, form: NumberFormat) -> pl.Series:
-    """Cells as numbers are usually written; those that do not fit the format become a text that is no number.
+    """Cells as plain numbers; those that do not fit the format become a text that is not a number.
 
     >>> plain_numbers(pl.Series(["1.234,5", "12", "1.5"]), "1.234,5").to_list()
     ['1234.5', '12', '?']

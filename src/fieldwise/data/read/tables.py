@@ -1,4 +1,4 @@
-"""Tables in and out: files of the usual kinds and frames of the usual libraries become polars DataFrames."""
+"""Reading and writing tables: files and frames of other libraries as polars DataFrames."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ __all__ = ["SlicedTable", "TableLike", "as_given", "as_table", "text_separator",
 T = TypeVar("T")
 
 TableLike = Annotated[Any, "as_table"]
-"""What `as_table` takes: a path, or a polars, pandas or pyarrow table."""
+"""Input of `as_table`: a path, or a polars, pandas or pyarrow table."""
 
 _PROBE = 100  # rows
 _KINDS = "csv, tsv, tab, txt and libfm (each also .gz), parquet, arrow, feather, ipc"
@@ -32,22 +32,22 @@ def as_table(
 ) -> pl.DataFrame:
     """Read or convert `data` into a polars DataFrame.
 
-    Columns of delimited text are typed by all of their values: Int64, Float64, Boolean where every value fits, else
-    String; numbers with leading zeros stay text, so that codes such as `01234` are not changed. An empty unquoted
-    field is null. A pandas frame's index is left out. Vectors, lists of one length of 2 to 64 floats, have a column a
-    position beside them, `embedding[0]` and so on; fixed-size lists become lists.
+    Types of delimited text are inferred from all values of a column: Int64, Float64 or Boolean if every value fits,
+    else String; numbers with leading zeros stay text, so that codes such as `01234` are not changed. An empty unquoted
+    field is null. A pandas frame's index is dropped. For vectors (lists of equal length of 2 to 64 floats) a column per
+    position is added, `embedding[0]` and so on; fixed-size lists become lists.
 
     Args:
         data: a path (csv, tsv, tab, txt, libfm, each also with `.gz`; parquet; arrow, feather, ipc), a polars
             DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table.
-        separator: of delimited text; by the suffix where left out, and for `.txt` the first of tab, semicolon and
-            comma in the header line.
-        encoding: of delimited text.
-        columns: names of the columns of delimited text whose first line is a row and no header. A header that looks
-            like a row is warned of.
+        separator: delimiter of text; if omitted by the suffix, and for `.txt` the first of tab, semicolon and comma in
+            the header line.
+        encoding: encoding of delimited text.
+        columns: column names of delimited text without a header line. A header that looks like a row causes a
+            warning.
 
     Errors:
-        DataError: absent file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
+        DataError: missing file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
             named), a wrong encoding, an object of another kind.
         MissingExtraError: a pandas frame, and no pyarrow to convert it.
 
@@ -79,7 +79,7 @@ def _from_frame(data: Any) -> pl.DataFrame:
 
 
 def as_given(frame: pl.DataFrame, data: Any) -> Any:
-    """The frame as a table of the library that `data` is of: pandas, pyarrow, else polars.
+    """The frame as a table of the library of `data`: pandas, pyarrow, else polars.
 
     >>> as_given(pl.DataFrame({"user": [1, 2]}), Path("log.csv")).shape
     (2, 1)
@@ -91,9 +91,9 @@ def as_given(frame: pl.DataFrame, data: Any) -> Any:
 
 
 def write_table(frame: pl.DataFrame, path: str | Path) -> None:
-    """Write a table by its path's suffix (csv, tsv, tab, each also with `.gz`; parquet; arrow, feather, ipc).
+    """Write a table in the format of its path's suffix (csv, tsv, tab, also with `.gz`; parquet; arrow, feather, ipc).
 
-    The file appears whole or not at all.
+    The file is written atomically.
 
     Errors:
         DataError: unknown suffix, a column that delimited text cannot hold, a full disk.
@@ -103,16 +103,16 @@ def write_table(frame: pl.DataFrame, path: str | Path) -> None:
 
 
 class SlicedTable:
-    """A table file's rows in slices, in their order.
+    """A table file that is read in slices, in order.
 
-    Parquet and Arrow files are read as they are needed, and of their columns only those that are asked for. Text is
-    read whole, since all of a column's values decide its type.
+    Parquet and Arrow files are read lazily, and only the requested columns. Text is read as a whole, since all of a
+    column's values determine its type.
 
     Args:
-        path: as of `as_table`.
-        separator: of delimited text.
-        encoding: of delimited text.
-        columns: of delimited text without a header.
+        path: as for `as_table`.
+        separator: delimiter of text.
+        encoding: encoding of delimited text.
+        columns: column names of delimited text without a header.
 
     After construction:
         empty: the table without its rows: names and types of all columns.
@@ -144,10 +144,10 @@ class SlicedTable:
         self.empty = _binary(path, self._kind, self._rows.collect_schema).to_frame()
 
     def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
-        """All rows with these columns, at most `rows` rows at once.
+        """All rows with these columns, in slices of at most `rows` rows.
 
         Errors:
-            DataError: the file breaks off.
+            DataError: the file is truncated.
         """
         if isinstance(self._rows, pl.DataFrame):
             wanted = self._rows.select(columns)
@@ -160,7 +160,7 @@ class SlicedTable:
 
 
 def _lazily(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with a column for each position of their vectors, whose lengths the first rows tell."""
+    """The rows with a column for each position of their vectors, whose lengths are found from the first rows."""
     schema = rows.collect_schema()
     nested = [name for name, kind in schema.items() if isinstance(kind, (pl.List, pl.Array))]
     head = rows.select(nested).head(_PROBE).collect() if nested else pl.DataFrame()
@@ -171,7 +171,9 @@ def _lazily(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 def _check_columns_apply(path: Path, columns: Sequence[str] | None) -> None:
     if columns is not None and suffix_of(path)[0] not in TEXT:
-        raise DataError(f"columns are named for delimited text without a header, and {path} has names of its own")
+        raise DataError(
+            f"columns are for delimited text without a header, but {path} has its own column names: omit them"
+        )
 
 
 def _from_path(path: Path, separator: str | None, encoding: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
@@ -184,9 +186,7 @@ def _from_path(path: Path, separator: str | None, encoding: str, columns: Sequen
         if columns is None:
             warn_of_header(frame, path)
         elif frame.height and [str(cell) for cell in frame.row(0)] == list(columns):
-            raise DataError(
-                f"columns are named for text without a header, and the first line of {path} is one: leave them out"
-            )
+            raise DataError(f"columns are for text without a header, but the first line of {path} is one: omit them")
         if frame.width == 1 and separator is None:
             _check_one_column(path, frame.columns[0], default)
         return frame
@@ -202,7 +202,7 @@ def _from_path(path: Path, separator: str | None, encoding: str, columns: Sequen
 
 
 def text_separator(path: Path, source: ByteSource) -> str:
-    """What separates the cells of a text file whose separator nobody gave."""
+    """The delimiter of a text file, if it was not given."""
     if known := TEXT[suffix_of(path)[0]]:
         return known
     first = next((line for line in source.lines() if line.strip()), b"")
@@ -213,7 +213,7 @@ def _check_one_column(path: Path, name: str, separator: str) -> None:
     for mark in ("\t", ";", ",", "|"):
         if mark in name and mark != separator:
             raise DataError(
-                f"{path} was read as one column {name[:60]!r} with separator {separator!r}; give separator={mark!r} "
+                f"{path} was read as one column {name[:60]!r} with delimiter {separator!r}; give separator={mark!r} "
                 f"(on the command line --separator {mark!r}, in a recipe data.separator)"
             )
 

@@ -1,4 +1,4 @@
-"""Vectors in a table's cells: a list of numbers of one length becomes a column a position, `embedding[0]` and so on."""
+"""Vectors in a table's cells: lists of equal length become a column per position, `embedding[0]` and so on."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ def is_position(name: str, columns: Iterable[str]) -> str | None:
 
 
 def vector_length(column: pl.Series) -> int | None:
-    """How many numbers each cell of a column of float lists holds, where that is one number, else None.
+    """The common length of the float lists in a column, else None.
 
     >>> vector_length(pl.Series([[0.5, 1.0], None, [2.0, 3.0]])), vector_length(pl.Series([[0.5], [1.0, 2.0]]))
     (2, None)
@@ -54,7 +54,7 @@ def position_columns(
 def with_positions(frame: pl.DataFrame) -> pl.DataFrame:
     """The table with a column for each position of its vectors, and every fixed-size list as a list.
 
-    Lists of at least 2 and at most `MOST_POSITIONS` floats make columns; longer ones are left as they are.
+    Lists of at least 2 and at most `MOST_POSITIONS` floats get columns; longer ones are not changed.
 
     >>> with_positions(pl.DataFrame({"v": [[0.5, 1.0], [2.0, 3.0]]})).columns
     ['v', 'v[0]', 'v[1]']

@@ -1,4 +1,4 @@
-"""Tables are written slice by slice; the file appears whole or not at all."""
+"""Writing tables slice by slice and atomically."""
 
 import errno
 import gzip
@@ -21,17 +21,17 @@ __all__ = ["TableWriter"]
 
 
 class TableWriter:
-    """Writes a table by its path's suffix (csv, tsv, tab, each also with `.gz`; parquet; arrow, feather, ipc).
+    """Writes a table in the format of its path's suffix (csv, tsv, tab, also with `.gz`; parquet; arrow, feather, ipc).
 
-    A context manager: at its end the file takes its place; on an error within, what was there stays as it was. Memory
-    holds one slice at a time.
+    A context manager: at its end the file is moved into place; on an error an existing file is not changed. Only one
+    slice is in memory at a time.
 
     Args:
-        path: the file; folders above it are made.
+        path: the file; its parent folders are created.
 
     Errors:
-        DataError: unknown suffix, a column that delimited text cannot hold, a full disk, a folder that cannot be
-            written to.
+        DataError: unknown suffix, a column that delimited text cannot hold, a full disk, a folder that is not
+            writable.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,21 +42,21 @@ class TableWriter:
             kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
             raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
         self._path = path
-        self._folder = path.with_name(f".{secrets.token_hex(6)}.part")  # of what is not whole yet
+        self._folder = path.with_name(f".{secrets.token_hex(6)}.part")  # for the unfinished file
         self._whole = self._folder / "whole"
         self._slices: list[Path] = []
         self._open = ExitStack()
         self._text: IO[bytes] | None = None
 
     def __enter__(self) -> "TableWriter":
-        if self._path.is_dir():  # which the last step would find, after all the work
+        if self._path.is_dir():  # else the last step would fail, after all the work
             raise DataError(f"cannot write {self._path}: it is a folder; choose another name")
         with self._told():
             self._folder.mkdir(parents=True)
         return self
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Write the next rows; every slice has the same columns."""
+        """Write the next rows; every slice must have the same columns."""
         if self._separator is not None:
             self._add_text(frame, self._separator)
             return
@@ -77,14 +77,14 @@ class TableWriter:
         nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
         if nested:
             raise DataError(
-                f"delimited text holds one value a cell, but column {nested[0]!r} holds {frame.schema[nested[0]]}; "
+                f"delimited text holds one value per cell, but column {nested[0]!r} holds {frame.schema[nested[0]]}; "
                 f"write {self._path.name} as parquet, or join the column's values into text"
             )
         with self._told():
             first = self._text is None
             if self._text is None:
                 self._text = file = self._open.enter_context(self._whole.open("wb"))
-                if self._packed:  # neither name nor time within: equal rows give equal bytes
+                if self._packed:  # without name and time, so that equal rows give equal bytes
                     packer = self._open.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
                     self._text = cast(IO[bytes], packer)
             frame.write_csv(self._text, separator=separator, include_header=first)
@@ -100,13 +100,13 @@ class TableWriter:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Say in a sentence what went wrong while writing."""
+        """A context that turns errors in writing into a DataError."""
         try:
             yield
         except OSError as e:
             if e.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DataError(f"the disk is full: {self._path} was not written; free space there") from e
+                raise DataError(f"the disk is full: {self._path} was not written; free some space there") from e
             why = e.strerror or str(e)
-            raise DataError(f"cannot write {self._path}: {why}; choose a folder that can be written to") from e
+            raise DataError(f"cannot write {self._path}: {why}; choose a writable folder") from e
         except pl.exceptions.PolarsError as e:
-            raise DataError(f"cannot write {self._path}: {str(e).splitlines()[0]}; choose another kind of file") from e
+            raise DataError(f"cannot write {self._path}: {str(e).splitlines()[0]}; choose another file type") from e

@@ -1,4 +1,4 @@
-"""Public data sets: where they come from, their terms, and readers of their official formats."""
+"""Public data sets: sources, licence terms, and readers of their official formats."""
 
 from fieldwise.data.read.public.adult import ADULT
 from fieldwise.data.read.public.avazu import AVAZU, AVAZU_SAMPLE

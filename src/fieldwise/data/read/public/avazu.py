@@ -62,7 +62,7 @@ def load_avazu_sample(folder: Path) -> pl.DataFrame:
 def _random_sample(x_path: Path, y_path: Path) -> pl.DataFrame:
     x, y = _text(x_path, _SAMPLE), _text(y_path, ("click",))
     if x.height != y.height:
-        raise DataError(f"{x_path} and {y_path} must have a row for each other, found {x.height} and {y.height} rows")
+        raise DataError(f"{x_path} and {y_path} must have equally many rows, found {x.height} and {y.height} rows")
     return pl.concat([_with_click(y, y_path, 2), x.rename({"hour": "hour_of_day"})], how="horizontal")
 
 
@@ -94,7 +94,7 @@ def _with_time(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
     wrong = ~frame.get_column("hour").str.contains(r"^\d{8}$").fill_null(False) | frame.get_column("weekday").is_null()
     if wrong.any():
         found = frame.get_column("hour")[int(wrong.arg_max() or 0)]
-        raise DataError(f"Avazu's hour is YYMMDDHH: {path} holds {found!r}; take the official file")
+        raise DataError(f"Avazu's hour is YYMMDDHH: {path} holds {found!r}; use the official file")
     return frame
 
 

@@ -24,10 +24,10 @@ _HOME = "https://github.com/caserec/Datasets-for-Recommender-Systems"
 
 
 def load_book_crossing(folder: Path, *, verify: bool = True) -> pl.DataFrame:
-    """Read Book-Crossing, one row an explicit rating, in the file's order.
+    """Read Book-Crossing, one row per explicit rating, in the file's order.
 
-    The file of books lost its quoting before it was published: each `;` became a tab. Where one ended an `&amp;`, the
-    only HTML entity that the file has, it is put back; tabs that are still left over belong to the title.
+    The file of books lost its quoting before publication: each `;` became a tab. If one ended an `&amp;`, the only HTML
+    entity in the file, it is restored; remaining tabs belong to the title.
 
     Args:
         folder: with `book_ratings.dat`, `items_info.dat` and `users_info.dat`, each plain or `.gz`.
@@ -35,8 +35,8 @@ def load_book_crossing(folder: Path, *, verify: bool = True) -> pl.DataFrame:
 
     Returns:
         user_id, book_id, rating (1 to 10), age (Int64; the source filled unknown ones), city, region, country (text,
-        null where the user's location does not say or is n/a), isbn, title, author, publisher (text) and year (Int64,
-        null where it is 0).
+        null if the user's location does not have it or is n/a), isbn, title, author, publisher (text) and year (Int64,
+        null if it is 0).
 
     Errors:
         DataError: a file is absent, malformed or not the published one.
@@ -98,7 +98,7 @@ def _book(path: Path, number: int, line: str) -> tuple[int, str, str, str, int |
         return int(values[0]), values[1], title, values[-7], int(values[-6]) or None, values[-5]
     raise DataError(
         "a book has 9 values and an empty last one, its id and year whole numbers: "
-        f"of {path} line {number}, {found}; take the published file"
+        f"{path} line {number}: {found}; use the published file"
     )
 
 

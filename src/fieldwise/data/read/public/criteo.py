@@ -41,7 +41,7 @@ def _read(path: Path) -> pl.DataFrame:
         if wrong.any():
             row = int(wrong.arg_max() or 0)
             rule = "label is 0 or 1" if name == "label" else f"{name} is a whole number or empty"
-            raise DataError(f"Criteo's {rule}: {path} line {row + 1} holds {column[row]!r}; take the official file")
+            raise DataError(f"Criteo's {rule}: {path} line {row + 1} holds {column[row]!r}; use the official file")
         frame = frame.with_columns(number)
     return frame
 

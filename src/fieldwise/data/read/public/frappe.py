@@ -47,13 +47,13 @@ def load_frappe(folder: Path, *, verify: bool = True) -> pl.DataFrame:
 
     Args:
         folder: with `frappe.train.libfm` (or `frappe.train_positives.libfm`, whose negatives are to be sampled),
-            `frappe.validation.libfm` and `frappe.test.libfm`, each plain or `.gz`, here or below `libfm/`; and, where
-            the raw values are wanted, `feature_map.csv` (feature_id, field, raw_value).
+            `frappe.validation.libfm` and `frappe.test.libfm`, each plain or `.gz`, here or below `libfm/`; and, for
+            raw values, `feature_map.csv` (feature_id, field, raw_value).
         verify: whether the published files' checksums must hold.
 
     Returns:
         label (1 or -1), user, item, daytime, weekday, isweekend, homework, cost, weather, country, city (all text:
-        raw values where there is a feature map, else the ids within the field), split (`train`, `valid`, `test`).
+        raw values if there is a feature map, else the ids within the field), split (`train`, `valid`, `test`).
 
     Errors:
         DataError: a file is absent, malformed or not the published one.

@@ -23,11 +23,11 @@ _REBUILT = ("user_id", "movie_id", "rating", "timestamp", "ts_lo", "ts_hi", "use
 
 
 def load_movielens(folder: Path, *, verify: bool = True) -> pl.DataFrame:
-    """Read MovieLens-1M, one row a rating in the file's order.
+    """Read MovieLens-1M, one row per rating in the file's order.
 
-    The rebuilt `ratings.csv` knows some timestamps only by bounds, and only for low ratings. So `timestamp` is the
-    integer midpoint of the bounds for ALL of its rows (the upper bound where there is no lower one), and neither the
-    bounds nor their source leave this function: they would tell the label.
+    The rebuilt `ratings.csv` has only bounds for some timestamps, and only for low ratings. So `timestamp` is the
+    integer midpoint of the bounds for ALL of its rows (the upper bound if there is no lower one), and the bounds and
+    their source are not returned: they would leak the label.
 
     Args:
         folder: with `users.dat`, `movies.dat`, and `ratings.dat` or `ratings.csv`, each plain or `.gz`.
@@ -88,10 +88,10 @@ def _rebuilt_ratings(path: Path, verify: bool) -> pl.DataFrame:
     frame = read_delimited(open_source(path), separator=",")
     absent = [name for name in _REBUILT if name not in frame.columns]
     if absent:
-        raise DataError(f"{path} must have the columns {', '.join(_REBUILT)}: {', '.join(absent)} is absent")
+        raise DataError(f"{path} must have the columns {', '.join(_REBUILT)}: {', '.join(absent)} is missing")
     frame = _integers(frame, path, tuple(name for name in _REBUILT if name != "split"), first_line=2)
     low, high = pl.col("ts_lo"), pl.col("ts_hi")
-    # low + (high - low) // 2 is exact in integers, and gives the known timestamp where both bounds are equal.
+    # low + (high - low) // 2 is exact in integers, and is the known timestamp if both bounds are equal.
     frame = frame.select(
         "user_id",
         "movie_id",
@@ -106,7 +106,7 @@ def _rebuilt_ratings(path: Path, verify: bool) -> pl.DataFrame:
     if verify and counts != (_ROWS, _N_USERS, _N_MOVIES):
         raise DataError(
             f"{path} must hold {_ROWS} ratings by {_N_USERS} users of {_N_MOVIES} movies, "
-            f"found {counts[0]}, {counts[1]} and {counts[2]}; it is not whole"
+            f"found {counts[0]}, {counts[1]} and {counts[2]}; it is incomplete"
         )
     return frame
 
@@ -128,9 +128,9 @@ def _dat(
         row = int(wrong.arg_max() or 0)
         found = f"line {row + 1} has {marks[row] + 1}" if len(lines) else "it is empty"
         raise DataError(
-            f"{path} must have {len(names)} fields a line, {'::'.join(names)}: {found}; take the official file"
+            f"{path} must have {len(names)} fields per line, {'::'.join(names)}: {found}; use the official file"
         )
-    # After the lines' form, so that a file of another form is told apart from a damaged one.
+    # After checking the lines' format, so that a file of another format is not reported as damaged.
     check_content(path, content, checksum)
     frame = lines.str.split_exact("::", len(names) - 1).struct.rename_fields(list(names)).struct.unnest()
     return _integers(frame, path, tuple(name for name in names if name not in text), first_line=1)

@@ -1,4 +1,4 @@
-"""What a public data set is: where it comes from, under which terms, and how it is read."""
+"""Definition of public data sets: source, licence terms and reader."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Member:
     Args:
         path: its name inside the archive.
         name: its path below the set's folder.
-        checksum: of its bytes, where known.
+        checksum: checksum of its bytes, if known.
     """
 
     path: str
@@ -44,14 +44,14 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """One file at its official origin.
+    """One file at its official source.
 
     Args:
-        url: where it is.
+        url: its address.
         name: its path below the set's folder.
-        bytes: its size, where known.
-        checksum: of its bytes, where known.
-        unpack: of a zip archive, the members wanted; the archive itself is then not kept.
+        bytes: its size, if known.
+        checksum: checksum of its bytes, if known.
+        unpack: members to unpack from a zip archive, which itself is not kept.
     """
 
     url: str
@@ -66,16 +66,16 @@ class PublicSet:
     """A public data set.
 
     Args:
-        name: what commands and recipes call it.
+        name: its name in commands and recipes.
         folder: its folder below the data folder.
         title: its full name.
-        rows: how many rows its official files hold.
-        licence: the terms, in a sentence.
-        homepage: where it is described.
-        load: reads the set from ITS folder into one table.
-        needs: for each file that `load` needs the names that it may have below the set's folder, plain or `.gz`.
-        files: what `fieldwise data fetch` downloads; empty where terms must be accepted by a person.
-        by_hand: where `files` is empty, the sentence that says where to get the set and where to put it.
+        rows: number of rows in its official files.
+        licence: the licence terms, in a sentence.
+        homepage: address of its description.
+        load: reads the set from its own folder into one table.
+        needs: for each file that `load` needs, its possible names below the set's folder, plain or `.gz`.
+        files: files that `fieldwise data fetch` downloads; empty if a person must accept terms.
+        by_hand: if `files` is empty, a sentence that says where to get the set and where to put it.
     """
 
     name: str
@@ -104,7 +104,7 @@ class PublicSet:
         except AbsentFileError as e:
             get = self.by_hand or f"run `fieldwise data fetch {self.name}`"
             raise DataError(
-                f"{self.name} is not complete: {e}; {get}, or name the folder above {self.folder!r} with --data-dir"
+                f"{self.name} is not complete: {e}; {get}, or give the folder above {self.folder!r} as --data-dir"
             ) from None
 
 
@@ -115,10 +115,10 @@ def find(folder: Path, *names: str) -> Path | None:
 
 
 def need(folder: Path, *names: str) -> Path:
-    """Like `find`, but a file must be there.
+    """Like `find`, but raises if there is no such file.
 
     Errors:
-        AbsentFileError: none of the names is.
+        AbsentFileError: there is none.
     """
     path = find(folder, *names)
     if path is None:
@@ -127,10 +127,10 @@ def need(folder: Path, *names: str) -> Path:
 
 
 def read_checked(path: Path, checksum: Checksum | None) -> bytes:
-    """The bytes of a file, plain or inside its `.gz`, that must hash to `checksum` where one is given.
+    """The bytes of a file, plain or inside its `.gz`, after verifying `checksum` if given.
 
     Errors:
-        DataError: they hash to something else.
+        DataError: the checksum is different.
     """
     content = read_content(path)
     check_content(path, content, checksum)
@@ -138,7 +138,7 @@ def read_checked(path: Path, checksum: Checksum | None) -> bytes:
 
 
 def check_described(ratings: pl.DataFrame, folder: Path, **columns: str) -> None:
-    """Raise DataError where a rating's key, by its name, has no value in a column that its description always fills."""
+    """Raise a DataError if a rating's user or item is not described: its column, which is always filled, is null."""
     for key, column in columns.items():
         unknown = ratings.get_column(column).is_null()
         if unknown.any():
@@ -147,7 +147,7 @@ def check_described(ratings: pl.DataFrame, folder: Path, **columns: str) -> None
 
 
 def check_content(path: Path, content: bytes, checksum: Checksum | None) -> None:
-    """Raise DataError unless `content`, read from `path`, hashes to `checksum` where one is given."""
+    """Raise a DataError if `content`, read from `path`, does not match `checksum`, if given."""
     if checksum is not None and (found := checksum.of_bytes(content)) != checksum.value:
         raise DataError(
             f"{path} is not the official file: its {checksum.kind} is {found}, expected {checksum.value}; "

@@ -1,1 +1,1 @@
-"""A simulated log of a film service, of which the true probabilities are known."""
+"""A simulated log of a film service with known true probabilities."""

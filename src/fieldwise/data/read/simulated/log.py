@@ -1,6 +1,6 @@
-"""A log of a film service that never was, with planted interactions and every row's true probability.
+"""A simulated log of a film service, with planted interactions and every row's true probability.
 
-It stands in where no data is at hand, and it is the one data set whose best possible score is known.
+It is used where no real data are available, and its best possible score is known.
 """
 
 import numpy as np
@@ -31,20 +31,20 @@ def simulate(
     seed: int = 0,
     strengths: Strengths | None = None,
 ) -> pl.DataFrame:
-    """Simulate who was shown which film, when and on what, and whether they liked it.
+    """Simulate a log of films shown to users, and whether they liked them.
 
     Args:
-        rows: rows of the log, in order of time.
-        users: users that there are; activity is skewed (log-normal), some may have no row.
-        items: films that there are; popularity follows Zipf's law, some may have no row.
-        seed: the same arguments give the same log on every machine.
+        rows: number of rows, in order of time.
+        users: number of users; activity is skewed (log-normal), some may have no row.
+        items: number of films; popularity follows Zipf's law, some may have no row.
+        seed: random seed; the same arguments give the same log on every machine.
         strengths: standard deviations of the effects; see `fieldwise.data.read.simulated.planted`.
 
     Returns:
-        The user: user_id, age_group, gender, city. The film: item_id, title, genres (1 to 3, `|` between),
-        release_decade, length (minutes). The context: hour (0-23), weekday, device. Then history (up to 10 films that
-        the user liked before this row, oldest first, `|` between), timestamp (seconds since 1970, each greater than the
-        last), liked (0 or 1, drawn with the next) and true_probability, which no model may see.
+        User: user_id, age_group, gender, city. Film: item_id, title, genres (1 to 3, joined by `|`), release_decade,
+        length (minutes). Context: hour (0-23), weekday, device. Then history (up to 10 films that the user liked before
+        this row, oldest first, joined by `|`), timestamp (seconds since 1970, increasing), liked (0 or 1, drawn with
+        the true probability) and true_probability, which no model may use.
 
     >>> simulate(3, seed=1).select("user_id", "item_id", "liked").shape
     (3, 3)
@@ -146,7 +146,7 @@ def _logit(
     strengths: Strengths,
     seed: int,
 ) -> np.ndarray:
-    """What the values of the fields say of each row; the user's and the film's own share come on top."""
+    """The part of each row's logit that depends on the fields' values, without the user's and the film's effects."""
     age, gender, city = viewer.T
     hour, weekday = _clock(timestamp)
     daypart, weekend = hour // 6, (weekday >= 5).astype(np.int64)
@@ -182,7 +182,7 @@ def _own(std: float, count: int, seed: int, stream: int) -> np.ndarray:
 
 
 def _history(user: np.ndarray, item_id: pl.Series, liked: np.ndarray) -> pl.Series:
-    """The last films that each row's user liked in earlier rows; rows are in order of time."""
+    """The latest films that each row's user liked in earlier rows; rows are in order of time."""
     order = np.argsort(user, kind="stable")  # by user, and by time within
     likes = liked[order].astype(np.int64)
     before = np.cumsum(likes) - likes  # likes of all earlier rows in this order

@@ -1,4 +1,4 @@
-"""Film titles for the simulated log, put together from plain words: readable, made up, no two alike."""
+"""Film titles for the simulated log: fictitious, readable and unique."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ Riga Willow Marsh Trieste Elmfield Nantes
 
 
 def film_titles(count: int, rng: np.random.Generator) -> list[str]:
-    """So many different titles; beyond the stock of some 5,000 come second and further parts.
+    """`count` different titles; beyond a stock of about 5,000 with "Part 2" and so on.
 
     >>> len(set(film_titles(20_000, np.random.default_rng(0))))
     20000

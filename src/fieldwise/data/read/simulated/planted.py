@@ -1,10 +1,10 @@
-"""What the simulated log hides: effects of known strength, so that models and explanations can be held to them.
+"""The effects planted in the simulated log, of known strength, to test models and explanations.
 
 The true logit of a row is a bias, plus first-order effects, plus the planted interactions below. Each interaction is a
-table of random effects over the values of its fields, centred along every axis (so that no field alone tells of it,
-where values are equally frequent) and scaled to a given standard deviation. The tables are of rank 1 (age group and
-genre: 2), so that embeddings of 8 to 16 numbers can hold all of them at once. Where a film has several genres, the mean
-over its genres counts: what mean pooling of a bag can represent exactly.
+table of random effects over the values of its fields, centred along every axis (so that no single field shows it,
+if values are equally frequent) and scaled to a given standard deviation. The tables are of rank 1 (age group and
+genre: 2), so embeddings of size 8 to 16 can represent all of them at once. For a film with several genres, the effect
+is the mean over its genres, which mean pooling of a bag can represent exactly.
 """
 
 from dataclasses import dataclass, fields
@@ -50,21 +50,21 @@ class Strengths:
 
     Args:
         bias: the logit before all effects.
-        user: each user's own liking; small, as a user has few rows.
-        item: each film's own quality.
+        user: each user's own effect; small, since a user has few rows.
+        item: each film's own effect.
         age_group: first order.
         gender: first order.
         city: first order.
         genres: first order.
         release_decade: first order.
         device: first order.
-        daypart: first order, of the hour's quarter of the day.
-        length: first order, a standard deviation of film length.
+        daypart: first order, of the quarter of the day.
+        length: first order, per standard deviation of film length.
         age_group_genres: pair.
         gender_genres: pair.
         city_release_decade: pair.
         device_daypart: pair.
-        device_length: pair; a slope a device on the standardized length.
+        device_length: pair; a slope per device on the standardized length.
         device_weekend_genres: third order.
     """
 
@@ -96,7 +96,7 @@ class Strengths:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedInteraction:
-    """One interaction: `fields` are the columns that it joins, `std` its strength in logits over its table's cells."""
+    """A planted interaction: `fields` are its columns, `std` its strength in logits over its table's cells."""
 
     name: str
     fields: tuple[str, ...]
@@ -105,7 +105,7 @@ class PlantedInteraction:
 
     @property
     def order(self) -> int:
-        """How many fields it joins."""
+        """The number of its fields."""
         return len(self.fields)
 
 
@@ -135,7 +135,7 @@ def planted_interactions(strengths: Strengths | None = None) -> tuple[PlantedInt
 
 
 def planted_tables(seed: int, strengths: Strengths | None = None) -> dict[str, np.ndarray]:
-    """The tables of effects that `simulate(seed=seed)` adds up, in logits, by the names of `planted_interactions`.
+    """The tables of effects that `simulate(seed=seed)` adds, in logits, named as in `planted_interactions`.
 
     Shape:
         age_group_genres [5, 12], gender_genres [2, 12], city_release_decade [8, 6], device_daypart [4, 4],
@@ -156,7 +156,7 @@ def planted_tables(seed: int, strengths: Strengths | None = None) -> dict[str, n
 
 
 def centred(rng: np.random.Generator, shape: tuple[int, ...], std: float, rank: int = 1) -> np.ndarray:
-    """Effects of a rank, with mean 0 along every axis and deviation `std` over all cells; zeros for a single value."""
+    """Effects of a given rank, with mean 0 along every axis and standard deviation `std`; zeros for a single value."""
     table = np.zeros(shape)
     for _ in range(rank):
         term = np.ones(())
