@@ -168,7 +168,7 @@ def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
         (LOG[["device", "user_id"]], LOG["length"] / 7, DataError, "labels of .* values in 'length'"),
         (LOG[["device", "user_id"]], None, SchemaError, "no column looks like a label"),
         (X[0], Y, DataError, "Expected 2D array"),
-        ([[1, 2], [3]], [0, 1], DataError, "rows of one length"),
+        ([[1, 2], [3]], [0, 1], DataError, "rows of equal length"),
         (X, np.ones(600), (DataError, SchemaError), "two values|binary"),
     ],
 )

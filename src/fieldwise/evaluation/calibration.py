@@ -386,10 +386,7 @@ def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.bool_], NDA
     positive, z = labelled_column(y, logit, "logits")
     require_both_classes(positive, "a calibration")
     if z.min() == z.max():
-        raise DataError(
-            f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}: the model does not "
-            "distinguish any rows"
-        )
+        raise DataError(f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}")
     return positive, z
 
 
