@@ -89,7 +89,7 @@ def test_ids_are_the_first_categorical_fields_or_those_named(categorical):
 )
 def test_a_layout_without_ids_is_one_clear_error(lab, layout_name, setting):
     role = setting.removesuffix("_id")
-    message = f"DAT's {setting} must be a categorical field of role {role}, but the layout has none: .* or take DSSM"
+    message = f"DAT's {setting} must be a categorical field of role {role}, but the layout has none: .* or use DSSM"
     with pytest.raises(ConfigError, match=message):
         DAT(**SMALL).build(lab.layouts[layout_name])
 
@@ -247,5 +247,5 @@ def test_the_schema_says_which_fields_have_vectors():
     assert (model.of_schema(silent).user_id, model.of_schema(silent).item_id) == ("reader", "isbn")
     settled, _ = FitSettings(schema=schema, model=model, training=TrainingSettings(), defaults="fixed").settled(None)
     assert settled.model == found
-    with pytest.raises(ConfigError, match=r"no categorical field reads 'email', which the schema says names them: add"):
+    with pytest.raises(ConfigError, match=r"no categorical field reads 'email', the schema's user column: add"):
         model.of_schema(dataclasses.replace(schema, user="email"))

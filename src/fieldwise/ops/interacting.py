@@ -67,7 +67,7 @@ def interacting(
         output_relu: ReLU on the sum.
         epsilon: LayerNorm's epsilon.
         dropout: dropout rate of the attention weights.
-        training: whether dropout is on. Its seed comes from PyTorch's global generator; every backend has the same mask.
+        training: whether dropout is on. Its seed is from PyTorch's global generator; all backends have the same mask.
 
     Shape:
         x_BFD: [B, F, D]; weight_ND: [N, D]; bias_N: [N]; norm_weight_A, norm_bias_A: [A]; returns [B, F, A].
