@@ -1,7 +1,7 @@
 """A request for recommendations, as a service takes it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fieldwise.errors import DataError
@@ -10,7 +10,7 @@ from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.user_log import UserLog
 from fieldwise.serving.whole import WholeRanking
 
-__all__ = ["Asked", "check_filter", "used_items"]
+__all__ = ["Asked", "Explained", "check_filter", "used_items"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,21 @@ class Asked:
     exclude: Sequence[str] = ()
     where: Mapping[str, Sequence[str]]
     exclude_seen: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """What is to be explained: rows, or some items in a context.
+
+    Args:
+        rows: raw values by column.
+        context: of the items; raw values by column.
+        items: their ids.
+    """
+
+    rows: Sequence[Mapping[str, Any]] = ()
+    context: Mapping[str, Any] = field(default_factory=dict)
+    items: Sequence[str] = ()
 
 
 def used_items(asked: Asked, log: UserLog | None, by_default: bool) -> list[str]:

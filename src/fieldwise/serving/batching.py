@@ -1,6 +1,7 @@
 """Requests that wait for the one worker are answered together."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -48,6 +49,7 @@ class Batcher(Generic[Asked, Answer]):
         run: answers some requests, in their order; an error of one of them stands in its place.
         limits: of batches and of the queue.
         cost: how much work a request is.
+        took: hears of each batch how many seconds it took, and of how many requests it was.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def ask_three():
@@ -65,7 +67,9 @@ class Batcher(Generic[Asked, Answer]):
         limits: BatchLimits | None = None,
         *,
         cost: Callable[[Asked], int] = lambda _: 0,
+        took: Callable[[float, int], None] = lambda *_: None,
     ) -> None:
+        self.took = took
         self.worker, self.run, self.limits, self.cost = worker, run, limits or BatchLimits(), cost
         self._waiting: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
         self._serving: asyncio.Task[None] | None = None
@@ -85,6 +89,11 @@ class Batcher(Generic[Asked, Answer]):
             self._serving = asyncio.create_task(self._serve())
         return await future
 
+    @property
+    def at_work(self) -> bool:
+        """Whether requests are answered, or wait."""
+        return self._serving is not None
+
     async def _serve(self) -> None:
         if self.limits.window and len(self._waiting) < self.limits.most:
             await asyncio.sleep(self.limits.window)
@@ -97,8 +106,8 @@ class Batcher(Generic[Asked, Answer]):
     async def _answer(self, batch: "Waiting[Asked, Answer]") -> None:
         answers: Sequence[Answer | BaseException]
         try:
-            call = asyncio.get_running_loop().run_in_executor(self.worker, self.run, [one for one, _ in batch])
-            answers = await call
+            seconds, answers = await asyncio.get_running_loop().run_in_executor(self.worker, self._timed, batch)
+            self.took(seconds, len(batch))
         except FAULTS as e:
             if len(batch) > 1:
                 for one in batch:
@@ -113,6 +122,11 @@ class Batcher(Generic[Asked, Answer]):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
+
+    def _timed(self, batch: "Waiting[Asked, Answer]") -> tuple[float, Sequence[Answer | BaseException]]:
+        began = time.perf_counter()
+        answers = self.run([one for one, _ in batch])
+        return time.perf_counter() - began, answers
 
     def _next(self) -> "Waiting[Asked, Answer]":
         batch: Waiting[Asked, Answer] = []

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldwise.errors import ConfigError
+from fieldwise.serving.admission import DEADLINE, Admission
 from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.http_errors import error_answer
 from fieldwise.serving.replacement import Live
@@ -19,6 +20,9 @@ from fieldwise.serving.routes.files import is_page
 __all__ = ["Gate", "Metrics", "ServerSettings"]
 
 FAULT = "the server failed at this request, which is its own fault; its log says how"
+FULL = "more is asked than can be answered in time: ask again later"
+COMPUTED = ("/v1/predict", "/v1/recommend", "/v1/explain")
+SIMILAR = "/v1/items/{id}/similar"
 PORT = re.compile(r":[0-9]*$")
 HEALTH = "/healthz"
 OPEN = (HEALTH, "/readyz")  # without a token
@@ -65,6 +69,13 @@ class ServerSettings:
             raise ConfigError("a token must be a text, found an empty one: give None to let everyone in")
 
 
+def _computed(method: str, path: str) -> str | None:
+    """What metrics call the path of a request that the model has to compute for; None for others."""
+    if method == "POST" and path in COMPUTED:
+        return path
+    return SIMILAR if path.endswith("/similar") else None
+
+
 class Metrics:
     """Prometheus' counters of one application."""
 
@@ -97,10 +108,10 @@ class Metrics:
 
 
 class Gate:
-    """Before everything else: the token, the size of the body as it comes in, and what is counted."""
+    """Before everything else: the token, who is let in, the size of the body as it comes in, and what is counted."""
 
-    def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics) -> None:
-        self.app, self.limits, self.metrics = app, limits, metrics
+    def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics, admission: Admission) -> None:
+        self.app, self.limits, self.metrics, self.admission = app, limits, metrics, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or what else ASGI sends."""
@@ -124,7 +135,7 @@ class Gate:
             await error_answer(500, FAULT, "server")(scope, receive, counted)
         finally:
             route = scope.get("route")
-            path = getattr(route, "path_format", getattr(route, "path", "other"))
+            path = getattr(route, "path_format", getattr(route, "path", scope.get("fieldwise.path", "other")))
             self.metrics.requests.labels(scope["method"], path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
@@ -149,12 +160,29 @@ class Gate:
                 refused.headers["WWW-Authenticate"] = "Bearer"
                 await refused(scope, receive, send)
                 return
+        computed = _computed(scope["method"], path)
+        if computed is None:
+            await self._whole(scope, receive, send, headers)
+            return
+        if not self.admission.enter():
+            scope["fieldwise.path"] = computed
+            await error_answer(503, FULL, "server", {"Retry-After": "1"})(scope, receive, send)
+            return
+        try:
+            await self._whole(scope, receive, send, headers)
+        finally:
+            self.admission.leave()
+
+    async def _whole(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
+        """Read the body, and let the application answer."""
+        deadline = asyncio.get_running_loop().time() + self.limits.timeout
+        DEADLINE.set(deadline)
         parts: list[bytes] = []
         size, more = 0, True
         length = headers.get(b"content-length", b"0")
         too_long = length.isdigit() and int(length) > self.limits.max_body
         try:
-            async with asyncio.timeout(self.limits.timeout):
+            async with asyncio.timeout_at(deadline):
                 while more and not too_long:
                     message = await receive()
                     if message["type"] == "http.disconnect":

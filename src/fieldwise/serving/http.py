@@ -67,5 +67,5 @@ def create_app(
     app.include_router(files.router())
     add_errors(app)
     app.state.registry = served.metrics.registry
-    app.add_middleware(Gate, limits=served.limits, metrics=served.metrics)
+    app.add_middleware(Gate, limits=served.limits, metrics=served.metrics, admission=served.admission)
     return app

@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from fieldwise.schema import Field
-from fieldwise.serving.answers import Predicted
-from fieldwise.serving.asked import Asked
+from fieldwise.serving.admission import Admission
+from fieldwise.serving.answers import Predicted, explanations
+from fieldwise.serving.asked import Asked, Explained
 from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
 from fieldwise.serving.bodies import BodyLimits, body_route
 from fieldwise.serving.forms import Cell, Id
 from fieldwise.serving.gate import Metrics, ServerSettings
 from fieldwise.serving.page.known_users import KnownUsers
+from fieldwise.serving.pieces import Pieces
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.request_checks import id_text
 from fieldwise.serving.rows import RequestError
@@ -23,6 +26,7 @@ from fieldwise.serving.stores.metrics import StoreMetrics
 __all__ = ["Served"]
 
 T = TypeVar("T")
+ROWS_OF_A_PIECE = 10  # that are explained at once
 BATCH_ROWS = 10_000  # that requests answered together may rank or score
 
 
@@ -47,8 +51,11 @@ class Served:
         batches = BatchLimits(
             most=limits.max_batch, budget=BATCH_ROWS, window=limits.batch_window, waiting=limits.max_waiting
         )
-        self._predictions = Batcher(self._worker, self._predict_all, batches, cost=len)
-        self._recommendations = Batcher(self._worker, self._recommend_all, batches, cost=self._cost)
+        self.admission = Admission(limits.max_waiting + limits.max_batch, limits.timeout)
+        took = self.admission.took
+        self._predictions = Batcher(self._worker, self._predict_all, batches, cost=len, took=took)
+        self._recommendations = Batcher(self._worker, self._recommend_all, batches, cost=self._cost, took=took)
+        self._explanations = Pieces(self._worker, limits.max_waiting, self._answers)
 
     @property
     def service(self) -> Service:
@@ -70,6 +77,22 @@ class Served:
             RequestError: as of `Service.recommend`; it took too long, or too many requests wait.
         """
         return await self._in_time(self._recommendations.ask(asked))
+
+    async def explain(self, asked: Explained, pairs: bool) -> list[dict[str, Any]]:
+        """Why rows have their scores, a few rows at a time: other requests are answered in between.
+
+        Errors:
+            RequestError: as of `Service.explain`; it took too long, or too many requests wait.
+        """
+        now = self.service
+        step = 1 if pairs else ROWS_OF_A_PIECE
+
+        def pieces() -> list[Callable[[], list[dict[str, Any]]]]:
+            frame = now.explained_rows(asked)
+            parts = [frame[start : start + step] for start in range(0, frame.height, step)]
+            return [partial(explanations, now.bundle, part, pairs=pairs) for part in parts]
+
+        return await self._in_time(self._explanations.run(pieces))
 
     async def work(self, call: Callable[[], T]) -> T:
         """What a call returns that takes long; it runs in the worker.
@@ -99,6 +122,10 @@ class Served:
         """
         return await self._store_metrics.counted(self.stores.context(id_text(user), given, fields))
 
+    def _answers(self) -> bool:
+        """Whether predictions or recommendations are computed, or wait."""
+        return self._predictions.at_work or self._recommendations.at_work
+
     def _predict_all(self, requests: Sequence[list[dict[str, Any]]]) -> Sequence[Predicted | BaseException]:
         return self.service.predict_all(requests)
 
@@ -110,7 +137,7 @@ class Served:
 
     async def _in_time(self, answer: Awaitable[T]) -> T:
         try:
-            async with asyncio.timeout(self.limits.timeout):
+            async with asyncio.timeout_at(self.admission.deadline()):
                 return await answer
         except TimeoutError:
             late = f"an answer may take {self.limits.timeout:g} s, and this one took longer"

@@ -13,7 +13,7 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Field
 from fieldwise.serving.answers import Predicted, explanations, item_answers, only_answer, predictions, tried
-from fieldwise.serving.asked import Asked, check_filter, used_items
+from fieldwise.serving.asked import Asked, Explained, check_filter, used_items
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.page.browse import Browser
@@ -172,14 +172,7 @@ class Service:
             "milliseconds": {stage: 1000 * seconds for stage, seconds in found.seconds.items()},
         }
 
-    def explain(
-        self,
-        *,
-        rows: Sequence[Mapping[str, Any]],
-        context: Mapping[str, Any],
-        items: Sequence[str],
-        pairs: bool = False,
-    ) -> list[dict[str, Any]]:
+    def explain(self, asked: Explained, *, pairs: bool = False) -> list[dict[str, Any]]:
         """Why rows, or some items in a context, have their scores.
 
         With `pairs`, what pairs of fields give together is measured (`measured_pairs`) where the model has no terms of
@@ -188,16 +181,20 @@ class Service:
         Errors:
             RequestError: as in `predict` and `recommend`.
         """
+        return explanations(self.bundle, self.explained_rows(asked), pairs=pairs)
+
+    def explained_rows(self, asked: Explained) -> pl.DataFrame:
+        """The rows to be explained as a table; errors as of `explain`."""
         fields = self.bundle.schema.fields
-        frame = frame_of(rows, fields)
-        if items:
+        frame = frame_of(asked.rows, fields)
+        if asked.items:
             index = self._cascade().index
-            places = index.rows_of(self._known(items, "items"))
-            whole = values_of(context, self.explained_fields, "context")
+            places = index.rows_of(self._known(asked.items, "items"))
+            whole = values_of(asked.context, self.explained_fields, "context")
             others = frame_of([whole], [f for f in fields if f.role != "item"], "context")
             own = index.items[places.numpy()].select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
             frame = own.join(others, how="cross")
-        return explanations(self.bundle, frame, pairs=pairs)
+        return frame
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
         """The items whose heads are nearest to an item's, by the mean over its heads of the best cosine.

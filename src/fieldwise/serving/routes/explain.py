@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from fastapi import APIRouter, Response
 
+from fieldwise.serving.asked import Explained
 from fieldwise.serving.forms import ExplainRequest, ExplainResponse
 from fieldwise.serving.request_checks import check_length
 from fieldwise.serving.routes.answers import json_answer
@@ -26,9 +27,7 @@ def router(served: Served) -> APIRouter:
         if body.items:
             context, degraded = await served.context(body.user, body.context, served.service.explained_fields)
         items = cast(list[str], body.items)
-        found = await served.work(
-            lambda: served.service.explain(rows=rows, context=context, items=items, pairs=body.pairs)
-        )
+        found = await served.explain(Explained(rows=rows, context=context, items=items), body.pairs)
         return json_answer({"explanations": found, "degraded": degraded})
 
     return routes

@@ -1,0 +1,134 @@
+"""More than can be answered: who is let in is answered in time, others are refused at once; explanations wait."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from serving.test_http import ROW
+
+from fieldwise.serving import served as served_module
+from fieldwise.serving.admission import Admission
+from fieldwise.serving.http import ServerSettings, create_app
+from fieldwise.serving.service import Service
+
+HEADERS = [(b"host", b"server"), (b"content-type", b"application/json")]
+
+
+async def ask(app, path, body):
+    """The status of an answer, and how long it took; the application is called as a server would."""
+    messages, status = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}], []
+
+    async def receive():
+        return messages.pop() if messages else await asyncio.Future()
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            status.append(message["status"])
+
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    began = time.perf_counter()
+    more = {"root_path": "", "scheme": "http", "http_version": "1.1", "server": ("server", 80), "client": ("a", 1)}
+    await app({**scope, **more, "headers": HEADERS, "asgi": {"version": "3.0"}}, receive, send)
+    return status[0], time.perf_counter() - began
+
+
+def slow_service(ranker, seconds):
+    """A service whose predictions take some seconds each, without the processor."""
+    slow = Service(ranker)
+
+    def predict_all(requests):
+        time.sleep(seconds * len(requests))
+        return [[{"score": 0.0}] for _ in requests]
+
+    slow.predict_all = predict_all
+    return slow
+
+
+def test_past_capacity_as_much_is_answered_as_at_capacity(ranker):
+    """Three times 100 requests a second, for three seconds; a queue without a door would answer none in time."""
+    each, timeout = 0.01, 0.5
+    app = create_app(slow_service(ranker, each), ServerSettings(timeout=timeout, max_batch=4))
+
+    async def run():
+        tasks, began, number = [], time.perf_counter(), 0
+        while (now := time.perf_counter() - began) < 3:
+            while number < 3 * now / each:
+                tasks.append(asyncio.create_task(ask(app, "/v1/predict", {"rows": [ROW]})))
+                number += 1
+            await asyncio.sleep(0.002)
+        return await asyncio.gather(*tasks)
+
+    found = asyncio.run(run())
+    assert {status for status, _ in found} == {200, 503}
+    answered = [seconds for status, seconds in found if status == 200]
+    refused = sorted(seconds for status, seconds in found if status == 503)
+    assert len(found) > 700
+    assert len(answered) > 0.75 * 3 / each, "a busy machine is granted a part"
+    assert sorted(answered)[int(0.99 * len(answered))] <= timeout + 0.1
+    assert refused[len(refused) // 2] < 0.1, "at once"
+
+
+def test_only_those_that_wait_too_long_are_kept_out():
+    one = Admission(most=1000, timeout=10.0)
+    one.took(3.0, 1000)
+    assert all(one.enter() for _ in range(1000))
+    assert not one.enter()
+    slow = Admission(most=1000, timeout=10.0)
+    slow.took(1.0, 1)
+    assert [slow.enter() for _ in range(9)] == [True] * 8 + [False]
+    for _ in range(100):  # it gets quick again
+        slow.took(0.001, 1)
+    assert slow.enter()
+
+
+def test_explanations_leave_most_of_the_worker_to_others(ranker, monkeypatch):
+    """Twelve large explanations at once: four clients that ask one prediction after the other lose a part, not all."""
+
+    def slowly(bundle, frame, *, pairs):
+        time.sleep(0.04 * frame.height)
+        return [{} for _ in range(frame.height)]
+
+    monkeypatch.setattr(served_module, "explanations", slowly)
+    app = create_app(slow_service(ranker, 0.005), ServerSettings(timeout=5))
+
+    async def client(until, answers):
+        while time.perf_counter() < until:
+            answers.append(await ask(app, "/v1/predict", {"rows": [ROW]}))
+
+    async def rate(seconds):
+        answers, until = [], time.perf_counter() + seconds
+        await asyncio.gather(*(client(until, answers) for _ in range(4)))
+        assert {status for status, _ in answers} == {200}
+        return len(answers) / seconds
+
+    async def run():
+        alone = await rate(1)
+        body = {"rows": [ROW] * 50, "pairs": True}
+        hostile = [asyncio.create_task(ask(app, "/v1/explain", body)) for _ in range(12)]
+        await asyncio.sleep(0.1)
+        beside = await rate(2)
+        for one in hostile:
+            one.cancel()
+        await asyncio.gather(*hostile, return_exceptions=True)
+        return alone, beside
+
+    alone, beside = asyncio.run(run())
+    assert beside > 0.6 * alone, "four fifths, less what a busy machine takes"
+
+
+def test_an_explanation_in_pieces_is_the_one_at_once(ranker):
+    from serving.conftest import log
+    from serving.test_http import client, rows_of
+
+    from fieldwise.serving.asked import Explained
+
+    rows = rows_of(log(23, seed=8))
+    service = Service(ranker)
+    whole = service.explain(Explained(rows=rows))
+    found = client(service).post("/v1/explain", {"rows": rows}).json()["explanations"]
+    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in whole], rel=1e-6)
+    assert len(found) == 23
