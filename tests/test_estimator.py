@@ -302,7 +302,7 @@ def test_before_fit_every_verb_is_not_fitted(verb: str) -> None:
 def _as_given(recommender: Recommender) -> dict[str, Any]:
     """The parameters that do not follow from the rows."""
     params = recommender.get_params(deep=False)
-    return {name: value for name, value in params.items() if name not in ("model", "training")}
+    return {name: value for name, value in params.items() if name not in ("model", "training", "schema")}
 
 
 def test_save_and_load(fitted: Recommender, regressor: Recommender, tmp_path: Path) -> None:
@@ -311,6 +311,7 @@ def test_save_and_load(fitted: Recommender, regressor: Recommender, tmp_path: Pa
         again = Recommender.load(str(tmp_path / name))
         np.testing.assert_array_equal(again.predict(FUTURE), recommender.predict(FUTURE))
         assert _as_given(again) == _as_given(recommender)
+        assert again.schema == recommender.bundle_.schema
         assert again.model == recommender.bundle_.settings  # with the numbers that followed from the rows
         assert given(again.training) >= {"learning_rate", "l2", "monitor"}
         assert again.result_ == recommender.result_

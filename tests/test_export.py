@@ -1,5 +1,6 @@
 """Exported networks run without fieldwise and give the bundle's logits."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -42,6 +43,23 @@ def make(settings, rows=20):
         for p in network.parameters():
             p.normal_(std=0.4)
     return Bundle(SCHEMA, encoder, settings, network, frame.head(rows), {})
+
+
+def scores_of_onnx(folder):
+    import onnxruntime
+
+    samples = dict(np.load(folder / "samples.npz"))
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    return session.run(None, {one.name: samples[one.name] for one in session.get_inputs()})[0]
+
+
+@pytest.mark.usefixtures("onnx")
+def test_numbers_are_exported_in_the_labels_unit(tmp_path):
+    bundle = make(AFM(embedding_dim=4))
+    label = Label("minutes", task="regression", scale=250.0)
+    bundle = dataclasses.replace(bundle, schema=dataclasses.replace(SCHEMA, label=label))
+    assert export_bundle(bundle, tmp_path / "out") < 1e-4
+    np.testing.assert_allclose(scores_of_onnx(tmp_path / "out"), bundle.predict(bundle.samples), rtol=1e-4, atol=1e-3)
 
 
 @pytest.fixture

@@ -51,6 +51,14 @@ def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(subt
             assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {c.setting for c in found.chosen}
 
 
+def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
+    settings = MODELS["autoint+"]
+    assert LAYOUT.num_rows == 110
+    found = {rows: resolve(settings(), TrainingSettings(), facts(rows)).model.batch_norm for rows in (439, 440)}
+    assert found == {439: False, 440: True}
+    assert resolve(settings(batch_norm=False), TrainingSettings(), facts()).model.batch_norm is False
+
+
 def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():
     model = FM(embedding_std=0.01)
     training = TrainingSettings(batch_size=1024, l2={}, monitor="auc")

@@ -93,7 +93,7 @@ class Candidate:
     def raw(self, part: Part, schema: Schema) -> np.ndarray:
         """Scores of a part's rows [N] as the model gives them, within the label's range."""
         if self.fitted is not None:
-            raw = score_batches(self.fitted.network, part.table.batches(SCORING_BATCH)).astype(np.float64)
+            raw = _numbers(self.fitted, part)
         elif self.trees is not None:
             raw = self.trees.score(part, schema)
         else:
@@ -140,8 +140,7 @@ def fit_one(
     """
     began = time.perf_counter()
     fitted = fit_recipe(recipe, problem.prepared, progress)
-    score = score_batches(fitted.network, problem.prepared.valid.table.batches(SCORING_BATCH)).astype(np.float64)
-    valid, value, calibration = _judged(score, problem)
+    valid, value, calibration = _judged(_numbers(fitted, problem.prepared.valid), problem)
     return Candidate(
         title=title,
         valid=valid,
@@ -221,6 +220,12 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
 def _loss(problem: Problem, score: np.ndarray) -> float:
     y = np.asarray(problem.prepared.valid.y, dtype=np.float64)
     return logloss_from_logits(y, score) if problem.schema.label.task == "binary" else rmse(y, score)
+
+
+def _numbers(fitted: Fitted, part: Part) -> np.ndarray:
+    """A network's scores of a part's rows [N]: logits, or numbers in the label's unit."""
+    score = score_batches(fitted.network, part.table.batches(SCORING_BATCH)).astype(np.float64)
+    return fitted.recipe.schema.label.predicted(score)
 
 
 def _within(score: np.ndarray, label: Label) -> np.ndarray:

@@ -108,7 +108,7 @@ class Bundle:
         return hasher.hexdigest()
 
     def score(self, frame: TableLike) -> np.ndarray:
-        """Logits (binary) or unclipped predictions (regression) of raw rows, float64.
+        """Logits (binary) or unclipped predictions over the label's scale (regression) of raw rows, float64.
 
         Shape:
             [N], or [N, T] with several labels, the main one first.
@@ -195,7 +195,7 @@ class Bundle:
         if label.task == "binary":
             calibration = self.calibration.get(label.name)
             return sigmoid(score if calibration is None else calibration.logit(score))
-        return score if label.range is None else np.clip(score, *label.range)
+        return label.predicted(score)
 
     def _repr_html_(self) -> str:
         from fieldwise.notebook.html import bundle_html

@@ -101,9 +101,11 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         raise DataError(f"an export is made and checked with sample rows, at least 2, found {bundle.samples.height}")
     EXPORT.check_folder(folder)
     table = bundle.encoder.transform(bundle.samples)
-    expected = bundle.score_table(table)
+    scales = torch.tensor([label.scale or 1.0 for label in bundle.schema.labels])
+    network = _Flat(bundle.network, scales if bundle.schema.more_labels else scales[0]).eval()
+    expected = bundle.score_table(table) * network.scale.double().numpy()
     with whole_folder(folder) as new:
-        run = _MAKERS[target](bundle.network, table, new / FILES[target])
+        run = _MAKERS[target](network, table, new / FILES[target])
         difference = _largest_difference(run, table, expected)
         if not difference <= TOLERANCE:
             raise DataError(
@@ -136,17 +138,26 @@ def _arrays(batch: Batch) -> dict[str, np.ndarray]:
 
 
 class _Flat(nn.Module):
-    """A network of a batch's tensors, one by one: what other runtimes have words for."""
+    """A network of a batch's tensors, one by one, that gives logits, or numbers in a regression label's unit.
 
-    def __init__(self, network: nn.Module) -> None:
+    Args:
+        network: gives scores [B], or [B, T] with several labels.
+        scale: of the label, [], or of each label, [T]; 1 for a binary one.
+    """
+
+    scale: Tensor
+
+    def __init__(self, network: nn.Module, scale: Tensor) -> None:
         super().__init__()
         self.network = network
+        self.register_buffer("scale", scale)
+        self.scaled = bool((scale != 1).any())
 
     def forward(
         self, ids: Tensor, values: Tensor, bag_ids: Tensor, bag_segments: Tensor, bag_weights: Tensor
     ) -> Tensor:
         logit: Tensor = self.network(Batch(ids, values, bag_ids, bag_segments, bag_weights))
-        return logit
+        return logit * self.scale if self.scaled else logit
 
 
 def _shapes(table: EncodedTable) -> tuple[dict[int, Any], ...]:
@@ -170,7 +181,7 @@ def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
             logger.setLevel(logging.ERROR)
         try:
             program = torch.onnx.export(
-                _Flat(network).eval(),
+                network,
                 tuple(batch),
                 dynamic_shapes=_shapes(table),
                 dynamo=True,
@@ -201,7 +212,7 @@ def _aoti(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
     batch = table.batch(slice(None))[0]
     with warnings.catch_warnings(), use_ops("plain"), torch.no_grad():
         warnings.simplefilter("ignore")  # the compiler's own
-        program = torch.export.export(_Flat(network).eval(), tuple(batch), dynamic_shapes=_shapes(table))
+        program = torch.export.export(network, tuple(batch), dynamic_shapes=_shapes(table))
         try:
             aoti_compile_and_package(program, package_path=str(path))
         except InductorError as e:

@@ -33,7 +33,7 @@ def print_row(plain: dict[str, Any], found: Explanation, top: int) -> None:
     score, prediction, base, gap = (plain[k] for k in ("score", "prediction", "base", "gap"))
     given = sum(f["contribution"] for f in plain["fields"])
     calibrated = "calibrated " if found.subject.calibration else ""
-    probability = f"{calibrated}probability {prediction:.4f}, " if found.subject.binary else ""
+    probability = f"{calibrated}probability {prediction:.4f}, " if found.subject.settings.task == "binary" else ""
     out.print(
         f"{plain['label']}: {probability}score {_number(score)} = base {_number(base)} + fields {_number(given)}"
         f" + gap {_number(gap)} ({WORDS[plain['method']]})"

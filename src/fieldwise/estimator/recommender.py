@@ -212,7 +212,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if fitted.warm_start is not None:
             about["warm_start"] = to_plain(fitted.warm_start)
         samples = sample_rows(schema, encoded.parts["valid"].frame)
-        self._set_fitted(Bundle(schema, encoded.encoder, settings.model, fitted.network, samples, about))
+        self._set_fitted(Bundle(settings.schema, encoded.encoder, settings.model, fitted.network, samples, about))
         self.result_ = result
         if result.stopped == "interrupted":
             raise KeyboardInterrupt

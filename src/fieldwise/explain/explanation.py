@@ -23,6 +23,7 @@ from fieldwise.explain.mixing import Mixer
 from fieldwise.explain.occlusion import occlusion
 from fieldwise.explain.terms import PAIRWISE, Terms, terms_of
 from fieldwise.explain.values import field_values
+from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 __all__ = ["METHODS", "Explanation", "Method", "Subject", "explain", "explain_subject"]
@@ -39,8 +40,7 @@ class Subject:
     """Encoded rows to explain, with the network of one label and background rows.
 
     Args:
-        label: the label's name.
-        binary: whether its score is a logit.
+        label, settings: the label's name, and the label, which says what its score is.
         network: the network of this label.
         values: the fields' values as text, [N, F].
         table: N rows.
@@ -49,7 +49,7 @@ class Subject:
     """
 
     label: str
-    binary: bool
+    settings: Label
     network: nn.Module
     values: pl.DataFrame
     table: EncodedTable
@@ -89,7 +89,7 @@ class Subject:
         table = bundle.encoder.transform(frame)
         return cls(
             label=wanted,
-            binary=bundle.schema.labels[position].task == "binary",
+            settings=bundle.schema.labels[position],
             network=network,
             values=field_values(bundle.encoder, frame),
             table=table,
@@ -113,7 +113,7 @@ class Subject:
 
     @cached_property
     def logit(self) -> np.ndarray:
-        """The scores [N]: logits, or predicted numbers."""
+        """The scores [N]: logits, or predicted numbers over the label's scale."""
         return score_batches(self.network, self.table.batches(SCORING_BATCH))
 
     @cached_property
@@ -164,11 +164,10 @@ class Explanation:
 
     @property
     def prediction(self) -> np.ndarray:
-        """Probabilities [N] of a binary label, calibrated as in `Bundle.predict`, else the scores themselves."""
-        logit, calibration = self.subject.logit, self.subject.calibration
-        if not self.subject.binary:
-            return logit
-        return sigmoid(logit if calibration is None else calibration.logit(logit))
+        """Probabilities or numbers [N], as `Bundle.predict` returns them."""
+        number, calibration = self.subject.settings.predicted(self.subject.logit), self.subject.calibration
+        number = number if calibration is None else calibration.logit(number)
+        return sigmoid(number) if self.subject.settings.task == "binary" else number
 
     def row(self, row: int) -> dict[str, Any]:
         """One row's explanation as plain, JSON-compatible values: fields and pairs, strongest first.
@@ -194,6 +193,7 @@ class Explanation:
             "prediction": float(self.prediction[row]),
             "calibrated": subject.calibration is not None,
             "method": self.method,
+            "scale": self.subject.settings.scale or 1.0,
             "base": float(self.base[row]),
             "gap": float(self.gap[row]),
             "fields": sorted(fields, key=lambda f: -abs(f["contribution"])),

@@ -184,8 +184,5 @@ def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     y = np.asarray(rows.y, dtype=np.float64).reshape(len(table), -1)
     found = {}
     for k, label in enumerate(bundle.schema.labels):
-        own = score[:, k]
-        if label.task == "regression" and label.range is not None:
-            own = np.clip(own, *label.range)
-        found[label.name] = Scored(y[:, k], own)
+        found[label.name] = Scored(y[:, k], label.predicted(score[:, k]))
     return found

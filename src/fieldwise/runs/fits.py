@@ -181,13 +181,12 @@ def _run(
         raise KeyboardInterrupt
     if run.warm_start is not None and (caution := run.warm_start.caution()):
         note(f"{title}: {caution}")
-    label = recipe.schema.label
+    label = run.recipe.schema.label
     score = score_batches(run.bundle.network, prepared.test.table.batches(SCORING_BATCH))
     y = prepared.test.y
     if y.ndim == 2:
         y, score = y[:, 0], score[:, 0]
-    if label.range is not None and label.task == "regression":
-        score = np.clip(score, *label.range)
+    score = label.predicted(score)
     about = {
         **run.record(),
         "benchmark": recipe.benchmark,

@@ -15,7 +15,7 @@ from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.models import LR, ModelSettings
 from fieldwise.models.build import build_network
 from fieldwise.models.own import as_settings
-from fieldwise.runs.defaults import Chosen, Facts, resolve
+from fieldwise.runs.defaults import Chosen, Facts, resolve, scaled_labels
 from fieldwise.runs.identity import same_rows
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
@@ -63,8 +63,14 @@ class FitSettings:
         model = self.model.of_schema(self.schema) if hasattr(self.model, "of_schema") else self.model
         if self.defaults == "fixed":
             return (self if model is self.model else dataclasses.replace(self, model=model)), ()
-        found = resolve(model, self.training, Facts.of(train.table, self.schema.labels))
-        return dataclasses.replace(self, model=found.model, training=found.training, defaults="fixed"), found.chosen
+        facts = Facts.of(train.table, self.schema.labels)
+        found = resolve(model, self.training, facts)
+        before = {} if self.start is None else {one.name: one for one in self.start.schema.labels}
+        schema, scales = scaled_labels(self.schema, facts, before)
+        settings = dataclasses.replace(
+            self, schema=schema, model=found.model, training=found.training, defaults="fixed"
+        )
+        return settings, (*found.chosen, *scales)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +194,9 @@ def _settings(recipe: Recipe, start: Bundle | None = None) -> FitSettings:
 def _with(recipe: Recipe, found: FitSettings) -> Recipe:
     if recipe.defaults == "fixed":
         return dataclasses.replace(recipe, model=found.model)
-    return dataclasses.replace(recipe, model=found.model, training=found.training, defaults="fixed")
+    return dataclasses.replace(
+        recipe, schema=found.schema, model=found.model, training=found.training, defaults="fixed"
+    )
 
 
 def _held_out(prepared: Prepared) -> tuple[tuple[str, Part], ...]:

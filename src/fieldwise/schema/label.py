@@ -4,6 +4,8 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
+import numpy as np
+
 from fieldwise.errors import SchemaError
 
 __all__ = ["Label", "NumberFormat", "Task", "check_number_format"]
@@ -26,6 +28,8 @@ class Label:
             With neither rule the column must hold 0 and 1 (or false and true) alone.
         drop_values: rows with these values are left out, and counted.
         range: regression: the targets' least and greatest value; predictions are clipped to it.
+        scale: regression: a model learns the targets divided by this; predictions are multiplied by it. Where left out
+            it follows from the training rows' standard deviation (docs/defaults.md), or is 1 with fixed defaults.
         weight: of this label's loss in the sum over the labels.
         number_format: how numbers are written in text, where not plainly, as of a Numeric field.
 
@@ -44,6 +48,7 @@ class Label:
     positive_values: tuple[Scalar, ...] | None = None
     drop_values: tuple[Scalar, ...] = ()
     range: tuple[float, float] | None = None
+    scale: float | None = None
     weight: float = 1.0
     number_format: NumberFormat | None = None
 
@@ -77,10 +82,25 @@ class Label:
             raise SchemaError("a regression label takes no positive rule: leave out positive_above and positive_values")
         if self.task == "binary" and self.range is not None:
             raise SchemaError("a binary label takes no range: it is for task = 'regression'")
+        if self.task == "binary" and self.scale is not None:
+            raise SchemaError("a binary label takes no scale: it is for task = 'regression'")
+        if self.scale is not None and (not isinstance(self.scale, (int, float)) or not 0 < self.scale < math.inf):
+            raise SchemaError(f"a label's scale must be above 0 and finite, found {self.scale!r}")
         if self.range is not None:
             finite = len(self.range) == 2 and all(math.isfinite(bound) for bound in self.range)
             if not finite or not self.range[0] < self.range[1]:
                 raise SchemaError(f"a label's range must be two finite numbers that rise, found {list(self.range)}")
+
+    def predicted(self, score: np.ndarray) -> np.ndarray:
+        """Scores of a regression as numbers in the label's unit, within its range; logits of a binary label unchanged.
+
+        >>> Label("price", task="regression", range=(0, 500), scale=100).predicted(np.array([-0.5, 1.25])).tolist()
+        [0.0, 125.0]
+        """
+        if self.task == "binary":
+            return score
+        number = score if self.scale is None else score * self.scale
+        return number if self.range is None else np.clip(number, *self.range)
 
     @property
     def rule(self) -> str | None:

@@ -24,6 +24,7 @@ class Objective:
     Args:
         task: `binary` trains with cross-entropy on the logit, `regression` with squared error.
         prediction_range: range to which predictions of a regression are clipped, in metrics but not in the loss.
+        scale: what the loss of a regression divides the targets by; metrics are in the targets' unit.
         weight: weight of this label's loss in the sum over labels.
         more: the objectives of further labels by name. Scores and targets are then [N, T], the main label's first.
 
@@ -34,6 +35,7 @@ class Objective:
 
     task: Task = "binary"
     prediction_range: tuple[float, float] | None = None
+    scale: float = 1.0
     weight: float = 1.0
     more: Mapping[str, "Objective"] = field(default_factory=dict)
 
@@ -43,6 +45,7 @@ class Objective:
         return cls(
             task=label.task,
             prediction_range=label.range,
+            scale=label.scale or 1.0,
             weight=label.weight,
             more={other.name: cls.of(other) for other in more},
         )
@@ -67,14 +70,14 @@ class Objective:
         return torch.stack([o.weight * loss for o, loss in zip(self.each(), losses.unbind(), strict=True)]).sum()
 
     def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
-        """`loss` over a whole split: logloss, or the mean squared error of unclipped scores."""
+        """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
         columns = zip(self.each(), _columns(y), _columns(score), strict=True)
         return sum(
             o.weight
             * (
                 logloss_from_logits(target, z, weight=weight)
                 if o.task == "binary"
-                else float(np.average((z - target) ** 2, weights=weight))
+                else float(np.average((z - target / o.scale) ** 2, weights=weight))
             )
             for o, target, z in columns
         )
@@ -108,6 +111,8 @@ class Objective:
     def _mean_loss(self, logit: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
         if self.task == "binary":
             return F.binary_cross_entropy_with_logits(logit, y, weight=weight)
+        if self.scale != 1.0:
+            y = y / self.scale
         if weight is None:
             return F.mse_loss(logit, y)
         return (weight * F.mse_loss(logit, y, reduction="none")).mean()
@@ -117,6 +122,7 @@ class Objective:
     ) -> dict[str, float]:
         if self.task == "binary":
             return binary_metrics(y, score, group=group, weight=weight, one_class=one_class)
+        score = score * self.scale
         if self.prediction_range is not None:
             score = np.clip(score, *self.prediction_range)
         return regression_metrics(y, score, weight=weight)

@@ -20,7 +20,7 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     """Set the network's output biases so that its initial mean score is the best constant prediction.
 
     That is the logit of the training rows' positive rate (with half a row added to each class, so that it is finite),
-    or the mean of a regression label. The scores of other parameters are initially near 0.
+    or the mean of a regression label over its scale. The scores of other parameters are initially near 0.
 
     Args:
         network: changed in place; a bias that is not 0, such as from a warm start, is not changed.
@@ -37,7 +37,7 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     columns = [train.y] if train.y.ndim == 1 else list(train.y.T)
     changed = []
     for number, (one, y, task) in enumerate(zip(networks, columns, objective.each(), strict=True)):
-        start = base_score(np.asarray(y, np.float64), train.weight, binary=task.task == "binary")
+        start = base_score(np.asarray(y, np.float64) / task.scale, train.weight, binary=task.task == "binary")
         for name, parameter in output_biases(one, batch):
             if bool(parameter.count_nonzero()):
                 continue  # from a warm start

@@ -5,7 +5,7 @@ each with its reason. Whatever is given stays as it is. docs/defaults.md has the
 """
 
 from fieldwise.runs.defaults.facts import Facts
-from fieldwise.runs.defaults.resolve import Chosen, Resolved, resolve, sentence_of
+from fieldwise.runs.defaults.resolve import Chosen, Resolved, resolve, scaled_labels, sentence_of
 from fieldwise.runs.defaults.rules import RULES
 
-__all__ = ["RULES", "Chosen", "Facts", "Resolved", "resolve", "sentence_of"]
+__all__ = ["RULES", "Chosen", "Facts", "Resolved", "resolve", "scaled_labels", "sentence_of"]

@@ -23,6 +23,7 @@ class Facts:
         task: of the main label.
         mean: of the main label's targets: the share of positives, for a binary label.
         labels: how many there are.
+        deviations: the standard deviation of each label's targets, the main one's first.
         effects: the variance of first-order weights that the rows show (`effects.py`); 1 for a number.
 
     >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
@@ -34,6 +35,7 @@ class Facts:
     task: Task = "binary"
     mean: float = 0.5
     labels: int = 1
+    deviations: tuple[float, ...] = (1.0,)
     effects: float = 1.0
 
     @classmethod
@@ -41,13 +43,15 @@ class Facts:
         """Of encoded training rows with targets; the main label comes first."""
         assert train.y is not None, "training rows have targets"
         y = np.asarray(train.y, np.float64)
-        main = y if y.ndim == 1 else y[:, 0]
+        columns = y.reshape(len(train), -1)
+        main = columns[:, 0]
         return cls(
             layout=train.layout,
             rows=len(train),
             task=labels[0].task,
             mean=float(np.average(main, weights=train.weight)),
             labels=len(labels),
+            deviations=tuple(columns.std(axis=0).tolist()),
             effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
         )
 

@@ -12,10 +12,12 @@ from fieldwise.layers import FieldEmbedding
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.models.build import build_network, model_name
 from fieldwise.runs.defaults.facts import Facts
-from fieldwise.runs.defaults.rules import Rule, model_rules, training_rules
+from fieldwise.runs.defaults.rules import Rule, label_scale, model_rules, training_rules
+from fieldwise.schema import Schema
+from fieldwise.schema.label import Label
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Chosen", "Resolved", "resolve", "sentence_of"]
+__all__ = ["Chosen", "Resolved", "resolve", "scaled_labels", "sentence_of"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Chosen:
     @property
     def words(self) -> str:
         """The setting's name as a person reads it."""
-        return self.setting.partition(".")[2].replace("_", " ")
+        return self.setting.partition(".")[2].replace("_", " ").replace(".", " ")
 
     @property
     def shown(self) -> str:
@@ -77,12 +79,46 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     'batch size 128: 9,731 rows'
     """
     name = model_name(model) if type(model) in MODELS.values() else ""
-    resolved, by_model = _fill(model, model_rules(name), "model")
+    resolved, by_model = _fill(model, model_rules(name, facts), "model")
     tables = _embeddings(resolved, facts)
     trained, by_training = _fill(
         training, training_rules(name, facts, tables, {n: getattr(training, n) for n in given(training)}), "training"
     )
     return Resolved(resolved, trained, (*by_model, *by_training))
+
+
+def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> tuple[Schema, tuple[Chosen, ...]]:
+    """The schema with a scale for each regression label that needs one and names none.
+
+    Args:
+        schema: of the rows.
+        facts: of the training rows.
+        before: the labels of the bundle that training starts from, by name: they keep their scale.
+
+    >>> from fieldwise.layout import Layout
+    >>> from fieldwise.schema import Categorical
+    >>> schema = Schema(fields=(Categorical("city"),), label=Label("price", task="regression"))
+    >>> facts = Facts(layout=Layout.of_sizes([3]), rows=9, task="regression", deviations=(81_234.0,))
+    >>> scaled, chosen = scaled_labels(schema, facts, {})
+    >>> scaled.label.scale, str(chosen[0])
+    (81000.0, "label scale 81000: the label's standard deviation is 8.123e+04")
+    """
+    labels, chosen = [], []
+    for number, (label, deviation) in enumerate(zip(schema.labels, facts.deviations, strict=True)):
+        if label.task != "regression" or label.scale is not None:
+            labels.append(label)
+            continue
+        rule = label_scale(deviation)
+        if label.name in before:
+            kept = before[label.name].scale
+            rule = None if kept is None else Rule(kept, "of the bundle that training starts from")
+        if rule is None:
+            labels.append(label)
+            continue
+        labels.append(dataclasses.replace(label, scale=rule.value))
+        where = "label" if number == 0 else f"more_labels.{number - 1}"
+        chosen.append(Chosen(f"schema.{where}.scale", rule.value, rule.reason))
+    return dataclasses.replace(schema, label=labels[0], more_labels=tuple(labels[1:])), tuple(chosen)
 
 
 def sentence_of(chosen: Iterable[Chosen]) -> str:

@@ -12,15 +12,16 @@ from typing import Any
 
 from fieldwise.runs.defaults.facts import Facts
 
-__all__ = ["RULES", "Rule", "model_rules", "training_rules"]
+__all__ = ["RULES", "Rule", "label_scale", "model_rules", "training_rules"]
 
-RULES = 4  # raised where a rule changes: kept runs that followed other rules are then run again
+RULES = 5  # raised where a rule changes: kept runs that followed other rules are then run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
 LARGE_VOCABULARY = 2**18  # rows of the shared table, from which on a step moves those of its batch alone
 MANY_ROWS = 100_000  # from which on the validation rows are looked at several times an epoch
 STEPS_A_LOOK = 100
+LEAST_DEVIATION, MOST_DEVIATION = 0.5, 2.0  # of a regression label that is learned as it is, such as ratings
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,9 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
+NORMALIZED = ("autoint+",)  # batch normalization in the MLP, where there are many rows
+ROWS_A_VALUE = 4.0  # training rows for each row of the embedding table, from which on
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -152,13 +156,22 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
     }
 
 
-def model_rules(model: str) -> dict[str, Rule]:
-    """Every setting of a model that has a rule; none for a model of one's own."""
+def model_rules(model: str, facts: Facts) -> dict[str, Rule]:
+    """Every setting of a model that has a rule; none for a model of one's own.
+
+    Args:
+        model: its name among `fieldwise.models.MODELS`; "" for one of one's own.
+        facts: of the training rows.
+    """
     if model in ("", "lr"):
         return {}
     plan = PLANS.get(model, DEEP)
     found = {"embedding_std": Rule(plan.std, f"for {model}")}
-    return found | {name: Rule(value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
+    found |= {name: Rule(value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
+    if model in NORMALIZED:
+        share = facts.rows / facts.vocabulary
+        found["batch_norm"] = Rule(share >= ROWS_A_VALUE, f"{share:.3g} rows a value")
+    return found
 
 
 def batch_size(rows: int) -> int:
@@ -169,6 +182,17 @@ def batch_size(rows: int) -> int:
     """
     wanted = max(1, rows // STEPS_AN_EPOCH)
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << (wanted.bit_length() - 1)))
+
+
+def label_scale(deviation: float) -> Rule | None:
+    """What a regression label's targets are divided by; None where they are of the size of 1 by themselves.
+
+    >>> label_scale(96_431.0).value, label_scale(1.12)
+    (96000.0, None)
+    """
+    if not deviation or LEAST_DEVIATION <= deviation <= MOST_DEVIATION:
+        return None
+    return Rule(float(f"{deviation:.2g}"), f"the label's standard deviation is {deviation:.4g}")
 
 
 def _rate(plan: Plan, facts: Facts, model: str) -> Rule:

@@ -1,0 +1,104 @@
+"""A regression label's scale: what a model learns when the targets are of another size than 1."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fieldwise import AFM, Bundle, Categorical, Label, Recommender, Schema, SchemaError, simulate
+from fieldwise.config import to_plain
+from fieldwise.explain import explain
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.pipeline import train_recipe
+from fieldwise.runs.recipe import Recipe
+
+FIELDS = (Categorical("user_id"), Categorical("item_id"), Categorical("city"))
+TIMES = 1024.0  # a power of two: targets of this size are the same numbers with another exponent
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Targets of a size of 1 and the same of 1,024, with a file of them."""
+    frame = simulate(1500, users=30, items=20, seed=1)
+    hours = frame["true_probability"].to_numpy() * 3 + np.random.default_rng(0).normal(0, 0.3, 1500)
+    frame = frame.select("user_id", "item_id", "city").with_columns(hours=hours, price=hours * TIMES)
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    frame.write_parquet(path)
+    return path
+
+
+def trained(path, label, **more):
+    schema = Schema(fields=FIELDS, label=label)
+    plain = {
+        "data": {"path": str(path)},
+        "schema": schema.to_dict(),
+        "split": {"kind": "random"},
+        "model": {"name": "afm", "embedding_dim": 8},
+        "training": {"epochs": 3},
+    }
+    recipe = Recipe.from_dict(plain | more, "scale")
+    return train_recipe(recipe, prepare_recipe(recipe, path.parent))
+
+
+def test_targets_of_another_size_are_learned_to_the_bit_alike(rows):
+    frame = pl.read_parquet(rows)
+    plain = trained(rows, Label("hours", task="regression", scale=1))
+    large = trained(rows, Label("price", task="regression", scale=TIMES))
+    assert np.array_equal(large.bundle.predict(frame), plain.bundle.predict(frame) * TIMES)
+    assert large.test["rmse"] == plain.test["rmse"] * TIMES
+    assert large.valid["mae"] == plain.valid["mae"] * TIMES
+
+
+def test_the_scale_follows_from_the_training_rows_and_is_kept(rows, tmp_path):
+    run = trained(rows, Label("price", task="regression", range=(-2000, 5000)))
+    spread = float(np.std(prepare_recipe(run.recipe, rows.parent).train.y.astype(np.float64)))
+    assert run.recipe.schema.label.scale == float(f"{spread:.2g}")
+    assert [one.setting for one in run.chosen if one.setting.startswith("schema")] == ["schema.label.scale"]
+    assert run.test["rmse"] < 0.85 * spread  # and not that of a constant, which is the standard deviation
+    run.bundle.save(tmp_path / "bundle")
+    loaded, frame = Bundle.load(tmp_path / "bundle"), pl.read_parquet(rows)
+    assert loaded.schema == run.bundle.schema
+    predicted = loaded.predict(frame)
+    assert np.array_equal(predicted, np.clip(loaded.score(frame) * loaded.schema.label.scale, -2000, 5000))
+    assert np.array_equal(explain(loaded, frame.head(5)).prediction, loaded.predict(frame.head(5)))
+
+
+def test_ratings_and_fixed_defaults_have_none(rows):
+    assert trained(rows, Label("hours", task="regression")).recipe.schema.label.scale is None
+    assert trained(rows, Label("price", task="regression"), defaults="fixed").recipe.schema.label.scale is None
+
+
+def test_each_of_several_labels_has_its_own(rows):
+    frame = pl.read_parquet(rows)
+    schema = Schema(
+        fields=FIELDS,
+        label=Label("hours", task="regression"),
+        more_labels=(Label("price", task="regression", weight=0.5),),
+    )
+    found = Recommender(schema, model=AFM(embedding_dim=8)).fit(frame)
+    assert found.bundle_.schema.label.scale is None
+    spread = frame["price"].std()
+    assert found.bundle_.schema.more_labels[0].scale == pytest.approx(spread, rel=0.1)
+    errors = np.sqrt(((found.predict(frame) - frame.select("hours", "price").to_numpy()) ** 2).mean(axis=0))
+    assert (errors < 0.85 * np.array([frame["hours"].std(), spread])).all()
+
+
+def test_a_warm_start_keeps_the_scale_of_what_it_starts_from(rows, tmp_path):
+    first = trained(rows, Label("price", task="regression", scale=512))
+    first.bundle.save(tmp_path / "first")
+    second = trained(rows, Label("price", task="regression"), warm_start=str(tmp_path / "first"))
+    assert second.recipe.schema.label.scale == 512
+    assert second.valid["rmse"] <= first.valid["rmse"] * 1.1
+
+
+@pytest.mark.parametrize(("scale", "task"), [(0, "regression"), (float("inf"), "regression"), (2.0, "binary")])
+def test_a_scale_is_a_positive_number_of_a_regression(scale, task):
+    with pytest.raises(SchemaError, match="scale"):
+        Label("price", task=task, scale=scale)
+
+
+def test_a_schema_keeps_it():
+    schema = Schema(fields=FIELDS, label=Label("price", task="regression", scale=1200.0))
+    assert Schema.from_dict(schema.to_dict()) == schema
+    assert to_plain(dataclasses.replace(schema.label, scale=None)) == to_plain(Label("price", task="regression"))
