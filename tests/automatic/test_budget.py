@@ -79,9 +79,9 @@ def test_the_most_costly_go_until_the_rest_have_three_epochs():
 def test_a_model_gets_its_share_or_what_it_usually_needs_where_the_others_keep_the_least():
     assert allotted([5.0], 60.0) == 60.0
     assert allotted([1.0, 1.0], 100.0) == 50.0  # its share is more than it needs
-    assert allotted([1.0, 10.0], 100.0) == 30.0  # thirty epochs, and 70 for three of the other's and more
+    assert allotted([0.1, 10.0], 100.0) == 10.0  # a hundred epochs, and 90 for three of the other's and more
     assert allotted([1.0, 10.0], 40.0) == 10.0  # the other keeps three epochs, 30
-    assert allotted([2.0, 3.0], 50.0) == 20.0  # four tenths, though thirty epochs take 60 and the other needs 9
+    assert allotted([1.0, 4.0], 60.0) == 15.0  # a quarter, though a hundred epochs take 100 and the other needs 12
     assert allotted([3.0, 1.0], 40.0) == 30.0  # more by its share
 
 

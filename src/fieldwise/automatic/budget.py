@@ -13,8 +13,8 @@ from fieldwise.training.result import Evaluation
 __all__ = ["Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted"]
 
 LEAST_EPOCHS = 3.0  # a model that has time for fewer is not begun
-USUAL_EPOCHS = 30.0  # epochs that a model may have where the others keep their least
-MOST_SHARE = 0.4  # of what is left, for a model that others follow, unless it has a greater share by cost
+MANY_EPOCHS = 100.0  # epochs that a model may have where the others keep their least
+MOST_SHARE = 0.25  # of what is left, for a model that others follow, unless it has a greater share by cost
 PROBE_STEPS = 6
 BEHIND = 0.01  # a trial is broken off where it is worse by this share of the other's figure
 
@@ -139,9 +139,9 @@ def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
 
 
 def allotted(costs: Sequence[float], seconds: float) -> float:
-    """Seconds that the first of some models may take: its share by cost, or what it usually needs if there is more.
+    """Seconds that the first of some models may take: its share by cost, or what it may need if there is more.
 
-    What it usually needs is thirty epochs, at most four tenths of the time while others follow. What it does not use,
+    It may need a hundred epochs, and has a quarter of the time at most while others follow. What it does not use,
     since its training ends by itself, is the others'.
 
     Args:
@@ -149,8 +149,8 @@ def allotted(costs: Sequence[float], seconds: float) -> float:
         seconds: for all of them.
 
     >>> allotted([1.0, 9.0], 100.0), allotted([1.0, 9.0], 50.0), allotted([5.0], 60.0)
-    (30.0, 20.0, 60.0)
+    (25.0, 12.5, 60.0)
     """
     share = seconds * costs[0] / sum(costs)
     spare = seconds - LEAST_EPOCHS * sum(costs[1:])
-    return max(share, min(USUAL_EPOCHS * costs[0], spare, MOST_SHARE * seconds))
+    return max(share, min(MANY_EPOCHS * costs[0], spare, MOST_SHARE * seconds))
