@@ -23,6 +23,7 @@ from fieldwise.estimator.recommender import Recommender
 from fieldwise.models import FM
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.training.optimizer_kinds import OPTIMIZERS
 from fieldwise.training.settings import TrainingSettings
 
 COMMON = {"--help"}
@@ -857,3 +858,17 @@ def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch
     assert "interrupted: this model and those before it are saved" in err
     assert "simulated/fm" in out
     assert sorted(p.name for p in Path("d").iterdir()) == ["fm", "lr"]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_can_be_described(fieldwise, recipe, name):
+    """Every entry of the registry is known to recipes and to the estimate of memory."""
+    code, out, err = fieldwise("describe", recipe, "--set", f"training.optimizer={name}", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["memory_mib"]["parameters_gradients_and_optimizer"] > 0
+
+
+def test_an_unknown_optimizer_is_one_sentence(fieldwise, recipe):
+    code, _, err = fieldwise("describe", recipe, "--set", "training.optimizer=adm")
+    assert code != 0
+    assert f"training.optimizer must be one of {', '.join(map(repr, OPTIMIZERS))}, found 'adm'" in err

@@ -18,6 +18,7 @@ from fieldwise.ops import use_ops
 from fieldwise.training import optimizers as module
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective
+from fieldwise.training.optimizer_kinds import OPTIMIZERS
 from fieldwise.training.optimizers import LazyTables, run_optimizer
 from fieldwise.training.settings import TrainingSettings
 
@@ -129,7 +130,7 @@ def test_lazy_adam_differs_from_dense_adam_as_documented(tables):
     ids = [torch.tensor([0, 1]), torch.tensor([1])]
     dense = torch.nn.Parameter(torch.ones(2, 1))
     lazy = torch.nn.Parameter(torch.ones(2, 1))
-    a, b = torch.optim.Adam([dense], lr=0.1), LazyTables([(lazy, 0.0)], rule="adam", lr=0.1)
+    a, b = torch.optim.Adam([dense], lr=0.1), LazyTables([(lazy, 0.0)], OPTIMIZERS["adam"].rows, lr=0.1)
     for own in ids:
         ones = torch.ones(len(own), 1)
         dense.grad = torch.zeros(2, 1).index_add(0, own, ones)
@@ -143,7 +144,7 @@ def test_lazy_adam_differs_from_dense_adam_as_documented(tables):
 
 def test_rowwise_adagrad_over_two_steps_is_the_formula():
     table = torch.nn.Parameter(torch.ones(2, 2))
-    optimizer = LazyTables([(table, 0.0)], rule="rowwise_adagrad", lr=0.1, accumulator=0.5)
+    optimizer = LazyTables([(table, 0.0)], OPTIMIZERS["rowwise_adagrad"].rows, lr=0.1, accumulator=0.5)
     w, a = np.ones(2), 0.5
     for g in (np.array([1.0, 3.0]), np.array([-2.0, 0.0])):
         values = torch.tensor(g[None] / 2).float().repeat(2, 1)  # twice the id, each with half
@@ -160,7 +161,7 @@ def test_states_are_as_large_as_documented(subtests):
     for rule in ["sgd", "adagrad", "rowwise_adagrad", "adam"]:
         with subtests.test(rule=rule):
             table = torch.nn.Parameter(torch.ones(7, 4))
-            optimizer = LazyTables([(table, 0.0)], rule=rule, lr=0.1)
+            optimizer = LazyTables([(table, 0.0)], OPTIMIZERS[rule].rows, lr=0.1)
             table.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, 4), (7, 4), check_invariants=False)
             optimizer.step()
             numbers = sum(s.numel() for s in optimizer.state[table].values()) - 1  # the step

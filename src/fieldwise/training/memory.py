@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
+from fieldwise.training.optimizer_kinds import OPTIMIZERS
 from fieldwise.training.optimizers import run_optimizer
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["bytes_of_parameters", "bytes_saved_for_backward"]
 
-STATES = {"adam": 2, "adagrad": 1, "rowwise_adagrad": 1, "sgd": 0}  # numbers per parameter in the optimizer's state
 PROBE_ROWS = 64
 
 
@@ -34,17 +34,17 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
     """
     optimizer = run_optimizer(network, settings)
     lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
-    states = STATES[settings.optimizer] + int(settings.optimizer == "sgd" and settings.momentum > 0)
+    kind = OPTIMIZERS[settings.optimizer]
     kept = 3 + int(bool(settings.average))  # itself and twice the best
     total = 0
     for parameter in network.parameters():
         size = parameter.numel() * parameter.element_size()
         if id(parameter) not in lazy:
-            total += size * (kept + 1 + states)
-        elif settings.optimizer == "rowwise_adagrad":
-            total += size * kept + len(parameter) * parameter.element_size()
+            total += size * (kept + 1 + kind.numbers(settings))
         else:
-            total += size * (kept + states)
+            assert kind.rows is not None, "run_optimizer refuses the others"
+            states = kind.rows.states(parameter.detach().to("meta"), 0.0).values()
+            total += size * kept + sum(state.numel() * state.element_size() for state in states)
     return total
 
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.ops.rows import RowGroups, group_rows
-from fieldwise.ops.sparse_update import RowRule, RuleName, squares_of_rows, update_rows_
+from fieldwise.ops.sparse_update import RowRule, squares_of_rows, update_rows_
+from fieldwise.training.optimizer_kinds import OPTIMIZERS, RowUpdate
 from fieldwise.training.penalty import l2_strengths
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["LazyTables", "RunOptimizer", "run_optimizer"]
 
 LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
-EPS: dict[RuleName, float] = {"sgd": 0.0, "adagrad": 1e-10, "rowwise_adagrad": 1e-10, "adam": 1e-8}  # as PyTorch's
 
 
 class LazyTables(torch.optim.Optimizer):
@@ -32,13 +32,13 @@ class LazyTables(torch.optim.Optimizer):
 
     Args:
         tables: embedding tables, each with the strength of squared L2 on its touched rows.
-        rule: the update rule.
+        rows: how the optimizer updates rows (`OPTIMIZERS`).
         lr: the learning rate.
         accumulator: initial value of Adagrad's sums.
 
     >>> from fieldwise.ops.rows import gather_rows
     >>> table = nn.Parameter(torch.zeros(3, 1))
-    >>> optimizer = LazyTables([(table, 0.0)], rule="sgd", lr=1.0)
+    >>> optimizer = LazyTables([(table, 0.0)], OPTIMIZERS["sgd"].rows, lr=1.0)
     >>> gather_rows(table, torch.tensor([2, 2]), sparse=True).sum().backward()
     >>> optimizer.step()
     >>> table.flatten().tolist()
@@ -46,10 +46,11 @@ class LazyTables(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, tables: Iterable[tuple[nn.Parameter, float]], *, rule: RuleName, lr: float, accumulator: float = 0.0
+        self, tables: Iterable[tuple[nn.Parameter, float]], rows: RowUpdate, *, lr: float, accumulator: float = 0.0
     ) -> None:
+        self.rows = rows
         groups = [{"params": [table], "l2": l2} for table, l2 in tables]
-        super().__init__(groups, {"lr": lr, "rule": rule, "accumulator": accumulator})
+        super().__init__(groups, {"lr": lr, "accumulator": accumulator})
 
     @torch.no_grad()
     def step(self, closure: None = None, *, scale: float = 1.0) -> None:  # type: ignore[override]
@@ -62,15 +63,15 @@ class LazyTables(torch.optim.Optimizer):
         for group, table, rows, grads_ND in self._gradients():
             state = self.state[table]
             if not state:
-                state.update(_fresh_state(group, table))
+                state.update({"step": torch.zeros(()), **self.rows.states(table, group["accumulator"])})
             state["step"] += 1
             names = [name for name in state if name != "step"]
             rule = RowRule(
-                name=group["rule"],
+                name=self.rows.rule,
                 rate=group["lr"],
                 l2=group["l2"],
                 scale=scale,
-                eps=EPS[group["rule"]],
+                eps=self.rows.eps,
                 step=int(state["step"]),
             )
             update_rows_(table, [state[name] for name in names], rows, grads_ND, rule)
@@ -183,9 +184,12 @@ def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimize
             if module.sparse:
                 tables[id(module.weight)] = module.weight, l2
     parameters = [p for p in network.parameters() if id(p) not in tables]
-    rule, rate, accumulator = settings.optimizer, settings.learning_rate, settings.adagrad_accumulator
-    lazy = LazyTables(tables.values(), rule=rule, lr=rate, accumulator=accumulator) if tables else None
-    return RunOptimizer(parameters, _dense(parameters, settings) if parameters else None, lazy, settings.clip_norm)
+    kind, lazy = OPTIMIZERS[settings.optimizer], None
+    if tables:
+        assert kind.rows is not None, "updates_lazily refuses the others"
+        rate, start = settings.learning_rate, settings.adagrad_accumulator
+        lazy = LazyTables(tables.values(), kind.rows, lr=rate, accumulator=start)
+    return RunOptimizer(parameters, kind.make(parameters, settings) if parameters else None, lazy, settings.clip_norm)
 
 
 def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
@@ -194,14 +198,21 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
     Errors:
         ConfigError: lazy updates are set but not possible.
     """
+    kind = OPTIMIZERS[settings.optimizer]
     whole_l2 = l2 > 0 and settings.l2_rows == "all"
-    momentum = settings.optimizer == "sgd" and settings.momentum > 0
+    momentum = kind.momentum and settings.momentum > 0
     if settings.embedding_update == "dense":
         return False
-    if settings.embedding_update == "auto" and settings.optimizer != "rowwise_adagrad":
-        same = settings.optimizer != "adam" and not whole_l2 and not momentum
+    if settings.embedding_update == "auto" and not kind.rows_only:
+        same = kind.rows is not None and kind.rows.same and not whole_l2 and not momentum
         return same and len(table.weight) >= LARGE_TABLE
-    how = "embedding_update = 'lazy'" if settings.embedding_update == "lazy" else "optimizer = 'rowwise_adagrad'"
+    lazy = settings.embedding_update == "lazy"
+    how = "embedding_update = 'lazy'" if lazy else f"optimizer = {settings.optimizer!r}"
+    if kind.rows is None:
+        able = ", ".join(name for name, other in OPTIMIZERS.items() if other.rows is not None)
+        raise ConfigError(
+            f"{how} needs an optimizer that moves rows alone, found {settings.optimizer!r}: known: {able}"
+        )
     if momentum:
         raise ConfigError(f"{how} has no momentum, found momentum = {settings.momentum:g}: set momentum = 0 or 'dense'")
     if whole_l2:
@@ -210,25 +221,3 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
             "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update = 'dense'"
         )
     return True
-
-
-def _dense(parameters: list[nn.Parameter], settings: TrainingSettings) -> torch.optim.Optimizer:
-    rate = settings.learning_rate
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=rate, fused=True)
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, momentum=settings.momentum, fused=True)
-    start = settings.adagrad_accumulator
-    return torch.optim.Adagrad(parameters, lr=rate, initial_accumulator_value=start, fused=True)
-
-
-def _fresh_state(group: Mapping[str, Any], table: Tensor) -> dict[str, Tensor]:
-    """A fresh state, with the names of PyTorch's optimizers."""
-    step = {"step": torch.zeros(())}
-    if group["rule"] == "adam":
-        return step | {"exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
-    if group["rule"] == "adagrad":
-        return step | {"sum": torch.full_like(table, group["accumulator"])}
-    if group["rule"] == "rowwise_adagrad":
-        return step | {"row_sum": table.new_full((len(table),), group["accumulator"])}
-    return step

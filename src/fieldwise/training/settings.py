@@ -3,13 +3,18 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from fieldwise.config import Settings
 from fieldwise.errors import ConfigError
+from fieldwise.training.optimizer_kinds import OPTIMIZERS
 
 __all__ = ["Monitor", "TrainingSettings"]
 
+if TYPE_CHECKING:
+    OptimizerName = str
+else:
+    OptimizerName = Literal[tuple(OPTIMIZERS)]  # what recipes are checked against, and the settings' page shows
 Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae", "loss"]
 
 
@@ -53,7 +58,7 @@ class TrainingSettings(Settings):
         min_improvement: minimum change of a metric that counts as better.
     """
 
-    optimizer: Literal["adam", "adagrad", "rowwise_adagrad", "sgd"] = "adam"
+    optimizer: OptimizerName = "adam"
     learning_rate: float = 1e-3
     embedding_update: Literal["auto", "dense", "lazy"] = "auto"
     momentum: float = 0.0
@@ -90,10 +95,10 @@ class TrainingSettings(Settings):
                 raise ConfigError(f"{name} must be finite, found {value}")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate must be positive, found {self.learning_rate}")
-        if self.optimizer == "rowwise_adagrad" and self.embedding_update == "dense":
+        if OPTIMIZERS[self.optimizer].rows_only and self.embedding_update == "dense":
             raise ConfigError(
-                "optimizer = 'rowwise_adagrad' updates only the rows of a batch, found embedding_update = 'dense': set "
-                "'auto', or optimizer = 'adagrad'"
+                f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
+                "set 'auto', or optimizer = 'adagrad'"
             )
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ConfigError(f"clip_norm must be positive, found {self.clip_norm}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldwise.runs.defaults.facts import Facts
+from fieldwise.training.optimizer_kinds import OPTIMIZERS
 
 __all__ = ["RULES", "Rule", "label_scale", "model_rules", "training_rules"]
 
@@ -144,8 +145,11 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values stand for those not seen yet"),
         "plateau_factor": Rule(0.3, "where the validation rows gain nothing more"),
     }
-    if fixed.get("optimizer", "adam") == "adam":  # other optimizers' steps are of another scale
+    optimizer = fixed.get("optimizer", "adam")
+    if optimizer == "adam":  # other optimizers' steps are of another scale
         rules["learning_rate"] = _rate(PLANS.get(model, DEEP), facts, model or "a model")
+    if OPTIMIZERS[optimizer].rows_only:
+        rules["l2_rows"] = Rule("touched", f"{optimizer} moves the rows of a batch alone")
     if facts.vocabulary < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
         return rules | {"average": Rule(0.99, "the mean of the latest steps' weights")}
     large = f"{facts.vocabulary:,} rows of the embedding table"
