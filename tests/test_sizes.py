@@ -22,7 +22,6 @@ LONG_FILES = {
     "estimator/recommender.py": 459,
     "evaluation/calibration.py": 402,
     "explain/explanation.py": 365,
-    "models/autoint.py": 305,
     "report/charts.py": 312,
     "runs/ranking.py": 320,
     "runs/recipe.py": 392,

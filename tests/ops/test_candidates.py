@@ -8,9 +8,8 @@ import torch
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops import candidates as module
-from fieldwise.ops import field_attention, pair_attention_pool_plain, pair_indices, use_ops
+from fieldwise.ops import pair_attention_pool_plain, pair_indices, use_ops
 from fieldwise.ops.candidates import (
-    field_attention_candidates,
     fm_second_order_candidates,
     pair_attention_candidates,
     pair_attention_summary,
@@ -123,25 +122,6 @@ def test_gradients_are_those_of_the_pooling_over_all_pairs():
     pooled_ND = pair_attention_pool_plain(x_NFD, *pair_indices(5), *weights)[0]
     for ours, expected in zip(found, torch.autograd.grad((pooled_ND * direction_ND).sum(), inputs), strict=True):
         torch.testing.assert_close(ours, expected)
-
-
-def test_field_attention_is_that_of_the_full_rows(subtests):
-    for context, own, rows in [(1, 1, 7), (1, 3, 7), (4, 1, 7), (5, 4, 7), (5, 4, 0), (5, 4, 1)]:
-        for heads, scale in [(1, False), (3, False), (3, True)]:
-            with subtests.test(context=context, own=own, rows=rows, heads=heads, scale=scale):
-                parts = [vectors(context, own, rows, seed) for seed in range(3)]
-                parts = [tuple(torch.cat([x, x.flip(-1)[..., :1]], -1) for x in part) for part in parts]  # A = 6
-                of_context, of_candidates = tuple(p[0] for p in parts), tuple(p[1] for p in parts)
-                full = field_attention(*(p[2] for p in parts), heads=heads, scale=scale)[0]
-                y_NCA, y_NIA = field_attention_candidates(of_context, of_candidates, heads=heads, scale=scale)
-                torch.testing.assert_close(torch.cat([y_NCA, y_NIA], 1), full, atol=1e-12, rtol=1e-12)
-
-
-def test_field_attention_at_scores_beyond_what_exp_holds():
-    q, k, v = (torch.full((2, 2), n) for n in (40.0, 30.0, 1.0))
-    items = tuple(torch.full((3, 1, 2), n) for n in (40.0, 60.0, 5.0))
-    y_NCA, y_NIA = field_attention_candidates((q, k, v), items, heads=1)
-    torch.testing.assert_close(torch.cat([y_NCA, y_NIA], 1), torch.full((3, 3, 2), 5.0))
 
 
 @pytest.mark.skipif(not NATIVE.ready, reason="no native library")

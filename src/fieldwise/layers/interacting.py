@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from fieldwise.layers.mlp import linear
 from fieldwise.ops import field_attention
-from fieldwise.ops.candidates import field_attention_candidates
 from fieldwise.ops.interacting import Norm, finish_interacting, interacting
 from fieldwise.ops.interacting import Residual as OpResidual
 
@@ -98,19 +97,6 @@ class InteractingLayer(nn.Module):
             q, k, v, heads=self.heads, scale=self.scale, dropout=self.dropout, training=self.training
         )
         return self._finish(y_BFA, x_BFD, rest), weights_BHFF
-
-    def forward_candidates(self, x_CD: Tensor, x_NID: Tensor) -> Tensor:
-        """The new vectors [N, C + I, A] of the context's fields [C, D], followed by the candidates' [N, I, D].
-
-        The context's projections, and the scores between its own fields, are computed once, in plain PyTorch. Only for
-        a layer in evaluation mode.
-        """
-        q_CA, k_CA, v_CA, *residual_CA = self._project(x_CD)
-        q_NIA, k_NIA, v_NIA, *residual_NIA = self._project(x_NID)
-        y_NCA, y_NIA = field_attention_candidates(
-            (q_CA, k_CA, v_CA), (q_NIA, k_NIA, v_NIA), heads=self.heads, scale=self.scale
-        )
-        return torch.cat([self._finish(y_NCA, x_CD, residual_CA), self._finish(y_NIA, x_NID, residual_NIA)], 1)
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Q, K, V and, if projected, the residual."""

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding, FirstOrder, InteractingLayer, linear
-from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layers.interacting import Norm, Residual
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import (
@@ -25,13 +24,10 @@ from fieldwise.models.checks import (
 )
 from fieldwise.models.settings import EmbeddingSettings
 from fieldwise.models.variants import choices
-from fieldwise.ops.backends import backend_of
 
 __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
 Variant = Literal["paper", "authors", "fuxictr", "transformer"]
-
-CANDIDATES_AT_ONCE = 128  # so that a layer's output stays in the CPU cache for the next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,38 +250,6 @@ class AutoIntNetwork(nn.Module):
         if self.first_order is not None:
             logit_B = logit_B + self.first_order(batch)
         return logit_B
-
-    def score_candidates(self, context: Part, candidates: Part) -> Tensor:
-        """Logits [N]; the context's part of the MLP's first layer is computed once.
-
-        On the plain backend, so is its part of the first attention layer; the native kernel is faster on whole rows.
-        """
-        x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
-        y_CD, y_NID = x_CD, x_NID
-        if self.field_vectors is not None:
-            y_CD = x_CD + self.field_vectors[context.side.positions, :]
-            y_NID = x_NID + self.field_vectors[candidates.side.positions, :]
-        first, *later = self.layers
-        assert isinstance(first, InteractingLayer)
-        # Layers treat all fields alike: fields stay in this order, context first, and the head's weights are reordered.
-        order = [*context.side.positions, *candidates.side.positions]
-        weight = self.head.weight.view(1, len(order), -1)[:, order].flatten(1)
-        logits = []
-        native = backend_of(y_CD, y_NID) == "native"
-        for block in torch.split(y_NID, max(1, len(y_NID)) if native else CANDIDATES_AT_ONCE):
-            if native:
-                y_NFA = first(torch.cat([y_CD.expand(len(block), -1, -1), block], 1))
-            else:
-                y_NFA = first.forward_candidates(y_CD, block)
-            for layer in later:
-                y_NFA = layer(y_NFA)
-            logits.append(F.linear(y_NFA.flatten(1), weight, self.head.bias).squeeze(1))
-        logit_N = torch.cat(logits)
-        if self.mlp is not None:
-            logit_N = logit_N + mlp_candidates(self.mlp, x_CD, x_NID, context, candidates).squeeze(1)
-        if self.first_order is not None:
-            logit_N = logit_N + first_order_candidates(self.first_order, context, candidates)
-        return logit_N
 
     def attention_weights(self, batch: Batch) -> list[Tensor]:
         """Every layer's attention weights [B, H, F, F]: from query field (third axis) to key field (last axis)."""

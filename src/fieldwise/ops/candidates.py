@@ -1,16 +1,14 @@
 """Scoring one context with many candidates: pairs inside the context are computed only once.
 
-Both attentions are softmaxes over pairs, some inside the context, the others with a candidate. The pairs inside are
+AFM's attention is a softmax over pairs, some inside the context, the others with a candidate. The pairs inside are
 summarised as one entry: the log-sum-exp of their scores, `m + log s`, and their weighted mean `u / s`, with m the
 maximum score, s the sum of `exp(score - m)` and u the weighted sum. A softmax over that entry and the other pairs'
 scores equals the softmax over all of them, and is as safe from overflow.
 
-Letters: N candidates, C context fields, I candidates' fields, D embedding size, A attention size, H heads, K = A/H,
-P = I(I-1)/2 pairs.
+Letters: N candidates, C context fields, I candidates' fields, D embedding size, A attention size, P = I(I-1)/2 pairs.
 """
 
 import ctypes
-import math
 from functools import lru_cache
 
 import torch
@@ -22,7 +20,6 @@ from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.pairs import fm_second_order, pair_indices, pair_products
 
 __all__ = [
-    "field_attention_candidates",
     "fm_second_order_candidates",
     "pair_attention_candidates",
     "pair_attention_summary",
@@ -109,57 +106,6 @@ def pair_attention_candidates(
     return torch.cat(pooled)
 
 
-def field_attention_candidates(
-    context: tuple[Tensor, Tensor, Tensor],
-    candidates: tuple[Tensor, Tensor, Tensor],
-    *,
-    heads: int,
-    scale: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """`field_attention` of the context's fields with each candidate's, without dropout and without returning weights.
-
-    Attention between context fields is computed once: for a candidate it is one more key of each context field.
-
-    Args:
-        context: q, k and v of the context's fields, already projected.
-        candidates: q, k and v of the candidates' fields.
-        heads: H, a divisor of A.
-        scale: whether scores are divided by sqrt(A/H).
-
-    Shape:
-        context: three [C, A]; candidates: three [N, I, A]; returns [N, C, A] and [N, I, A].
-
-    >>> x = torch.ones(4, 2, 6)
-    >>> of_context, of_candidates = field_attention_candidates((x[0], x[0], x[0]), (x, x, x), heads=2)
-    >>> of_context.shape, of_candidates.shape
-    (torch.Size([4, 2, 6]), torch.Size([4, 2, 6]))
-    """
-    q_HCK, k_HCK, v_HCK = (_by_head(x, heads) for x in context)
-    (rows, own, size), fields = candidates[0].shape, context[0].shape[0]
-    q_HRK, k_HRK, v_HRK = (_by_head(x.flatten(0, 1), heads) for x in candidates)
-    if scale:
-        factor = 1.0 / math.sqrt(q_HCK.shape[2])
-        q_HCK, q_HRK = q_HCK * factor, q_HRK * factor
-    inside_HCC = torch.bmm(q_HCK, k_HCK.transpose(1, 2))
-    mean_HCK = torch.bmm(inside_HCC.softmax(2), v_HCK)
-    total_HC = torch.logsumexp(inside_HCC, 2)
-
-    to_context, to_candidates = (heads, rows, own, fields), (heads, rows, own, size // heads)
-    asked_HNIC = torch.bmm(k_HRK, q_HCK.transpose(1, 2)).view(to_context)
-    a = torch.cat([total_HC[:, None, None].expand(-1, rows, -1, -1), asked_HNIC], 2).softmax(2)
-    v_HNIK = v_HRK.reshape(to_candidates)
-    context_HNCK = torch.matmul(a[:, :, 1:].transpose(2, 3), v_HNIK)
-    context_HNCK = torch.addcmul(context_HNCK, a[:, :, 0].unsqueeze(3), mean_HCK.unsqueeze(1))
-
-    to_context_HNIC = torch.bmm(q_HRK, k_HCK.transpose(1, 2)).view(to_context)
-    among_HNII = torch.matmul(q_HRK.reshape(to_candidates), k_HRK.reshape(to_candidates).transpose(2, 3))
-    a = torch.cat([to_context_HNIC, among_HNII], 3).softmax(3)
-    a_context_HNIC, a_among_HNII = torch.split(a, [fields, own], 3)
-    of_context_HRK = torch.bmm(a_context_HNIC.reshape(heads, rows * own, fields), v_HCK)
-    candidates_HNIK = torch.matmul(a_among_HNII, v_HNIK) + of_context_HRK.view(to_candidates)
-    return _joined(context_HNCK), _joined(candidates_HNIK)
-
-
 def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: Tensor) -> Tensor:
     """The kernel of `pair_attention_pool` on the pairs with a candidate's field, starting from the context's entry."""
     shapes = [list(t.shape) for t in (context, x, W, b, h)]
@@ -195,14 +141,3 @@ def _pairs(fields: int, device: torch.device) -> tuple[Tensor, Tensor]:
 def _rows(fields: int, hidden: int) -> int:
     """The number of candidates per block."""
     return max(1, HIDDEN_NUMBERS // max(1, fields * hidden))
-
-
-def _by_head(x_RA: Tensor, heads: int) -> Tensor:
-    """[R, A] -> [H, R, K]."""
-    rows, size = x_RA.shape
-    return x_RA.reshape(rows, heads, size // heads).transpose(0, 1)
-
-
-def _joined(x_HNFK: Tensor) -> Tensor:
-    """[H, N, F, K] -> [N, F, A]."""
-    return x_HNFK.permute(1, 2, 0, 3).flatten(2)

@@ -23,9 +23,8 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
     """The scores of the N rows that a context makes with each candidate, as `network` gives them of the full rows.
 
     The context's share of the work is done once for every 2,048 candidates where `shares_context` says so: by LR, FM,
-    AFM, DeepFM, AutoInt and AutoInt+ whatever the split, by the two-tower models where the context gives all user and
-    context fields. Other networks score the full rows; then only encoding the context once is gained. So do the
-    attention layers of AutoInt and AutoInt+ where their native op is at hand, which is faster than sharing them.
+    AFM and DeepFM whatever the split, by the two-tower models where the context gives all user and context fields.
+    Other networks score the full rows; then only encoding the context once is gained.
 
     Sums are added in another order than in full rows, so that scores differ by rounding. The network is in evaluation
     mode meanwhile and left in its former mode, as in `score_batches`; there is no gradient.
