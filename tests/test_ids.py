@@ -154,9 +154,7 @@ def test_preparation_reads_the_schema(log):
 def test_preparation_does_not_guess(log, section, settings):
     fields = (*FIELDS, Sequence("history", shares="film_no"))
     schema = Schema(fields=fields if section == "history" else FIELDS, label=Label("click"), time="day", item="film_no")
-    with pytest.raises(
-        ConfigError, match=rf"\[{section}\] needs to know which column names the user, .* in the schema"
-    ):
+    with pytest.raises(ConfigError, match=rf"\[{section}\] needs the column of user ids, .* in the schema"):
         prepare(log, schema, split=RandomSplit(), seed=0, **settings)
 
 
@@ -172,9 +170,9 @@ def test_infer_proposes_them(log):
     guess = infer_schema(table)
     assert (guess.schema.user, guess.schema.item) == ("member_no", "film_no")
     for column, role in (("member_no", "user"), ("film_no", "item")):
-        assert guess.notes[column].endswith(f"it names the {role}")
+        assert guess.notes[column].endswith(f"the {role} id")
     text = guess.to_toml()
-    assert '# Which column names the user and which the item: said here, read everywhere.\nuser = "member_no"\n' in text
+    assert '# Columns of user and item ids.\nuser = "member_no"\n' in text
     assert Schema.from_toml(text) == guess.schema
     # A schema with the same fields that does not say them gets the same answer by the rule.
     silent = dataclasses.replace(guess.schema, user=None, item=None)

@@ -134,7 +134,7 @@ def test_a_schema_is_inferred_and_kept(capsys: pytest.CaptureFixture[str], tmp_p
     assert again.schema == fitted.schema_
     np.testing.assert_array_equal(again.predict_proba(frame), fitted.predict_proba(frame))
     assert clone(fitted).schema is None
-    with pytest.warns(UserWarning, match="the schema was inferred, and nothing but frequency says which of"):
+    with pytest.warns(UserWarning, match="the schema was inferred, and it is unknown which of"):
         Recommender(model=LR(), training=QUICK).fit(frame, np.where(frame["liked"] == 1, "heads", "tails"))
 
 

@@ -278,12 +278,12 @@ def test_without_a_time_rows_are_drawn_and_that_is_said(log):
     said: list[str] = []
     plain = Schema(fields=FIELDS, label=Label("liked"))
     assert run(log, said, schema=plain).recipe.split.stratify
-    assert any(line.endswith("rows are drawn at random: no column orders the rows") for line in said)
+    assert any(line.endswith("rows are split at random: no column orders the rows") for line in said)
     said.clear()
     one_day = log.with_columns(timestamp=pl.lit(7))
     run(one_day, said, schema=SCHEMA)
     assert any(
-        "drawn at random: by 'timestamp' it cannot be: a time split needs at least 3 different times" in line
+        "split at random: a split by 'timestamp' is not possible: a time split needs at least 3 different times" in line
         for line in said
     )
 
@@ -326,7 +326,7 @@ def test_settings_out_of_range(settings, sentence):
 
 def test_too_few_rows_of_a_class_are_one_sentence(log):
     rare = log.with_columns(liked=pl.Series([1, 1] + [0] * (log.height - 2)))
-    with pytest.raises(DataError, match="needs rows to learn from, to choose the epoch by and to judge by"):
+    with pytest.raises(DataError, match="needs training, validation and test rows"):
         run(rare)
 
 

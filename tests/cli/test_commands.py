@@ -542,7 +542,7 @@ def test_describe_names_the_protocol_and_its_leak(fieldwise, real_data):
     ask = "describe", "movielens-1m-inttower/lr", "--data-dir", real_data, "--protocol"
     _, out, err = fieldwise(*ask, "paper")
     assert "protocol: paper (leaks labels)\n" in out
-    assert "the figures are too good" in err
+    assert "metrics are too good" in err
     _, out, err = fieldwise(*ask, "clean", "--json")
     assert json.loads(out)["protocol"] == "clean"
     assert "too good" not in err

@@ -90,7 +90,7 @@ def test_parquet_with_structs_vectors_and_durations(fieldwise, tmp_path: Path) -
     )
     frame.write_parquet(tmp_path / "t.parquet")
     assert fieldwise("init", "t.parquet")[0] == 0
-    assert "none that a field reads" in (tmp_path / "schema.toml").read_text()
+    assert "no field reads its type" in (tmp_path / "schema.toml").read_text()
     assert fieldwise("train", "t.toml", "--out", "b", *QUICK)[0] == 0
     bundle = Bundle.load(tmp_path / "b")
     names = {f.name for f in bundle.schema.fields}
@@ -122,8 +122,8 @@ def test_one_row_one_class_and_many_classes_are_sentences(fieldwise, tmp_path: P
 
 def test_a_constant_column_and_an_empty_one_are_named() -> None:
     guess = infer_schema(table(country=["XX"] * ROWS, empty=pl.Series([None] * ROWS, dtype=pl.String)))
-    assert guess.notes["country"] == "left out: it is constant"
-    assert guess.notes["empty"] == "left out: every cell is empty"
+    assert guess.notes["country"] == "omitted: it is constant"
+    assert guess.notes["empty"] == "omitted: every cell is empty"
 
 
 @pytest.mark.filterwarnings("default")

@@ -90,7 +90,7 @@ def test_doubts_are_said(fieldwise, log, tmp_path):
         "c.csv"
     )
     err = fieldwise("init", "c.csv")[2]
-    assert err.startswith("CHECK: nothing but frequency says which of ")
+    assert err.startswith("CHECK: it is unknown which of ")
 
 
 def rows(n: int, y) -> pl.DataFrame:
@@ -116,5 +116,5 @@ def test_the_split_that_suits_the_rows(frame, split, why):
 
 @pytest.mark.parametrize("frame", [rows(1, [1]), rows(2, [0, 1]), rows(50, [1] * 50)])
 def test_too_few_rows_or_one_class_is_a_sentence(frame):
-    with pytest.raises(DataError, match="a recipe needs rows to learn from"):
+    with pytest.raises(DataError, match="a recipe needs training, validation and test rows"):
         suggest_split(frame, SCHEMA)

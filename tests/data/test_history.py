@@ -226,7 +226,7 @@ def test_no_order_and_absent_moments_are_named() -> None:
     with pytest.raises(ConfigError, match=r"a history needs an order: give history\.order, or the schema's time"):
         check_history(a_log(), timeless, ASK)
     gap = a_log().with_columns(at=pl.when(pl.int_range(600) != 77).then("at"))
-    with pytest.raises(DataError, match=r"to be ordered by: column 'at' holds None in row 77 "):
+    with pytest.raises(DataError, match=r"for ordering: column 'at' holds None in row 77 "):
         prepare(gap, SCHEMA, split=RandomSplit(), seed=0, history=ASK)
 
 
@@ -234,8 +234,8 @@ def test_no_order_and_absent_moments_are_named() -> None:
     ("change", "sentence"),
     [
         ({"column": "user"}, "a history's column must be a new one, but 'user' is named twice"),
-        ({"column": ""}, "a history's column must name a column, found an empty name"),
-        ({"order": ""}, "a history's order must name a column, found an empty name"),
+        ({"column": ""}, "a history's column must be a column name, found an empty one"),
+        ({"order": ""}, "a history's order must be a column name, found an empty one"),
         ({"max_length": 0}, "a history's max_length must be at least 1, found 0"),
     ],
 )

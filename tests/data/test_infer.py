@@ -47,9 +47,9 @@ def test_the_simulated_log_is_read_as_its_docs_say() -> None:
         "item_id",
     )
     assert guess.notes["title"].startswith(
-        "left out: it names the item nearly one to one (397 values for 397 of 'item_id')"
+        "omitted: a display name of the item, nearly one to one (397 values for 397 of 'item_id')"
     )
-    assert guess.notes["true_probability"].startswith("left out: ")
+    assert guess.notes["true_probability"].startswith("omitted: ")
 
 
 def test_notes_cover_every_column_and_stand_in_the_toml() -> None:
@@ -124,18 +124,18 @@ def test_kinds_follow_the_content(column: pl.Series, kind: object) -> None:
         (pl.Series("x", [float("nan")] * 2000), "every cell is empty"),
         (pl.Series("x", [[]] * 2000, dtype=pl.List(pl.String)), "every cell is empty"),
         (pl.Series("x", [7] * 2000), "it is constant"),
-        (pl.Series("x", [f"row {k}" for k in range(2000)]), "nearly every cell is another"),
-        (pl.Series("event_id", range(2000)), "nearly every cell is another"),
-        (pl.Series("x", [{"a": 1}] * 2000), "none that a field reads"),
+        (pl.Series("x", [f"row {k}" for k in range(2000)]), "nearly every cell is different"),
+        (pl.Series("event_id", range(2000)), "nearly every cell is different"),
+        (pl.Series("x", [{"a": 1}] * 2000), "no field reads its type"),
         (pl.Series("split", ["train", "test"] * 1000), "part of the split"),
-        (pl.Series("birthdate", [date(2026, 1, 1 + k) for k in range(25)]), "a date or time would have to be turned"),
+        (pl.Series("birthdate", [date(2026, 1, 1 + k) for k in range(25)]), "a date or time must be converted"),
         (pl.Series("born", [f"{1900 + k}-01-02" for k in range(60)]), "its text is dates"),
     ],
 )
 def test_useless_columns_are_left_out_with_the_reason(column: pl.Series, why: str) -> None:
     guess = infer_schema(with_label(**{"kept": [k % 3 for k in range(len(column))], column.name: column}))
     assert [f.name for f in guess.schema.fields] == ["kept"]
-    assert guess.notes[column.name].startswith("left out: ")
+    assert guess.notes[column.name].startswith("omitted: ")
     assert why in guess.notes[column.name]
 
 
@@ -201,8 +201,8 @@ def test_words_of_a_known_meaning_decide_before_frequency(often: str, rarely: st
 @pytest.mark.parametrize(
     ("words", "positive", "sentence", "other"),
     [
-        (("bad", "terrible"), "terrible", "'terrible' .* was taken as positive, the opposite of 'bad'", "bad"),
-        (("bought", "view"), "bought", "'view' .* was taken as negative, the opposite of 'bought'", "view"),
+        (("bad", "terrible"), "terrible", "'terrible' .* was assumed positive, the opposite of 'bad'", "bad"),
+        (("bought", "view"), "bought", "'view' .* was assumed negative, the opposite of 'bought'", "view"),
     ],
 )
 def test_two_words_of_which_one_is_known_are_in_doubt(words, positive, sentence, other) -> None:
@@ -229,7 +229,7 @@ def test_where_frequency_alone_is_left_it_is_said_loudly() -> None:
     guess = infer_schema(frame)
     assert guess.schema.label == Label("y", positive_values=(">50K",))
     assert list(guess.doubts) == ["y"]
-    assert "nothing but frequency" in guess.doubts["y"]
+    assert "it is unknown which of" in guess.doubts["y"]
     assert 'positive_values = ["<=50K"]' in guess.doubts["y"]
     assert f"# CHECK: {guess.doubts['y']}\n[label]" in guess.to_toml()
     assert Schema.from_toml(guess.to_toml()) == guess.schema
@@ -237,7 +237,7 @@ def test_where_frequency_alone_is_left_it_is_said_loudly() -> None:
     assert (told.schema.label, told.doubts) == (Label("y", positive_values=("<=50K",)), {})
     with pytest.raises(SchemaError, match=r"must occur in the label's column 'y': did you mean '>50K'"):
         infer_schema(frame, positive=[">50k"])
-    with pytest.raises(SchemaError, match="all those of column 'y'"):
+    with pytest.raises(SchemaError, match="all values of column 'y'"):
         infer_schema(frame, positive=["<=50K", ">50K"])
     numbers = infer_schema(pl.DataFrame({"y": [1, 2, 2, 2], "x": [1, 2, 1, 2]}))
     assert numbers.schema.label == Label("y", positive_values=(2,))
@@ -255,7 +255,7 @@ def test_more_than_two_words() -> None:
     assert set(guess.schema.label.positive_values or ()) == {"yes", "Yes"}
     guess = infer_schema(frame.with_columns(y=pl.Series(["yes", "no", "maybe", "maybe"])))
     assert guess.schema.label == Label("y", positive_values=("yes",))
-    assert "'maybe' in the label's column 'y' is not known, and 2 rows" in guess.doubts["y"]
+    assert "'maybe' in the label's column 'y' is unknown, and 2 rows" in guess.doubts["y"]
 
 
 def test_stars_make_a_binary_rule_with_a_comment() -> None:
@@ -265,7 +265,7 @@ def test_stars_make_a_binary_rule_with_a_comment() -> None:
     assert read_label(frame, guess.schema.label).y.tolist() == [1, 1, 0, 0]
     numbers = infer_schema(pl.DataFrame({"stars": [1, 2, 3, 4, 5], "x": [1, 2, 1, 2, 1]}))
     assert numbers.schema.label == Label("stars", positive_above=3, drop_values=(3,))
-    assert "rows with 3 (1 of 5) say neither and are dropped" in numbers.to_toml()
+    assert "rows with 3 (1 of 5) are neutral and are dropped" in numbers.to_toml()
 
 
 def test_of_libfm_the_values_are_no_field(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_of_libfm_the_values_are_no_field(tmp_path: Path) -> None:
     file.write_text("1 3:1 7:1.0\n-1 3:1\n1\n")
     guess = infer_schema(read_libfm(file))
     assert guess.schema.fields == (Bag("ids"),)
-    assert guess.notes["values"] == "left out: every libFM value is 1, so that the ids say it all"
+    assert guess.notes["values"] == "omitted: every libFM value is 1, so only the ids matter"
     assert Schema.from_toml(guess.to_toml()) == guess.schema
     file.write_text("1 3:1 7:1\n-1 3:1\n1 3:2\n")
     with pytest.raises(SchemaError, match=r"values other than 1 .* line 3 holds one; convert the file"):
@@ -285,7 +285,7 @@ def test_another_label_is_no_field() -> None:
     frame = pl.DataFrame({"user": [1, 1, 2], "click": [0, 1, 1], "like": [0, 1, 0], "isLiked": [1, 0, 1]})
     guess = infer_schema(frame, label="click")
     assert [f.name for f in guess.schema.fields] == ["user"]
-    assert guess.notes["like"].startswith("left out: another label, by its name")
+    assert guess.notes["like"].startswith("omitted: another label, by its name")
     assert "more_labels" in guess.to_toml()
     assert Schema.from_toml(guess.to_toml()) == guess.schema
 
@@ -343,16 +343,16 @@ def test_a_title_with_a_few_repeats_is_a_display_column() -> None:
     guess = infer_schema(log.drop("k", "u"))
     assert [f.name for f in guess.schema.fields] == ["user_id", "sku", "nickname", "genre"]  # 40 users are few
     assert guess.notes["caption"].startswith(
-        "left out: it names the item nearly one to one (297 values for 300 of 'sku')"
+        "omitted: a display name of the item, nearly one to one (297 values for 300 of 'sku')"
     )
 
 
 @pytest.mark.parametrize(
     ("column", "why"),
     [
-        (pl.Series("visit", [datetime(2026, 1, 1 + k % 28) for k in range(200)]), "as it holds moments"),
-        (pl.Series("visit", [date(2026, 1, 1 + k % 28) for k in range(200)]), "as it holds days"),
-        (pl.Series("visit", [f"{1 + k % 28} Jan 2026" for k in range(200)]), "as its text is dates"),
+        (pl.Series("visit", [datetime(2026, 1, 1 + k % 28) for k in range(200)]), "it holds times"),
+        (pl.Series("visit", [date(2026, 1, 1 + k % 28) for k in range(200)]), "it holds days"),
+        (pl.Series("visit", [f"{1 + k % 28} Jan 2026" for k in range(200)]), "its text is dates"),
         (pl.Series("visit", [1_700_000_000 + 61 * k for k in range(200)]), "numbers are seconds since 1970"),
         (pl.Series("at", [1_700_000_000_000 + 10**9 * (k // 50) for k in range(200)]), "are milliseconds since 1970"),
         (pl.Series("timestamp", list(range(200))), "by its name"),
@@ -396,7 +396,7 @@ def test_of_several_times_one_orders_rows_and_the_others_are_named() -> None:
     moments = [datetime(2026, 1, 1 + k % 28) for k in range(200)]
     guess = infer_schema(with_label(x=[k % 3 for k in range(200)], seen=moments, timestamp=moments))
     assert guess.schema.time == "timestamp"
-    assert guess.notes["seen"].startswith("left out: another time")
+    assert guess.notes["seen"].startswith("omitted: another time")
 
 
 def test_attributes_alone_are_no_ids() -> None:

@@ -93,5 +93,5 @@ def test_rows_that_do_not_fit_the_fields(ids: list[int], message: str) -> None:
 
 def test_offsets_must_rise() -> None:
     rows = pl.DataFrame({"label": [1.0], "ids": [[0, 5]], "values": [[1.0, 1.0]]})
-    with pytest.raises(DataError, match="offsets must rise"):
+    with pytest.raises(DataError, match="offsets must increase"):
         libfm_to_fields(rows, {"user": 5, "item": 0})

@@ -131,7 +131,7 @@ def test_bad_tables_are_told_in_one_sentence() -> None:
         draw(log, log.with_columns(pl.when(pl.int_range(pl.len()) != 1).then("user").alias("user")))
     with pytest.raises(DataError, match="one description: item"):
         draw(log, log.with_columns(pl.col("hour").cast(pl.String).alias("cost")))
-    with pytest.raises(DataError, match="'none' is no Int8"):
+    with pytest.raises(DataError, match="'none' is not of type Int8"):
         sample_negatives(log, log=log, settings=ASK, seed=0, label_column="label", negative_value="none")
 
 

@@ -393,7 +393,7 @@ def test_negatives_that_no_label_can_call_negative_are_refused() -> None:
     frame = implicit().with_columns(minutes=pl.lit(3.0))
     minutes = Label("minutes", task="regression")
     schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(minutes,))
-    with pytest.raises(ConfigError, match="a no to every label, but the label 'minutes' is a regression"):
+    with pytest.raises(ConfigError, match="negative for every label, but the label 'minutes' is a regression"):
         prepare(frame, schema, split=BY_PART, seed=0, negatives=ask(*PARTS))
     dropped = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=1, drop_values=(0,)),))
     with pytest.raises(DataError, match="must not be dropped: 0 in column 'minutes' is among the drop_values of label"):

@@ -91,7 +91,7 @@ def test_prepare_makes_them_and_encodes_them():
     ("settings", "frame", "fields", "error", "sentence"),
     [
         (("flim",), log(), FIELDS, DataError, "did you mean 'film'"),
-        (("liked",), log(), FIELDS, SchemaError, "must not group by the label's column"),
+        (("liked",), log(), FIELDS, SchemaError, "must not encode the label's column"),
         (("film",), log(), FIELDS[:1], SchemaError, "a field must read the means"),
         (("film",), log().with_columns(film_mean_label=1.0), FIELDS, DataError, "the table has one already"),
     ],

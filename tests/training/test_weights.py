@@ -148,7 +148,7 @@ def test_wrong_weights_are_a_sentence(subtests):
 
 def test_drawn_negatives_have_no_weight() -> None:
     ask = NegativeSampling(user="user_id", item="item_id")
-    with pytest.raises(ConfigError, match="a drawn negative has no weight"):
+    with pytest.raises(ConfigError, match="a sampled negative has no weight"):
         Recommender(SCHEMA, LR(), training=QUICK, negatives=ask).fit(LOG, sample_weight=WEIGHT)
 
 

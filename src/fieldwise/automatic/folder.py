@@ -87,7 +87,7 @@ def _write(result: AutoResult, problem: Problem, folder: Path) -> None:
 def _schema(result: AutoResult, problem: Problem) -> str:
     if problem.inferred is None:
         return result.schema.to_toml()
-    left = {found.column: f"left out: {found.sentence}" for found in problem.findings if found.left_out}
+    left = {found.column: f"omitted: {found.sentence}" for found in problem.findings if found.left_out}
     notes = {**problem.inferred.notes, **left}
     return dataclasses.replace(problem.inferred, schema=result.schema, notes=notes).to_toml()
 

@@ -173,6 +173,6 @@ def _say(
 
 
 def _after_colon(text: str) -> str:
-    """A note of the inference less the word that it begins with."""
+    """A note of the inferred schema without its first word."""
     head, colon, rest = text.partition(": ")
-    return rest if colon and " " not in head.removeprefix("left out") else text
+    return rest if colon and " " not in head else text

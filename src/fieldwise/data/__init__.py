@@ -1,1 +1,1 @@
-"""From files and frames to encoded rows: sources, splits, negatives, encoder, batches."""
+"""Data: reading tables, splits, negatives, encoding and batches."""

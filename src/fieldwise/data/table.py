@@ -1,8 +1,8 @@
-"""Encoded rows in arrays, in memory or mapped from disk, and the batches that training draws from them.
+"""Encoded rows as arrays, in memory or mapped from disk, and batches of them.
 
-On disk a table is a folder (`fieldwise.storage.artifact`): `table.json` (rows, layout) and one `.npy` file an array:
+On disk a table is a folder (`fieldwise.storage.artifact`): `table.json` (rows, layout) and one `.npy` file per array:
 `ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32, `bag_offsets` [N * G + 1] int64, and `y` [N] float32,
-or [N, T] of several labels, where there are targets, and `weight` [N] float32, where rows have weights. Row ids hold
+or [N, T] for several labels, if there are targets, and `weight` [N] float32, if rows have weights. Row ids include
 their field's offset.
 """
 
@@ -24,7 +24,7 @@ from fieldwise.storage.writer import writing
 
 __all__ = ["TABLE", "EncodedTable"]
 
-STRETCH = 32_768  # rows gathered at once
+STRETCH = 32_768  # rows gathered per chunk
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
 OPTIONAL = ("y", "weight")
 TABLE = Kind(
@@ -45,13 +45,13 @@ class EncodedTable:
     """N encoded rows.
 
     Args:
-        layout: the fields and their places in the shared embedding table.
+        layout: the fields and their positions in the shared embedding table.
         ids: [N, S] int32, single-valued fields.
-        values: [N, V] float32, numeric fields (0 where missing).
+        values: [N, V] float32, numeric fields (0 if missing).
         bag_ids: [M] int32, all bags, row by row and within a row field by field.
-        bag_offsets: [N * G + 1] int64, where each bag begins.
+        bag_offsets: [N * G + 1] int64, the start of each bag.
         y: [N] float32 targets, [N, T] with several labels, or None.
-        weight: [N] float32, what each row counts in loss and metrics, or None where all count alike.
+        weight: [N] float32, row weights for loss and metrics, or None.
     """
 
     layout: Layout
@@ -75,7 +75,7 @@ class EncodedTable:
     def batches(self, batch_size: int, *, order: Tensor | None = None) -> Iterator[tuple[Batch, Tensor | None]]:
         """Batches of rows and their targets: in the table's order, or in `order` (row numbers, int64).
 
-        A last batch of one row is joined to the batch before, since batch normalization cannot train on one row.
+        A last batch of one row is merged into the one before, since batch normalization cannot train on one row.
         """
         rows = len(self) if order is None else int(order.shape[0])
         starts = _starts(rows, batch_size)
@@ -83,7 +83,7 @@ class EncodedTable:
         together = max(1, STRETCH // batch_size)
         for k in range(0, len(starts), together):
             first, last = starts[k], ends[min(k + together, len(ends)) - 1]
-            # Rows of several batches are gathered at once: each batch is then a view.
+            # Rows of several batches are gathered at once, so that each batch is a view.
             picked = self._picked(slice(first, last) if order is None else order[first:last])
             for start, end in zip(starts[k : k + together], ends[k : k + together], strict=True):
                 ids, values, y = (None if x is None else x[start - first : end - first] for x in picked)
@@ -93,7 +93,7 @@ class EncodedTable:
                 yield Batch(ids, values, *bags), y
 
     def num_batches(self, batch_size: int) -> int:
-        """How many batches `batches` gives over all rows."""
+        """The number of batches over all rows."""
         return len(_starts(len(self), batch_size))
 
     def batch(self, rows: slice | Tensor) -> tuple[Batch, Tensor | None]:
@@ -105,7 +105,7 @@ class EncodedTable:
         ids, values, y = self._tensors
         if isinstance(rows, slice):
             return ids[rows], values[rows], None if y is None else y[rows]
-        # index_select copies whole rows, where general indexing goes number by number.
+        # index_select copies whole rows; general indexing copies single numbers.
         return ids.index_select(0, rows), values.index_select(0, rows), None if y is None else y.index_select(0, rows)
 
     @cached_property
@@ -119,7 +119,7 @@ class EncodedTable:
         return Bags(torch.from_numpy(self.bag_ids), torch.from_numpy(self.bag_offsets))
 
     def bag(self, position: int) -> Bags:
-        """One bag of each row, that of the field at this position among the layout's bags."""
+        """One bag per row, of the field at this position among the layout's bags."""
         return self.bags.take(torch.arange(position, len(self) * len(self._means), len(self._means)))
 
     @cached_property
@@ -135,11 +135,11 @@ class EncodedTable:
         return bags.ids, bags.segments, bags.shares(self._means)
 
     def save(self, folder: Path) -> None:
-        """Write the table to a folder, where it replaces an older one in one step.
+        """Save the table to a folder, replacing an older one in one step.
 
         Errors:
-            DataError: the folder holds something else, the disk is full or the place cannot be written to; an older
-                table there is then as it was.
+            DataError: the folder holds something else, the disk is full or the place is not writable; an older table
+                is then unchanged.
         """
         with writing(TABLE, folder) as writer:
             for name in TABLE.parts:
@@ -151,7 +151,7 @@ class EncodedTable:
 
     @classmethod
     def open(cls, folder: Path) -> "EncodedTable":
-        """Map a saved table into memory: nothing is read until it is used.
+        """Map a saved table into memory; data are read when they are used.
 
         Errors:
             DataError: no table there, a damaged one, or one of another format.
@@ -171,7 +171,7 @@ class EncodedTable:
             or table.bag_offsets.shape[0] != bags + 1
             or any(arrays[name].shape[0] != len(table) for name in more)
         ):
-            raise TABLE.damaged(saved.folder, "it holds arrays of different numbers of rows")
+            raise TABLE.damaged(saved.folder, "its arrays have different numbers of rows")
         return table
 
 

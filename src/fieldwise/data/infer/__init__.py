@@ -1,1 +1,1 @@
-"""A schema guessed from a table."""
+"""Inferring a schema from a table."""

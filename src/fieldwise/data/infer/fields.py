@@ -1,4 +1,4 @@
-"""What a column's contents tell: which kind of field it is, if any, and why."""
+"""Inferring the kind of field from a column's contents, with a reason."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ _NAMING = frozenset(("id", "code", "zip", "zipcode", "postcode", "isbn", "user",
 
 
 def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
-    """The field that a column makes, or None, and the reason.
+    """The field inferred from a column, or None, and the reason.
 
     >>> guess_field(pl.Series("tags", ["a|b", "b", "b|a", "a"]), "item")[0].kind
     'bag'
@@ -34,7 +34,7 @@ def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
     if kind in (pl.List, pl.Array):
         return _from_lists(column, role)
     if kind.is_nested() or kind in (pl.Object, pl.Binary):
-        return None, f"its type {kind} is none that a field reads"
+        return None, f"no field reads its type {kind}"
     present = as_text(column).drop_nulls()
     distinct = present.n_unique()
     if not distinct:
@@ -44,7 +44,7 @@ def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
     if kind == pl.Duration:
         return _binned(name, role, len(column)), "durations, in seconds, cut into bins"
     if kind.is_temporal():
-        return None, "a date or time would have to be turned into a field first (its hour, its weekday)"
+        return None, "a date or time must be converted first (to its hour, its weekday)"
     if not kind.is_numeric() and kind != pl.Boolean:
         return _from_text(present, role, distinct)
     if kind == pl.Boolean:
@@ -53,32 +53,32 @@ def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
     if whole and _is_name(name):
         if distinct > _NEAR_UNIQUE * len(present) and distinct > _UNIQUE_FLOOR:
             return None, _unique(distinct, len(present))
-        return Categorical(name, role=role), f"whole numbers that name something, {distinct} of them"
+        return Categorical(name, role=role), f"whole numbers used as ids, {distinct} of them"
     if whole and distinct <= _LOW_CARDINALITY:
         return Categorical(name, role=role), f"whole numbers with {distinct} values"
     what = "wide-ranging whole numbers" if whole else "numbers with fractions"
-    reason = f"{what}, cut into quantile bins, which outliers cannot spoil (encoding 'value' keeps the number itself)"
+    reason = f"{what}, in quantile bins, which are robust to outliers (encoding 'value' keeps the number itself)"
     return _binned(name, role, len(column)), reason
 
 
 def _from_lists(column: pl.Series, role: Role) -> tuple[Field | None, str]:
     inner = column.dtype.inner  # type: ignore[attr-defined]
     if inner.is_nested() or inner in (pl.Object, pl.Binary):
-        return None, f"its type {column.dtype} is none that a field reads"
+        return None, f"no field reads its type {column.dtype}"
     if inner.is_float():
         length = vector_length(column)
         if length is not None and length > MOST_POSITIONS:
             return (
                 None,
-                f"CHECK: a vector of {length:,} numbers; {MOST_POSITIONS} at most become fields: {_FEWER}",
+                f"CHECK: a vector of {length:,} numbers; at most {MOST_POSITIONS} can become fields: {_FEWER}",
             )
-        return None, "its cells are lists of numbers with fractions, which are neither categories nor of one length"
+        return None, "its cells are lists of fractional numbers, which are neither categories nor of equal length"
     distinct = as_list(column, "|").explode().n_unique()
     if not column.list.len().fill_null(0).sum():
         return None, "every cell is empty"
     if _is_history(column.name):
-        return Sequence(column.name, role="user"), "its cells are lists, and its name says history"
-    return Bag(column.name, role=role), f"its cells are lists, of {distinct} values in all"
+        return Sequence(column.name, role="user"), "its cells are lists, and its name suggests a history"
+    return Bag(column.name, role=role), f"its cells are lists, {distinct} values in total"
 
 
 def _from_text(present: pl.Series, role: Role, distinct: int) -> tuple[Field | None, str]:
@@ -93,45 +93,45 @@ def _from_text(present: pl.Series, role: Role, distinct: int) -> tuple[Field | N
         if share < _MANY_CELLS:
             continue
         vocabulary = as_list(words, separator).explode().n_unique()
-        found = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in all"
+        found = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in total"
         if _is_history(name):
-            return Sequence(name, role="user", separator=separator), f"{found}, and its name says history"
+            return Sequence(name, role="user", separator=separator), f"{found}, and its name suggests a history"
         if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
             return Bag(name, role=role, separator=separator), found
     if distinct > _NEAR_UNIQUE * len(words) and distinct > _UNIQUE_FLOOR:
         return None, _unique(distinct, len(words))
     if distinct > _LOW_CARDINALITY and looks_like_dates(words):
-        return None, "its text is dates, which would have to be turned into a field first (an age, a weekday)"
+        return None, "its text is dates, which must be converted first (to an age, a weekday)"
     number = words.str.strip_chars().cast(pl.Float64, strict=False)
-    padded = words.str.contains(r"^0\d").any()  # a number is not written 007, a code is
+    padded = words.str.contains(r"^0\d").any()  # leading zeros mean a code, not a number
     if distinct > _LOW_CARDINALITY and not number.null_count() and not padded and not _is_name(name):
-        return _binned(name, role, len(words)), "text that holds numbers alone"
+        return _binned(name, role, len(words)), "text with only numbers"
     return Categorical(name, role=role), f"text with {distinct} values"
 
 
 def _binned(name: str, role: Role, rows: int) -> Numeric:
-    """A number in quantile bins, of some 400 rows each: a power of 2 from 8 to 128 of them."""
+    """A numeric field with 8 to 128 quantile bins (a power of 2) of about 400 rows each."""
     bins = min(128, max(8, 1 << (max(1, rows // 400).bit_length() - 1)))
     return Numeric(name, role=role, encoding="quantile", transform="none", bins=bins, point_masses=True)
 
 
 def _written_numbers(words: pl.Series, role: Role) -> tuple[Field | None, str] | None:
-    """The field of text whose cells are numbers with decimal commas or marks between thousands, if they are."""
+    """The field for text cells that are numbers with decimal commas or thousands separators, if they are."""
     forms = [] if _is_name(words.name) or _is_history(words.name) else number_formats(words)
     if not forms:
         return None
     decimal, *_ = words.filter(words.str.contains("[,.' ]")).head(1).to_list() or [words[0]]
     if "1,234.5" in forms and "1.234,5" in forms:
         return None, (
-            f"CHECK: {decimal!r} is a number with a mark between thousands, or with a decimal comma, and nothing tells "
-            'which: add a numeric field for it with number_format = "1,234.5" or "1.234,5"'
+            f"CHECK: {decimal!r} is a number with either a thousands separator or a decimal comma, which is "
+            'ambiguous: add a numeric field for it with number_format = "1,234.5" or "1.234,5"'
         )
     field = replace(_binned(words.name, role, len(words)), number_format=forms[0])
-    return field, f"text that holds numbers written as {decimal!r}, cut into quantile bins"
+    return field, f"text with numbers such as {decimal!r}, in quantile bins"
 
 
 def _is_name(name: str) -> bool:
-    """Whether whole numbers of such a column name something rather than measure it."""
+    """Whether a column of this name holds ids rather than measurements."""
     words = words_of(name)
     return words[-1] in _NAMING if words else False
 
@@ -141,4 +141,4 @@ def _is_history(name: str) -> bool:
 
 
 def _unique(distinct: int, rows: int) -> str:
-    return f"nearly every cell is another ({distinct} values in {rows} rows), so there is nothing to learn from it"
+    return f"nearly every cell is different ({distinct} values in {rows} rows), so there is nothing to learn from it"

@@ -1,4 +1,4 @@
-"""Which column is the label, and by which rule it is read: by names, by words of a known meaning, by values."""
+"""Inferring the label and its rule from names, words of known meaning, and values."""
 
 import json
 import re
@@ -34,7 +34,7 @@ _STARS = re.compile(r"([0-5](?:[.,]5|[.,]0)?)(?: ?stars?| ?★| ?/ ?5| out of 5)
 
 @dataclass(frozen=True, kw_only=True)
 class GuessedLabel:
-    """A label with its rule, why it is so, and what a person has to check, if anything."""
+    """A label with its rule, the reason, and a doubt that the user must check, if any."""
 
     label: Label
     note: str
@@ -42,7 +42,7 @@ class GuessedLabel:
 
 
 def word_meaning(text: str) -> bool | None:
-    """Whether a label's word says yes (True) or no (False), in any case; None where its meaning is not known.
+    """Whether a word means positive (True) or negative (False), ignoring case; None if its meaning is unknown.
 
     >>> [word_meaning(word) for word in ("Yes", "not clicked", "NO", "50000+")]
     [True, False, False, None]
@@ -56,7 +56,7 @@ def word_meaning(text: str) -> bool | None:
 
 
 def label_name(frame: pl.DataFrame, label: str | None) -> str:
-    """The label's column: the one given, else the one that its name gives away.
+    """The label's column: as given, else recognised by its name.
 
     Errors:
         SchemaError: it is not in the table, no column looks like a label, or several do.
@@ -69,25 +69,25 @@ def label_name(frame: pl.DataFrame, label: str | None) -> str:
     found = found or [c for c in frame.columns if is_label_name(c, LIKELY_LABELS)]
     if not found:
         raise SchemaError(
-            f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: name it with label "
+            f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: give it as label "
             "(--label)"
         )
     if len(found) > 1:
         raise SchemaError(
-            f"several columns look like a label, {', '.join(found)}: name the right one with label (--label)"
+            f"several columns look like a label, {', '.join(found)}: give the right one as label (--label)"
         )
     return found[0]
 
 
 def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> GuessedLabel:
-    """The label that a column makes, with its rule.
+    """The label inferred from a column, with its rule.
 
     Args:
         column: the label's column.
-        positive: values that are positive, where the caller says so.
+        positive: positive values, if known.
 
     Errors:
-        SchemaError: a row has none, the column cannot be a label, or nothing tells which of its values are positive.
+        SchemaError: a row has no label, the column cannot be a label, or its positive values cannot be inferred.
 
     >>> guess_label(pl.Series("bought", ["no", "yes", "yes"])).label.positive_values
     ('yes',)
@@ -101,7 +101,7 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> GuessedLabel
         )
     kind = column.dtype
     if kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object):
-        raise SchemaError(f"a label holds numbers, text or booleans: column {name!r} is of type {kind}")
+        raise SchemaError(f"a label must hold numbers, text or booleans: column {name!r} is of type {kind}")
     text = as_text(column)
     if positive:
         return _as_told(text, positive)
@@ -116,8 +116,8 @@ def _check_two(name: str, values: pl.Series) -> None:
     if values.n_unique() < 2:
         only = f"{values[0]:g}" if values.dtype.is_float() else repr(values[0])
         raise SchemaError(
-            f"a label needs at least two values: column {name!r} holds {only} alone, from which nothing can be "
-            "learned; give rows of both kinds, or another label (--label)"
+            f"a label needs at least two values: column {name!r} only holds {only}, from which nothing can be "
+            "learned; give rows of both classes, or another label (--label)"
         )
 
 
@@ -129,8 +129,8 @@ def _as_told(text: pl.Series, positive: Sequence[str]) -> GuessedLabel:
             f"{nearest(absent[0], text.drop_nulls().unique().sort().head(100).to_list())}"
         )
     if text.is_in(list(positive)).all():
-        raise SchemaError(f"a label needs two kinds of values: all those of column {text.name!r} are named as positive")
-    return GuessedLabel(label=Label(text.name, positive_values=tuple(positive)), note="label: binary, as told")
+        raise SchemaError(f"a label needs two classes: all values of column {text.name!r} are given as positive")
+    return GuessedLabel(label=Label(text.name, positive_values=tuple(positive)), note="label: binary, as given")
 
 
 def _of_numbers(column: pl.Series) -> GuessedLabel:
@@ -150,18 +150,18 @@ def _of_numbers(column: pl.Series) -> GuessedLabel:
         low, high = (_short(value) for value in values)
         return GuessedLabel(
             label=Label(name, positive_values=(high,)),
-            note="label: binary, the greater of its two values taken as positive",
-            doubt=f"nothing says which of {low} and {high} in column {name!r} is the positive one: {high}, the greater,"
-            f" was taken; if it is {low}, write positive_values = [{low}], or run this again with --positive {low}",
+            note="label: binary, the greater of its two values assumed positive",
+            doubt=f"it is unknown which of {low} and {high} in column {name!r} is positive: {high}, the greater,"
+            f" was assumed; if it is {low}, write positive_values = [{low}], or run this again with --positive {low}",
         )
-    note = f"label: regression, as it holds {len(values)} different numbers; give positive_above for a binary task"
+    note = f"label: regression, since it holds {len(values)} different numbers; give positive_above for a binary task"
     return GuessedLabel(label=Label(name, task="regression"), note=note)
 
 
 def _stars_note(middle: int, rows: int) -> str:
     return (
-        f"label: ratings up to 5; above 3 is positive, and rows with 3 ({middle:,} of {rows:,}) say neither and are "
-        "dropped; for another rule change it, for the rating itself write task = 'regression' in its place"
+        f"label: ratings up to 5; above 3 is positive, and rows with 3 ({middle:,} of {rows:,}) are neutral and "
+        "dropped; change the rule if needed, or write task = 'regression' to predict the rating itself"
     )
 
 
@@ -191,7 +191,7 @@ def _of_texts(text: pl.Series) -> GuessedLabel:
         return _by_frequency(text, values)
     raise SchemaError(
         f"a text label needs two values to be binary: column {text.name!r} holds {len(values)}, "
-        f"{_listed(values)}; say which are positive with --positive VALUE (in Python positive=[...]); all others are "
+        f"{_listed(values)}; give the positive ones with --positive VALUE (in Python positive=[...]); all others are "
         "negative"
     )
 
@@ -199,15 +199,15 @@ def _of_texts(text: pl.Series) -> GuessedLabel:
 def _of_stars(text: pl.Series, values: list[str]) -> GuessedLabel:
     def stars(value: str) -> float:
         found = _STARS.fullmatch(value.strip())
-        assert found is not None, "the caller looked"
+        assert found is not None, "checked by the caller"
         return float(found[1].replace(",", "."))
 
     ordered = sorted(values, key=stars)
     yes, middle = tuple(v for v in ordered if stars(v) > 3), tuple(v for v in ordered if stars(v) == 3)
     if not yes or not any(stars(v) < 3 for v in ordered):
         raise SchemaError(
-            f"stars make a binary label where some are above 3 and some below: column {text.name!r} holds "
-            f"{_listed(ordered)} alone; say which are positive with --positive VALUE"
+            f"stars make a binary label if some are above 3 and some below: column {text.name!r} only holds "
+            f"{_listed(ordered)}; give the positive ones with --positive VALUE"
         )
     rule = Label(text.name, positive_values=yes, drop_values=middle)
     return GuessedLabel(label=rule, note=_stars_note(int(text.is_in(list(middle)).sum()), len(text)))
@@ -215,18 +215,18 @@ def _of_stars(text: pl.Series, values: list[str]) -> GuessedLabel:
 
 def _unknown_doubt(text: pl.Series, rest: list[str]) -> str:
     return (
-        f"the meaning of {_listed(rest)} in the label's column {text.name!r} is not known, and "
-        f"{int(text.is_in(rest).sum()):,} rows have it: they were taken as negative; put such values among "
-        "positive_values, or among drop_values to leave the rows out"
+        f"the meaning of {_listed(rest)} in the label's column {text.name!r} is unknown, and "
+        f"{int(text.is_in(rest).sum()):,} rows have it: they were assumed negative; add such values to "
+        "positive_values, or to drop_values to drop the rows"
     )
 
 
 def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> GuessedLabel:
-    """A label of two words of which one is known: the other one is taken for its opposite, which is a guess."""
+    """A label of two words of which one is known: the other is assumed to be its opposite."""
     known = next(value for value in text.unique() if value != unknown)
     taken, other = ("positive", known) if unknown in yes else ("negative", unknown)
     doubt = (
-        f"the meaning of {unknown!r} in the label's column {text.name!r} is not known: it was taken as {taken}, the "
+        f"the meaning of {unknown!r} in the label's column {text.name!r} is unknown: it was assumed {taken}, the "
         f"opposite of {known!r}; if it is not, write positive_values = [{_toml(other)}], or run this again with "
         f"--positive {shlex.quote(other)}, else every prediction means the opposite"
     )
@@ -237,13 +237,14 @@ def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> Guessed
 def _by_frequency(text: pl.Series, values: list[str]) -> GuessedLabel:
     rare, common = values
     doubt = (
-        f"nothing but frequency says which of {rare!r} and {common!r} in column {text.name!r} is the positive one: "
-        f"{rare!r}, the rarer, was taken; if it is {common!r}, write positive_values = [{_toml(common)}], or run this "
+        f"it is unknown which of {rare!r} and {common!r} in column {text.name!r} is positive: "
+        f"{rare!r}, the rarer, was assumed; if it is {common!r}, write positive_values = [{_toml(common)}], or run "
+        "this "
         f"again with --positive {shlex.quote(common)}, else every prediction means the opposite"
     )
     return GuessedLabel(
         label=Label(text.name, positive_values=(rare,)),
-        note="label: binary, the rarer of its two values taken as positive",
+        note="label: binary, the rarer of its two values assumed positive",
         doubt=doubt,
     )
 

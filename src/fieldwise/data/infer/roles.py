@@ -1,4 +1,4 @@
-"""Whom a column describes, by what the rows say: what is settled by the item is the item's, whatever its name."""
+"""Inferring roles from rows: a column whose value is determined by the item is an item column, whatever its name."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,17 +11,17 @@ from fieldwise.schema.names import MOMENTARY, words_of
 
 __all__ = ["AGREEMENT", "display_of", "id_of", "settled_role"]
 
-AGREEMENT = 0.99  # of the rows whose id comes more than once: cells that equal their id's most frequent one
-_LIFT = 0.1  # and at most this share of the error that the column's most frequent value makes
-_REPEATED = 0.5  # of the rows must have an id that comes more than once, else nothing can be told
+AGREEMENT = 0.99  # minimum share of cells equal to their id's most frequent one, in rows with repeated ids
+_LIFT = 0.1  # maximum error relative to that of the column's most frequent value
+_REPEATED = 0.5  # minimum share of rows with repeated ids, else the role cannot be inferred
 _LEAST_ROWS = 20
-_ENOUGH = 200_000  # rows
+_ENOUGH = 200_000  # maximum number of rows to use
 _MANY = 50
-_NAMES = 0.95  # a column with so many values for each id names it
+_NAMES = 0.95  # a column with at least this many values per id is a name of it
 
 
 def id_of(frame: pl.DataFrame, fields: Iterable[Field], role: Who) -> str | None:
-    """The column that names the user or the item: by the categories' names, and of equals the one with most values.
+    """The column of user or item ids: by the categories' names, and among equals the one with the most values.
 
     >>> films = pl.DataFrame({"genre_id": [1, 1, 2], "sku": ["a", "b", "c"]})
     >>> id_of(films, [Categorical(name, role="item") for name in films.columns], "item")
@@ -32,12 +32,12 @@ def id_of(frame: pl.DataFrame, fields: Iterable[Field], role: Who) -> str | None
 
 
 def settled_role(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> tuple[Field, str]:
-    """The field with the role that the rows settle, and the reason; the field as it is and "" where they do not.
+    """The field with the role inferred from the rows, and the reason; the field unchanged and "" if there is none.
 
     Args:
         frame: the table.
-        found: a field, with the role that its name tells.
-        ids: the column that names the user, the item, where there is one.
+        found: a field, with the role inferred from its name.
+        ids: the columns of user and item ids, as far as there are any.
 
     >>> rows = pl.DataFrame({"item": [1, 1, 2, 2] * 10, "shade": ["red", "red", "blue", "blue"] * 10})
     >>> settled_role(rows, Categorical("shade"), {"item": "item"})[0].role
@@ -50,20 +50,20 @@ def settled_role(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> 
     settled = {role: share for role, share in agreed.items() if share is not None}
     if not settled:
         return found, ""
-    # A column may be settled by both, such as a language: its name decides, else the better agreement.
+    # A column may be determined by both, such as a language: its name decides, else the better agreement.
     best = max(settled, key=lambda role: (role == found.role, settled[role]))
     share = settled[best]
     how = "every" if share == 1 else f"{share:.1%} of"
-    reason = f"the {best} settles it: it is the same in {how} row{'' if share == 1 else 's'} of one {ids[best]!r}"
+    reason = f"determined by the {best}: the same in {how} row{'' if share == 1 else 's'} of one {ids[best]!r}"
     return replace(found, role=best), reason
 
 
 def display_of(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> str:
-    """Why a categorical field merely renames the user or item, so that it is for people's eyes, or nothing.
+    """The reason why a categorical field only is a display name of the user or item, or an empty text.
 
     >>> films = pl.DataFrame({"film": list(range(60)) * 2, "title": [f"film {k}" for k in range(60)] * 2})
     >>> display_of(films, Categorical("title", role="item"), {"item": "film"})
-    "it names the item nearly one to one (60 values for 60 of 'film'), which has a field already; it is shown to people"
+    "a display name of the item, nearly one to one (60 values for 60 of 'film'), which already has a field"
     """
     key = ids.get(found.role)
     if key is None or key == found.column or not isinstance(found, Categorical):
@@ -73,15 +73,15 @@ def display_of(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> st
     if keys <= _MANY or values < _NAMES * keys or pairs > keys / _NAMES:
         return ""
     return (
-        f"it names the {found.role} nearly one to one ({values:,} values for {keys:,} of {key!r}), which has a field "
-        "already; it is shown to people"
+        f"a display name of the {found.role}, nearly one to one ({values:,} values for {keys:,} of {key!r}), which "
+        "already has a field"
     )
 
 
 def _agreement(frame: pl.DataFrame, key: str, column: str) -> float | None:
-    """The share of rows that agree with the others of their key, or None where they do not settle the column."""
+    """The share of rows that agree with the others of their key, or None if the key does not determine the column."""
     rows = frame.select(key=pl.col(key), cell=pl.col(column)).drop_nulls()
-    if rows.height > _ENOUGH:  # some of the keys with all of their rows tell as well
+    if rows.height > _ENOUGH:  # a sample of the keys with all of their rows is enough
         rows = rows.filter(pl.col("key").hash(seed=0) % (rows.height // _ENOUGH + 1) == 0)
     counts = rows.group_by("key", "cell").len().group_by("key").agg(pl.col("len").sum(), most=pl.col("len").max())
     several = counts.filter(pl.col("len") > 1)

@@ -1,4 +1,4 @@
-"""A first schema from a table: guessed from names and contents, with the reason of every guess, to be corrected."""
+"""Inferring a schema from a table's names and contents, with the reason of every choice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,20 +21,20 @@ __all__ = ["Inference", "infer_schema"]
 _CHECK = "CHECK: "
 _SIDES: tuple[Who, ...] = ("user", "item")
 _NEVER = {
-    "true_probability": "the simulated log's answer, which no model may see",
-    "split": "names the part of the split, which says nothing of the future",
+    "true_probability": "the simulated log's true probability, which no model may use",
+    "split": "the part of the split, which is unknown for future rows",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inference:
-    """A guessed schema, and why each column was taken or left out.
+    """An inferred schema, with the reason why each column was used or omitted.
 
     Args:
-        schema: the guess.
-        notes: a sentence for every column of the table, in the table's order.
-        doubts: by column, what the table does not tell and a person has to check, such as which of two values of a
-            label is the positive one.
+        schema: the inferred schema.
+        notes: a sentence for every column, in the table's order.
+        doubts: by column, what cannot be inferred and the user must check, such as which of two values of a label is
+            positive.
     """
 
     schema: Schema
@@ -42,12 +42,14 @@ class Inference:
     doubts: dict[str, str] = field(default_factory=dict)
 
     def to_toml(self) -> str:
-        """The schema as TOML, each field below a comment with its reason; columns that are left out stand on top."""
-        import tomli_w  # here, so that `doctor` can still say that it is absent
+        """The schema as TOML, with the reason in a comment above each field; omitted columns are listed at the top."""
+        import tomli_w  # here, so that `doctor` can report that it is missing
 
         taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
         others = [f"#   {_plain(name)}: {_line(note)}" for name, note in self.notes.items() if name not in taken]
-        lines = ["# Guessed from the table: correct what is wrong." + (" Columns that are no field:" if others else "")]
+        lines = [
+            "# Inferred from the table: check and correct it." + (" Columns that are not fields:" if others else "")
+        ]
         lines += others + [f"# CHECK: {_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
         plain = self.schema.to_dict()
         fields, label = plain.pop("fields"), plain.pop("label")
@@ -55,9 +57,9 @@ class Inference:
             del plain["keys"]
         named = [role for role in _SIDES if role in plain]
         if named:
-            lines += ["", f"# Which column names the {' and which the '.join(named)}: said here, read everywhere."]
+            lines += ["", f"# Columns of {' and '.join(named)} ids."]
             lines += tomli_w.dumps({role: plain.pop(role) for role in named}).strip().splitlines()
-        # Table by table: together, short ones would be written inline, with no place for a comment.
+        # Table by table: otherwise short ones would be written inline, without comments.
         blocks = ["\n".join([*lines, "", *tomli_w.dumps(plain).strip().splitlines()]).rstrip()]
         for header, column, table in [
             *(("[[fields]]", f.column, table) for f, table in zip(self.schema.fields, fields, strict=True)),
@@ -70,17 +72,17 @@ class Inference:
 
 
 def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequence[str] = ()) -> Inference:
-    """Guess what a table's columns mean, from their names (role, label, time) and contents (kind).
+    """Infer a schema from a table's column names (role, label, time) and contents (kind).
 
     Args:
-        frame: the table; all of its rows are looked at.
-        label: the label's column; guessed by its name where left out.
-        positive: values of the label that are positive; by the meaning of words such as `yes` and `clicked` where left
-            out, else by frequency, which stands among the doubts then.
+        frame: the table; all of its rows are used.
+        label: the label's column; inferred from its name if omitted.
+        positive: positive values of the label; if omitted, inferred from the meaning of words such as `yes` and
+            `clicked`, else from frequency, which is reported as a doubt.
 
     Errors:
-        SchemaError: no column looks like a label, or several do, or the label holds what cannot be one, or no field
-            is left.
+        SchemaError: no column looks like a label, or several do, or the label's values are unsuitable, or there is no
+            field.
 
     >>> frame = pl.DataFrame({"user_id": [1, 1, 2], "price": [9.5, 3.2, 7.0], "day": ["mon", "tue", "tue"]})
     >>> guess = infer_schema(frame.with_columns(click=pl.Series([0, 1, 1])))
@@ -91,7 +93,7 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
     """
     frame = as_table(frame)
     if frame.height == 0:
-        raise SchemaError("a schema is inferred from rows: the table has none; write the schema by hand")
+        raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
     name = label_name(frame, label)
     target = guess_label(frame.get_column(name), [positive] if isinstance(positive, str) else positive)
     notes = {name: target.note, **_left_out(frame, name)}
@@ -106,11 +108,11 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
         display = display_of(frame, f, ids) or _twin(frame, f, list(fields.values()))
         if display:
             del fields[column]
-            notes[column] = f"left out: {display}"
+            notes[column] = f"omitted: {display}"
         else:
             notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
     for named, column in ids.items():
-        notes[column] += f"; it names the {named}"
+        notes[column] += f"; the {named} id"
     if not fields:
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
@@ -132,10 +134,10 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
 
 
 def _take_checks(notes: dict[str, str]) -> dict[str, str]:
-    """What is to be checked of columns that are left out; their notes then no longer say CHECK."""
-    checks = {c: note.partition(_CHECK)[2] for c, note in notes.items() if note.startswith(f"left out: {_CHECK}")}
-    notes |= {column: f"left out: {check}" for column, check in checks.items()}
-    return {column: f"column {column!r} is left out: {check}" for column, check in checks.items()}
+    """The checks for omitted columns, whose notes then no longer contain CHECK."""
+    checks = {c: note.partition(_CHECK)[2] for c, note in notes.items() if note.startswith(f"omitted: {_CHECK}")}
+    notes |= {column: f"omitted: {check}" for column, check in checks.items()}
+    return {column: f"column {column!r} is omitted: {check}" for column, check in checks.items()}
 
 
 def _never(frame: pl.DataFrame) -> dict[str, str]:
@@ -143,19 +145,19 @@ def _never(frame: pl.DataFrame) -> dict[str, str]:
 
 
 def _left_out(frame: pl.DataFrame, label: str) -> dict[str, str]:
-    """Columns that are no field whatever they hold, and why."""
-    notes = {name: f"left out: {why}" for name, why in _never(frame).items() if name != label}
+    """Columns that are never fields, with the reason."""
+    notes = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
     for column in frame.columns:
         if column != label and column not in notes and is_label_name(column):
             notes[column] = (
-                "left out: another label, by its name, and known no sooner than the label; it may be one of "
-                "more_labels, or a field where it is known before"
+                "omitted: another label, by its name, and not known before the label; it may be one of "
+                "more_labels, or a field if it is known before"
             )
     return notes
 
 
 def _fields(frame: pl.DataFrame, notes: dict[str, str]) -> dict[str, Field]:
-    """What columns without a note make, by column; every column gets its note."""
+    """Fields from columns without a note, by column; every column gets a note."""
     fields: dict[str, Field] = {}
     for column in frame.iter_columns():
         if column.name in notes:
@@ -165,10 +167,10 @@ def _fields(frame: pl.DataFrame, notes: dict[str, str]) -> dict[str, Field]:
             fields[column.name] = Numeric(column.name, role=role_of(vector)[0])
             notes[column.name] = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
         elif f"{column.name}[0]" in frame.columns and vector_length(column) is not None:
-            notes[column.name] = "left out: a vector, each number of which is a field by itself, below"
+            notes[column.name] = "omitted: a vector, each number of which is a field below"
         else:
             found, note = guess_field(column, role_of(column.name)[0])
-            notes[column.name] = note if found is not None else f"left out: {note}"
+            notes[column.name] = note if found is not None else f"omitted: {note}"
             if found is not None:
                 fields[column.name] = found
     return fields
@@ -180,34 +182,34 @@ def _reason(column: str, role: Role) -> str:
 
 
 def _settle_roles(frame: pl.DataFrame, fields: dict[str, Field], ids: Mapping[Role, str]) -> dict[str, str]:
-    """Give the fields the roles that the rows settle; why each field has its role, by column."""
+    """Set the roles inferred from the rows; returns the reason of each field's role, by column."""
     reasons = {column: _reason(column, f.role) for column, f in fields.items()}
     for column, f in fields.items():
         first = fields.get(f"{is_position(column, frame.columns)}[0]", f)
         if first.column == column:
             fields[column], settled = settled_role(frame, f, ids)
             reasons[column] = settled or reasons[column]
-        else:  # the numbers of a vector are of one side
+        else:  # the numbers of a vector have the same role
             fields[column], reasons[column] = replace(f, role=first.role), reasons[first.column]
     return reasons
 
 
 def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str], fields: dict[str, Field]) -> None:
-    """Columns of moments are no fields: the one that orders rows, and others."""
+    """Remove columns of times from the fields: the one that orders rows, and others."""
     for column in frame.columns:
         another = not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(column)) and column in fields
         if column == time.column:
             notes[column] = time.note
         elif column in time.others or another:
             why = time.others.get(column, "another time, by its name")
-            notes[column] = f"left out: {why}; times of the future are never seen before"
+            notes[column] = f"omitted: {why}; future times do not occur in training rows"
         else:
             continue
         fields.pop(column, None)
 
 
 def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
-    """Of what `read_libfm` returns, the column of values and why it is no field.
+    """The column of values in the result of `read_libfm`, with the reason why it is not a field.
 
     Errors:
         SchemaError: a value is not 1.
@@ -218,18 +220,18 @@ def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
     if other.any():
         raise SchemaError(
             f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
-            f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column a number"
+            f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column per number"
         )
-    return {"values": "every libFM value is 1, so that the ids say it all"}
+    return {"values": "every libFM value is 1, so only the ids matter"}
 
 
 def _twin(frame: pl.DataFrame, field: Field, others: list[Field]) -> str:
-    """Why a field merely renames an earlier one of many values, or nothing."""
+    """The reason why a field only renames an earlier one of many values, or an empty text."""
     distinct = frame.get_column(field.column).n_unique() if isinstance(field, Categorical) else 0
     for other in others[: others.index(field)] if distinct > 50 else []:
         same = isinstance(other, Categorical) and frame.get_column(other.column).n_unique() == distinct
         if same and _pairs(frame, other, field) == distinct:
-            return f"it goes one to one with {other.column!r}"
+            return f"it is one to one with {other.column!r}"
     return ""
 
 
@@ -238,7 +240,7 @@ def _pairs(frame: pl.DataFrame, one: Field, other: Field) -> int:
 
 
 def _plain(name: str) -> str:
-    """A column's name as one line of a comment."""
+    """A column's name on one line of a comment."""
     return name if name.isprintable() else repr(name)
 
 

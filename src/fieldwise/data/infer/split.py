@@ -1,4 +1,4 @@
-"""How a table's rows are best divided: by time where there is one, if every part can then be learned from or judged."""
+"""Suggesting a split for a table: by time if possible, else at random."""
 
 import numpy as np
 import polars as pl
@@ -12,18 +12,18 @@ from fieldwise.schema import Schema
 
 __all__ = ["suggest_split"]
 
-_EACH_CLASS = 10  # rows of the rarer class, from which on a stratified draw leaves some in each part
+_EACH_CLASS = 10  # minimum rows of the rarer class, so that a stratified split leaves some in each part
 
 
 def suggest_split(frame: pl.DataFrame, schema: Schema) -> tuple[SplitSettings, str]:
-    """The split that suits a table, and why: by time, else at random.
+    """A suitable split for a table, and the reason: by time, else at random.
 
     Args:
         frame: the table.
-        schema: what its columns mean; its time orders the rows.
+        schema: its schema, whose time orders the rows.
 
     Errors:
-        DataError: too few rows, or one class alone, so that no split leaves something to learn and to judge by.
+        DataError: too few rows or only one class, so that no split is possible.
 
     >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("x"),), label=Label("y"), time="day")
@@ -36,19 +36,19 @@ def suggest_split(frame: pl.DataFrame, schema: Schema) -> tuple[SplitSettings, s
     if schema.time is not None:
         why_not = _fault(rows, schema, TimeSplit())
         if not why_not:
-            return TimeSplit(), f"the latest rows by {schema.time!r} test, those before them choose the epoch"
-        why_not = f"by {schema.time!r} it cannot be: {why_not}"
+            return TimeSplit(), f"the latest rows by {schema.time!r} are test rows, those before them validation rows"
+        why_not = f"a split by {schema.time!r} is not possible: {why_not}"
     least = int(np.unique(rows.main, return_counts=True)[1].min())
     stratify = schema.label.task == "binary" and least >= _EACH_CLASS
     split = RandomSplit(stratify=stratify)
     fault = _fault(rows, schema, split)
     if fault:
-        raise DataError(f"a recipe needs rows to learn from, to choose the epoch by and to judge by: {fault}")
-    return split, f"rows are drawn at random: {why_not}"
+        raise DataError(f"a recipe needs training, validation and test rows: {fault}")
+    return split, f"rows are split at random: {why_not}"
 
 
 def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings) -> str:
-    """Why a split does not work, or nothing."""
+    """The reason why a split does not work, or an empty text."""
     try:
         with renumbering_rows(rows.kept):
             parts = split_table(rows.frame, split, y=rows.main, time=schema.time, time_format=schema.time_format)

@@ -1,4 +1,4 @@
-"""Which column is the moment of an event: by its name, its type, dates in its text, or numbers that are Unix stamps."""
+"""Inferring the time column: by its name, its type, dates in text, or Unix timestamps."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ _PAST = """
 birth birthday birthdate dob born release released publish published publication expiry expires joined join signup since
 registered registration founded built issued opened launch launched due deadline updated modified
 """
-_NOT_EVENTS = frozenset(_PAST.split())  # moments of a person's or a thing's life, not of the event
+_NOT_EVENTS = frozenset(_PAST.split())  # times of a person's or an item's life, not of the event
 _STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))  # 1998 to 2039
 
 
@@ -27,10 +27,10 @@ class GuessedTime:
 
     Args:
         column: its name.
-        format: of its text, where this decides between day-month and month-day.
-        note: why it was taken.
-        doubt: what a person has to say.
-        others: further columns that look like times of events, each with why it was left out.
+        format: format of its text, if this decides between day-month and month-day.
+        note: the reason for the choice.
+        doubt: what the user must specify.
+        others: further columns that look like times of events, each with the reason why it was not used.
     """
 
     column: str | None = None
@@ -45,7 +45,7 @@ def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
 
     Args:
         frame: the table.
-        skip: columns that are something else: the label, ids, what describes a user or an item.
+        skip: columns with another role: the label, ids, columns that describe a user or an item.
 
     >>> guess_time(pl.DataFrame({"when": ["2026-01-31", "2026-02-01", "2026-02-02"], "x": [1, 2, 3]}), ()).column
     'when'
@@ -59,12 +59,12 @@ def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
         if guess is not None and found.column is None:
             found = guess
         elif guess is not None or fault:
-            left[name] = fault or "another time beside the one that orders rows"
+            left[name] = fault or "another time besides the one that orders rows"
     return replace(found, others=left)
 
 
 def looks_like_dates(words: pl.Series) -> bool:
-    """Whether text cells are dates, by some of them."""
+    """Whether text cells are dates, from a sample."""
     present = words.drop_nulls()
     some = present.gather_every(max(1, len(present) // _PROBE)).head(_PROBE)
     if not len(some) or some.cast(pl.Float64, strict=False).null_count() < len(some):
@@ -74,26 +74,29 @@ def looks_like_dates(words: pl.Series) -> bool:
 
 
 def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
-    """What a column is as a time, or why one that seems to be a time cannot order rows."""
+    """The column as a time, or the reason why a column that looks like a time cannot order rows."""
     name, kind = column.name, column.dtype
     by_name = ", by its name" if named or _TIME_WORDS & set(words_of(name)) else ""
     moments, why = None, ""
     if kind in (pl.Datetime, pl.Date):
-        why = f"orders the rows, as it holds {'days' if kind == pl.Date else 'moments'}"
+        why = f"orders the rows: it holds {'days' if kind == pl.Date else 'times'}"
     elif kind == pl.String and looks_like_dates(column):
-        moments, why = read_moments(column), "orders the rows, as its text is dates"
+        moments, why = read_moments(column), "orders the rows: its text is dates"
     elif kind.is_numeric() and named:
         why = "orders the rows"
     elif kind.is_integer() and (unit := _stamps(column, bool(by_name))):
-        why = f"orders the rows, as its numbers are {unit} since 1970"
+        why = f"orders the rows: its numbers are {unit} since 1970"
     if not why:
         return None, ""
     empty = column.null_count() if moments is None or moments.other else moments.values.null_count()
     if empty:
-        return None, f"a time by its contents, but {empty:,} of {len(column):,} rows have none, so it cannot order them"
+        return (
+            None,
+            f"a time by its contents, but {empty:,} of {len(column):,} rows have none, so it cannot order the rows",
+        )
     if column.n_unique() < 3:
-        return None, "a time by its contents, but fewer than 3 different ones order nothing"
-    note = f"time: {why}{by_name}; no field, as times of the future are never seen before"
+        return None, "a time by its contents, but with fewer than 3 different values"
+    note = f"time: {why}{by_name}; not a field, since future times do not occur in training rows"
     form = None if moments is None else moments.format
     return GuessedTime(column=name, format=form, note=note, doubt=_doubt(name, column, moments)), ""
 
@@ -101,14 +104,14 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
 def _doubt(name: str, column: pl.Series, moments: Moments | None) -> str:
     if moments is not None and moments.mixed:
         return (
-            f"the times of column {name!r} cannot be compared: {moments.mixed}; write the offset into every cell, or "
-            "bring all to one clock and leave it out"
+            f"the times of column {name!r} are not comparable: {moments.mixed}; write the offset into every cell, or "
+            "convert all to one time zone and omit it"
         )
     if moments is None or moments.other is None:
         return ""
     first, second = moments.other
     return (
-        f"day and month of the time column {name!r} cannot be told apart ({column.drop_nulls()[0]!r}): write "
+        f"day and month of the time column {name!r} are ambiguous ({column.drop_nulls()[0]!r}): write "
         f'time_format = "{first}" or time_format = "{second}" below time'
     )
 

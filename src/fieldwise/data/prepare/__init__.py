@@ -1,1 +1,1 @@
-"""From raw rows to encoded parts: labels, splits, negatives, histories, target encoding."""
+"""Preparing data: labels, splits, negatives, histories, target encoding."""

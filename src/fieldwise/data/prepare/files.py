@@ -1,4 +1,4 @@
-"""Prepared data in a folder, mapped when read back, and the key of all that it was made from."""
+"""Saving and loading prepared data, and their key in the cache."""
 
 import dataclasses
 import hashlib
@@ -26,11 +26,11 @@ FOLDERS = ("data", "schema")
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The files that a recipe reads, as they are at one moment.
+    """The input files of a recipe at one moment.
 
     Args:
-        files: digest of each file's content by its name.
-        state: what tells cheaply whether a file was changed since: size, time of change and number of each.
+        files: digest of each file's content, by name.
+        state: size, modification time and inode of each file, for a cheap check for changes.
     """
 
     files: Mapping[str, str]
@@ -38,16 +38,16 @@ class Inputs:
 
     @classmethod
     def of(cls, paths: Mapping[str, Path]) -> "Inputs":
-        """Read and digest files.
+        """The state and digests of files.
 
         Errors:
-            OSError: one cannot be read.
+            OSError: a file cannot be read.
         """
         state = {name: _state(path) for name, path in paths.items()}
         return cls({name: file_digest(path) for name, path in paths.items()}, state)
 
     def unchanged(self, paths: Mapping[str, Path]) -> bool:
-        """Whether all files are still those that were digested."""
+        """Whether no file has changed."""
         try:
             return self.state == {name: _state(path) for name, path in paths.items()}
         except OSError:
@@ -55,9 +55,10 @@ class Inputs:
 
 
 def data_key(settings: Mapping[str, Any], inputs: Inputs) -> str:
-    """A name for what these settings and files give: equal only where all of it is equal.
+    """The cache key of prepared data: equal only if settings and files are equal.
 
-    It covers the code that prepares data and the versions of polars and NumPy: nothing made by other code is read.
+    It includes the code that prepares data and the versions of polars and NumPy, so data made by other code are not
+    used.
     """
     facts = {
         "settings": settings,
@@ -89,16 +90,16 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
 
 
 def read_prepared(folder: Path) -> Prepared:
-    """What `write_prepared` wrote; encoded rows are mapped, and raw ones read when they are asked for.
+    """Prepared data from `write_prepared`; encoded rows are mapped, and raw rows are read when needed.
 
     Errors:
-        DataError, OSError, ValueError, LookupError: not such a folder.
+        DataError, OSError, ValueError, LookupError: an invalid folder.
     """
     about = json.loads((folder / "prepared.json").read_text("utf-8"))
     encoder = Encoder.from_json((folder / "encoder.json").read_text("utf-8"), "the cache's encoder")
     parts = {name: _read_part(folder, name) for name in PARTS}
     if any(part.table.layout != encoder.layout for part in parts.values()):
-        raise DataError("the cache's encoder is not that of its rows")
+        raise DataError("the cache's encoder does not match its rows")
     return Prepared(encoder=encoder, counts=about["counts"], unseen=about["unseen"], **parts)
 
 
@@ -113,7 +114,7 @@ def _read_rows(path: Path, rows: int) -> pl.DataFrame:
     try:
         frame = pl.read_ipc(path)
     except (pl.exceptions.PolarsError, OSError) as e:
-        raise DataError(f"the cache's raw rows cannot be read any more: {str(e).splitlines()[0]}; start again") from e
+        raise DataError(f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again") from e
     if frame.height != rows:
         raise DataError(f"the cache's raw rows {path} must be {rows}, found {frame.height}; clear the cache")
     return frame
@@ -126,7 +127,7 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 @cache
 def _code_digest() -> str:
-    """Of the source of all that decides what prepared data hold."""
+    """Digest of the source code that prepares data."""
     package = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for path in [

@@ -1,4 +1,4 @@
-"""Point-in-time histories: for every row, the items that its user used earlier, out of the training rows alone."""
+"""Point-in-time histories: for every row, the earlier items of its user, from training rows only."""
 
 from collections.abc import Mapping
 
@@ -16,31 +16,31 @@ __all__ = ["add_histories", "check_history"]
 
 
 def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:
-    """Check that histories can be made of a table, and that a field reads them.
+    """Check that histories can be made from a table, and that a field reads them.
 
     Args:
         frame: the table.
-        schema: what its columns mean.
+        schema: its schema.
         settings: columns and length.
 
     Returns:
         The column that orders rows.
 
     Errors:
-        ConfigError: neither the settings nor the schema name an order, or no users or items.
-        DataError: a column is absent, the new one is there already, or a row has no place in the order.
+        ConfigError: neither the settings nor the schema have a column of the order, of users or of items.
+        DataError: a column is missing, the new one exists already, or a row has no valid order value.
         SchemaError: no field reads the new column, or a column is a label's.
     """
     order = settings.order or schema.time
     if order is None:
-        raise ConfigError("a history needs an order: give history.order, or the schema's time, a column of moments")
+        raise ConfigError("a history needs an order: give history.order, or the schema's time, a column of times")
     user, item = settings.of_schema(schema).ids
     for what, name in (("user", user), ("item", item), ("order", order)):
         if name not in frame.columns:
             hint = nearest(name, frame.columns)
             raise DataError(f"a history's {what} column must be in the table: {name!r} is not; {hint}")
-        if name in {label.column for label in schema.labels}:  # each row's own label would choose its history
-            raise SchemaError(f"a history's {what} must not be the label's column {name!r}: name another column")
+        if name in {label.column for label in schema.labels}:  # a row's history would depend on its own label
+            raise SchemaError(f"a history's {what} must not be the label's column {name!r}: choose another column")
     if settings.column in frame.columns:
         raise DataError(
             f"a history needs a new column, but the table has {settings.column!r} already: set history.column to "
@@ -63,17 +63,17 @@ def add_histories(
     order: str,
     order_format: str | None = None,
 ) -> dict[str, pl.DataFrame]:
-    """The tables of all parts with the column of histories.
+    """The tables of all parts with a column of histories.
 
     Args:
-        frames: tables of the same columns; `train` is the one whose rows are events.
-        targets: of the main label, [N] each.
-        settings: columns and length, with the columns of users and items (`HistorySettings.of_schema`).
-        order: the column that orders rows, as `check_history` gives it.
-        order_format: of its text, where it is the schema's time and this has a format.
+        frames: tables with the same columns; the rows of `train` are the events.
+        targets: targets of the main label, [N] each.
+        settings: columns and length, including the columns of users and items (`HistorySettings.of_schema`).
+        order: the column that orders rows, from `check_history`.
+        order_format: format of its text, if it is the schema's time and that has a format.
 
     Errors:
-        DataError: a row has no place in the order.
+        DataError: a row has no valid order value.
 
     >>> log = pl.DataFrame({"user": [1, 1, 1, 2], "film": ["a", "b", "c", "d"], "day": [1, 2, 2, 1]})
     >>> ask = HistorySettings(user="user", item="film")
@@ -82,7 +82,7 @@ def add_histories(
     [[], ['a'], ['a'], []]
     """
     user_column, item_column = settings.ids
-    # All parts at once, so that a text column of moments is read alike in each.
+    # All parts at once, so that a text column of times is parsed the same way in each.
     rows = pl.concat([f.select(list(dict.fromkeys((user_column, item_column, order)))) for f in frames.values()])
     event = np.concatenate(
         [
@@ -90,10 +90,10 @@ def add_histories(
             for name, f in frames.items()
         ]
     )
-    user = as_text(rows.get_column(user_column)).rank("dense")  # from 1 on, so that none has 0
+    user = as_text(rows.get_column(user_column)).rank("dense")  # from 1; missing users are 0
     event &= (user.is_not_null() & as_text(rows.get_column(item_column)).is_not_null()).to_numpy()
     moment = np.unique(order_values(rows, order, "order", order_format), return_inverse=True)[1]
-    # One number that rises by user and, within, by moment: a search for it counts the events before a row.
+    # One number that increases by user and then by time: searching for it counts the events before a row.
     base = user.fill_null(0).to_numpy().astype(np.int64) * (rows.height + 1)
     events = np.flatnonzero(event)
     events = events[np.argsort((base + moment)[events], kind="stable")]
@@ -111,7 +111,7 @@ def add_histories(
 def _lists(values: pl.Series, start: np.ndarray, end: np.ndarray) -> pl.Series:
     """`values[start[n]:end[n]]` for every n, as one column of lists."""
     empty = start == end
-    # For a while an empty list holds one null, which stands behind the values, so that every row is a group.
+    # Temporarily an empty list holds one null, stored after the values, so that every row is a group.
     values = values.extend_constant(None, 1)
     start, lengths = np.where(empty, len(values) - 1, start), np.where(empty, 1, end - start)
     row = np.repeat(np.arange(len(start)), lengths)

@@ -1,4 +1,4 @@
-"""From the labels' columns and rules to targets: which rows stay, and what each is to predict."""
+"""Targets from the labels' columns and rules."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ SHOWN_VALUES = 5
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """The rows that stay, their targets (float32), how many were dropped by the labels' rules, and the rows' weights.
+    """Rows with targets (float32), the number of rows dropped by the labels' rules, and row weights.
 
     Shape:
         y: [N], or [N, T] with several labels, the main one first.
-        weight: [N] float64, or None where all rows count alike.
-        kept: [N] int64, the rows' numbers in the table, or None where none was dropped.
+        weight: [N] float64, or None.
+        kept: [N] int64, the rows' numbers in the table, or None if none was dropped.
     """
 
     frame: pl.DataFrame
@@ -37,12 +37,12 @@ class LabelledRows:
         return self.y if self.y.ndim == 1 else self.y[:, 0]
 
     def take(self, rows: np.ndarray) -> "LabelledRows":
-        """Some of the rows, by their numbers; none of them counts as dropped."""
+        """Some of the rows, by number, with `dropped` 0."""
         return LabelledRows(self.frame[rows], self.y[rows], weight=None if self.weight is None else self.weight[rows])
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
-    """`read_labels` of one label: targets [N].
+    """`read_labels` for one label: targets [N].
 
     >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
     >>> rows.y.tolist(), rows.dropped
@@ -54,17 +54,17 @@ def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False)
 def read_labels(
     frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
 ) -> LabelledRows:
-    """Apply the labels' rules: drop what any of them drops, and give 0 and 1 (binary) or the number (regression).
+    """Rows with targets by the labels' rules: 0 and 1 (binary) or the number (regression), without dropped rows.
 
     Args:
         frame: the table.
-        labels: their columns and rules, the main label first.
-        all_negative: rows without any of a rule's positive_values are meant (drawn negatives are such).
-        weight: of the table's rows [N]; those of the rows that stay come back.
+        labels: columns and rules, the main label first.
+        all_negative: allow rows without any of a rule's positive_values (such as sampled negatives).
+        weight: row weights [N] of the table.
 
     Errors:
-        DataError: no such column, no rows, an absent label, a value outside the rule, none of the positive_values;
-            rows count from 0 in `frame`.
+        DataError: no such column, no rows, a missing label, a value outside the rule, none of the positive_values;
+            rows are counted from 0 in `frame`.
 
     >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
     >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()
@@ -90,7 +90,7 @@ def read_labels(
             f"no row is left: all {dropped} have a label in drop_values of column {named}; drop fewer values"
         )
     targets = [_target(column, keep, label) for column, label in zip(columns, labels, strict=True)]
-    # One label's targets stay a vector: nothing that takes a single label need know of several.
+    # One label's targets stay a vector, so that code for a single label need not handle several.
     y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
     if weight is not None:
         weight = weight[keep.to_numpy()]
@@ -119,15 +119,15 @@ def _check_values(column: pl.Series, text: pl.Series, keep: pl.Series, label: La
 
 
 def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
-    """Targets of the rows that stay, float32."""
-    # Dropped labels become null, not absent, so that errors still count the table's own rows.
+    """Targets of the kept rows, float32."""
+    # Dropped labels become null instead of being removed, so that errors count the table's rows.
     column = column.zip_with(keep, column.clear(len(column)))
     y = _binary(column, label) if label.task == "binary" else _regression(column, label)
     return y.filter(keep).cast(pl.Float32).to_numpy(writable=True)
 
 
 def _check_positive_values(column: pl.Series, text: pl.Series, label: Label) -> None:
-    """A rule none of whose values occurs is a rule for other spellings: every row would silently be negative."""
+    """Check that some positive value occurs: otherwise every row would silently be negative."""
     assert label.positive_values is not None
     if not text.is_in(_texts(label.positive_values, column)).any():
         found = ", ".join(map(repr, text.unique().sort().head(SHOWN_VALUES).to_list()))
@@ -138,7 +138,7 @@ def _check_positive_values(column: pl.Series, text: pl.Series, label: Label) -> 
 
 
 def _texts(values: Iterable[object], column: pl.Series) -> list[str]:
-    """Values of a rule in the form that labels take: `True`, as pandas writes it, is true in a column of booleans."""
+    """Values of a rule as text: `True`, as written by pandas, is true in a column of booleans."""
     texts = [as_text(pl.Series([v])).item() or "" for v in values]
     return [text.lower() for text in texts] if column.dtype == pl.Boolean else texts
 
@@ -149,14 +149,14 @@ def _binary(column: pl.Series, label: Label) -> pl.Series:
     if label.positive_above is not None:
         return as_number(column, f"label column {label.column!r}") > label.positive_above
     text = as_text(column)
-    if column.dtype in (pl.Boolean, pl.String):  # as JSON and pandas write them
+    if column.dtype in (pl.Boolean, pl.String):  # as written by JSON and pandas
         text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
     outside = ~text.is_in(["0", "1"])
     if outside.any():
         row = int(outside.arg_max() or 0)
         raise DataError(
             f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row {row} "
-            "(counting from 0); give positive_above or positive_values, and drop_values for rows to leave out"
+            "(counting from 0); give positive_above or positive_values, and drop_values for rows to drop"
         )
     return text == "1"
 

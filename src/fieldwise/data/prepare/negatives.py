@@ -1,4 +1,4 @@
-"""Negatives for implicit logs, where only what happened is recorded: items that the user never used."""
+"""Sampling negatives for implicit logs: items that the user never used."""
 
 from typing import NoReturn
 
@@ -20,22 +20,22 @@ def sample_negatives(
     label_column: str,
     negative_value: bool | int | float | str,
 ) -> pl.DataFrame:
-    """Draw negatives: for each positive row n copies whose item its user never used anywhere in the log.
+    """Sample negatives: for each positive row, n copies with items that its user never used anywhere in the log.
 
-    Items are drawn uniformly from the log's catalogue, without replacement among one positive's n. "Never used" looks
-    at the whole log by definition, test rows included: a negative that the test calls positive would be a false one.
-    So the draw tells of the test rows which items are not there, as in every evaluation with such negatives.
+    Items are sampled uniformly from the log's catalogue, without replacement among one positive's n. "Never used"
+    refers to the whole log, including test rows: otherwise a negative could be a test positive. So the sample depends
+    on the test rows' items, as in every evaluation with such negatives.
 
     Args:
         positives: rows of one part, all of them also in `log`.
         log: all positive rows of all parts; its items are the catalogue.
-        settings: columns and number, with the columns of users and items (`NegativeSampling.of_schema`).
+        settings: columns and number, including the columns of users and items (`NegativeSampling.of_schema`).
         seed: the same seed, rows and settings give the same negatives on every machine.
-        label_column: set to `negative_value` in the result; appended where the positives have no such column.
-        negative_value: the label's value that stands for "not used".
+        label_column: set to `negative_value` in the result; appended if the positives have no such column.
+        negative_value: the label's value for "not used".
 
     Returns:
-        The negatives alone, n times the positives' rows, with their columns and types, those of one positive together.
+        The negatives, n times the positives' rows, with their columns and types, those of one positive together.
 
     Errors:
         DataError: a column is missing or has nulls, a positive is not in the log, an item has two descriptions,
@@ -74,13 +74,13 @@ def sample_negatives(
 
 def _refuse_busy(user: object, used: int, items: int, n: int) -> NoReturn:
     raise DataError(
-        f"each user needs at least {n} unused items for {n} negatives a positive: user {user!r} used {used} of "
+        f"each user needs at least {n} unused items for {n} negatives per positive: user {user!r} used {used} of "
         f"{items}; lower per_positive"
     )
 
 
 def _distinct(bound: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """For each row n different numbers below its bound, every set of n as likely (Floyd's algorithm): [N, n] int64."""
+    """For each row n different numbers below its bound, uniformly (Floyd's algorithm): [N, n] int64."""
     chosen = np.empty((len(bound), n), dtype=np.int64)
     for k in range(n):
         last = bound - n + k
@@ -91,11 +91,11 @@ def _distinct(bound: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _unused_item(user: np.ndarray, rank: np.ndarray, used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndarray:
-    """The item that is number `rank` among those which `user` never used.
+    """The item with number `rank` among those that `user` never used.
 
-    The j-th used item s_j of a user has s_j - j unused ones below it. These numbers rise within a user, so one search
-    over all users counts the used items below the wanted one. Nothing is rejected and drawn again, so users with
-    hardly an unused item cost no more than others.
+    The j-th used item s_j of a user has s_j - j unused ones below it. These numbers increase within a user, so one
+    search over all users counts the used items below the wanted one. There is no rejection sampling, so users with few
+    unused items cost no more than others.
     """
     start = np.cumsum(used_by) - used_by
     owner = used // items
@@ -122,7 +122,7 @@ def _described(
             twice = about.filter(about.get_column(item).is_duplicated()).sort(item)
             raise DataError(
                 f"an item needs one description: item {twice[item][0]!r} has several different values in "
-                f"{', '.join(settings.item_columns)}; mend the log, or leave out of item_columns what changes"
+                f"{', '.join(settings.item_columns)}; fix the log, or remove columns that change from item_columns"
             )
         about = about.with_columns(pl.col(c).cast(positives.schema[c]) for c in (item, *settings.item_columns))
         copies = copies.drop(settings.item_columns).join(about, on=item, how="left", maintain_order="left")
@@ -131,7 +131,7 @@ def _described(
 
 
 def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool | int | float | str) -> pl.DataFrame:
-    """The rows with `negative_value` in the label's column, in that column's type; a new last column, where absent.
+    """The rows with `negative_value` in the label's column, in its type; a new last column if it is missing.
 
     Errors:
         DataError: the column's type does not hold such a value.
@@ -142,12 +142,13 @@ def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool |
         return frame.with_columns(label.alias(label_column))
     except pl.exceptions.PolarsError as e:
         raise DataError(
-            f"the negatives' label must fit its column: {negative_value!r} is no {kind}, the type of {label_column!r}"
+            f"the negatives' label must fit its column: {negative_value!r} is not of type {kind}, as {label_column!r} "
+            "is"
         ) from e
 
 
 def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSampling) -> tuple[str, str]:
-    """The columns of users and items, which both tables have, without gaps."""
+    """The columns of users and items, after checking that both tables have them without nulls."""
     ids = settings.ids
     for what, frame in (("positives", positives), ("log", log)):
         for name in (*ids, *settings.item_columns):
@@ -165,7 +166,7 @@ def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSamplin
 
 
 def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
-    """Place of each value in `known`, which is sorted and holds every one; [N] int64 (absent ones: len(known))."""
+    """Index of each value in the sorted `known`, which has all of them; [N] int64 (missing values: len(known))."""
     place = pl.DataFrame({"value": known, "code": np.arange(len(known), dtype=np.int64)})
     joined = pl.DataFrame({"value": column.cast(known.dtype)}).join(
         place, on="value", how="left", maintain_order="left"

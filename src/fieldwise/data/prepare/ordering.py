@@ -1,4 +1,4 @@
-"""How rows are ordered: by a column of numbers, dates, or text that holds either; the latest of each id."""
+"""Ordering rows by a column of numbers, dates, or text with either; the latest row of each id."""
 
 import numpy as np
 import polars as pl
@@ -10,17 +10,17 @@ __all__ = ["latest_rows", "order_values"]
 
 
 def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
-    """Sortable values of column `name`, one a row (int64 or float64, [N]).
+    """Sortable values of column `name` (int64 or float64, [N]).
 
     Args:
         frame: the table.
         name: the column.
-        what: what the column is for, as errors call it: `time`, `order`.
-        form: of text that holds dates, such as `%d.%m.%Y`; where left out, the usual ones are read.
+        what: the column's purpose in error messages: `time`, `order`.
+        form: format of text with dates, such as `%d.%m.%Y`; the supported formats are tried if omitted.
 
     Errors:
-        DataError: no such column, an absent value, text that is neither a number nor a date, dates of which day and
-            month cannot be told apart, times of which some name their offset from UTC and others do not.
+        DataError: no such column, a missing value, text that is neither a number nor a date, dates with ambiguous day
+            and month, times with and without an offset from UTC.
 
     >>> order_values(pl.DataFrame({"day": ["2026-01-02", "2026-01-01"]}), "day", "time").argmin()
     np.int64(1)
@@ -43,7 +43,7 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
         if column.dtype == pl.String and (column[row] or "").strip():
             raise DataError(_unread(column, values, row, what, form))
         raise DataError(
-            f"every row needs its {what} (a number or a date) to be ordered by: column {name!r} holds {column[row]!r} "
+            f"every row needs its {what} (a number or a date) for ordering: column {name!r} holds {column[row]!r} "
             f"in row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or "
             "order by another column"
         )
@@ -51,17 +51,17 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
 
 
 def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | None = None) -> pl.DataFrame:
-    """The latest row of each value of a column, in the order of the values; rows without one are left out.
+    """The latest row of each value of a column, in the order of the values, without rows that have none.
 
     Args:
         log: the rows.
         column: an id, such as the user's.
-        time: the column that orders rows; the last row of the table counts where left out, or where it is not there,
-            and so among equal times.
-        form: of the times, where they are texts of one form, as of `order_values`.
+        time: the column that orders rows; if it is omitted or missing, the last row of the table counts, as for
+            equal times.
+        form: format of the times, as for `order_values`.
 
     Errors:
-        DataError: as of `order_values`.
+        DataError: as for `order_values`.
 
     >>> log = pl.DataFrame({"day": [2, 1, 1], "user": ["b", "b", "a"], "device": ["tv", "phone", "pc"]})
     >>> latest_rows(log, "user", "day")["device"].to_list()
@@ -73,7 +73,7 @@ def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | No
 
 
 def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
-    """Numbers where every present cell is one, else moments; what is neither becomes null."""
+    """Numbers if every present cell is one, else times; a cell that is neither becomes null."""
     text = column.str.strip_chars().replace("", None)
     if form is not None:
         return check_format(text, form)
@@ -84,25 +84,25 @@ def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
     if found.other is not None:
         first, second = found.other
         raise DataError(
-            f"day and month must be told apart: the {what} column {column.name!r} holds {text.drop_nulls()[0]!r}, and "
-            f"every cell can be read as {first!r} and as {second!r}; write which it is as the schema's time_format"
+            f"day and month are ambiguous: the {what} column {column.name!r} holds {text.drop_nulls()[0]!r}, and "
+            f"every cell can be read as {first!r} and as {second!r}; set the schema's time_format"
         )
     if found.mixed:
         raise DataError(
-            f"either every time names its offset or none does: of the {what} column {column.name!r} {found.mixed}; "
-            "write the offset into every cell, or bring all to one clock and leave it out"
+            f"either all times have an offset from UTC or none: in the {what} column {column.name!r} {found.mixed}; "
+            "write the offset into every cell, or convert all to one time zone and omit it"
         )
     return found.values if found.values.null_count() < number.null_count() else number
 
 
 def _unread(column: pl.Series, values: pl.Series, row: int, what: str, form: str | None) -> str:
-    """The sentence for a cell that holds something else than a number or a date."""
+    """The sentence for a cell that is neither a number nor a date."""
     many = int((values.is_null() & (column.str.strip_chars() != "")).sum())
     if form is not None:
-        rule, fix = f"the schema's time_format {form!r} must fit every cell", "mend the cell or the format"
+        rule, fix = f"the schema's time_format {form!r} must fit every cell", "fix the cell or the format"
     else:
-        rule = "every row needs a number or a date to be ordered by"
-        fix = f"mend it, or give the schema a time_format; read without one are {READ_FORMATS}"
+        rule = "every row needs a number or a date for ordering"
+        fix = f"fix it, or give the schema a time_format; formats read without one: {READ_FORMATS}"
     return (
         f"{rule}: the {what} column {column.name!r} holds {column[row]!r} in row {row} (counting from 0), {many} of "
         f"{len(values)} rows are like it; {fix}"

@@ -1,6 +1,6 @@
-"""From a raw table to encoded training, validation and test rows.
+"""Preparing a raw table: encoded training, validation and test rows.
 
-In this order: label, split, histories, negatives, encoder.
+The order is: label, split, histories, negatives, encoder.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -33,7 +33,7 @@ PARTS = ("train", "valid", "test")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The rows of one part: as they came (or what reads them), encoded, and the group of each (or None)."""
+    """The rows of one part: raw (or a function that reads them), encoded, and their groups (or None)."""
 
     rows: pl.DataFrame | Callable[[], pl.DataFrame]
     table: EncodedTable
@@ -41,7 +41,7 @@ class Part:
 
     @cached_property
     def frame(self) -> pl.DataFrame:
-        """The rows as they came; those of the cache are read when they are first asked for."""
+        """The raw rows; rows in the cache are read at the first access."""
         return self.rows if isinstance(self.rows, pl.DataFrame) else self.rows()
 
     @property
@@ -53,10 +53,10 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EncodedParts:
-    """Parts by name (`train`, `valid` and, where there is one, `test`), with what was learned from `train`.
+    """Parts by name (`train`, `valid` and optionally `test`), with the encoder fitted on `train`.
 
     Args:
-        counts: rows of each part, negatives drawn, and rows that equal a training row (`count_repeats`).
+        counts: rows of each part, sampled negatives, and rows that equal a training row (`count_repeats`).
     """
 
     encoder: Encoder
@@ -66,13 +66,13 @@ class EncodedParts:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """Everything that training needs.
+    """Data prepared for training.
 
     Args:
-        encoder: fitted on the training rows alone.
-        counts: rows of each part, rows dropped by the label's rule, negatives drawn, and rows that equal a training
+        encoder: fitted on the training rows only.
+        counts: rows of each part, rows dropped by the label's rule, sampled negatives, and rows that equal a training
             row (`count_repeats`).
-        unseen: for each part but train and each field with a vocabulary, the share of values on its unknown row.
+        unseen: for each part but train and each field with a vocabulary, the share of unknown values.
     """
 
     encoder: Encoder
@@ -93,22 +93,22 @@ def prepare(
     history: HistorySettings | None = None,
     target_encoding: TargetEncoding | None = None,
 ) -> Prepared:
-    """Label, split, make histories and target encodings, sample negatives and encode a table.
+    """Prepared data from a table: targets, split, histories, target encoding, negatives and encoding.
 
     Args:
         frame: the raw table.
-        schema: what its columns mean.
-        split: how rows are divided.
-        seed: of the split, the negatives and the folds; the same seed, table and settings give the same result.
-        negatives: for logs that hold positives alone.
-        history: for a column of what each row's user used before it.
-        target_encoding: for columns of categories' mean labels.
+        schema: its schema.
+        split: settings of the split.
+        seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
+        negatives: for logs with only positives.
+        history: for a column of each row's earlier items of its user.
+        target_encoding: for columns of target-encoded categories.
 
     Errors:
-        SchemaError: the schema's time, user, item, group or keys are columns that the table has not, or no field reads
-            a column that is made.
-        DataError: the table does not fit the schema, a part is empty or, for a binary label, of one class.
-        ConfigError: the history has no order; target encoding and sampled negatives, which do not go together.
+        SchemaError: the table lacks the schema's time, user, item, group or key columns, or no field reads a new
+            column.
+        DataError: the table does not fit the schema, a part is empty or, for a binary label, has one class.
+        ConfigError: the history has no order; target encoding together with sampled negatives.
     """
     check_columns(frame.columns, schema)
     made: list[str] = []
@@ -117,9 +117,7 @@ def prepare(
         made.append(history.column)
     if target_encoding is not None:
         if negatives is not None:
-            raise ConfigError(
-                "target_encoding needs the label of every row, found [negatives] beside it: leave one out"
-            )
+            raise ConfigError("target_encoding needs the label of every row, found [negatives] too: remove one of them")
         check_target_encoding(frame, schema, target_encoding)
         made += target_encoding.made
     check_table(frame, schema, made_later=made)
@@ -140,10 +138,10 @@ def prepare(
 
 
 def check_columns(columns: Collection[str], schema: Schema) -> None:
-    """Check that a table has the columns that order, group and name its rows.
+    """Check that a table has the schema's time, group, id and key columns.
 
     Errors:
-        SchemaError: one is missing; names the nearest.
+        SchemaError: one is missing; the nearest name is given.
     """
     said = [(what, getattr(schema, what)) for what in ("time", "user", "item", "group")]
     for what, column in [*said, *(("keys", key) for key in schema.keys)]:
@@ -162,29 +160,29 @@ def encode_parts(
     history: HistorySettings | None = None,
     target_encoding: TargetEncoding | None = None,
 ) -> EncodedParts:
-    """Make histories, sample negatives, fit the encoder on the training rows and encode every part.
+    """Encoded parts: with histories, sampled negatives and an encoder fitted on the training rows.
 
     Args:
-        labelled: `train`, `valid` and, if there is one, `test`.
-        schema: what the tables' columns mean.
-        seed: of the negatives and of the folds of target encoding.
-        negatives: for logs that hold positives alone.
-        history: for a column of what each row's user used before it; a drawn negative has its positive's.
-        target_encoding: for columns of categories' mean labels.
+        labelled: `train`, `valid` and optionally `test`.
+        schema: the tables' schema.
+        seed: seed of the negatives and of the folds of target encoding.
+        negatives: for logs with only positives.
+        history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
+        target_encoding: for columns of target-encoded categories.
 
     Errors:
-        DataError: a table does not fit the schema, a part is empty or, for a binary label, of one class.
+        DataError: a table does not fit the schema, a part is empty or, for a binary label, has one class.
     """
     frames = {name: rows.frame for name, rows in labelled.items()}
     targets = {name: rows.y for name, rows in labelled.items()}
-    repeats = count_repeats(frames, schema)  # of the rows as they came: drawn negatives are none
+    repeats = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
     if target_encoding is not None:
         frames = add_target_encoding(
             frames, {name: rows.main for name, rows in labelled.items()}, target_encoding, seed=seed
         )
     if history is not None:
         order = check_history(frames["train"], schema, history)
-        # Before negatives are drawn: what a user never used is no event of that user's, whichever rows count.
+        # Before sampling negatives: an item that a user never used is not an event of that user.
         mains = {name: rows.main for name, rows in labelled.items()}
         form = schema.time_format if order == schema.time else None
         frames = add_histories(frames, mains, history.of_schema(schema), order=order, order_format=form)
@@ -205,10 +203,10 @@ def encode_parts(
 
 
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
-    """An integer for each row's group [N] (`Schema.grouping`), or None where there is no such column.
+    """An integer per row for its group [N] (`Schema.grouping`), or None without such a column.
 
-    A row without a group is a group by itself, so that group AUC skips and counts it as it does every group of one
-    class. Codes of two tables have nothing in common.
+    A row without a group is its own group, so that group AUC skips and counts it like every group of one class. Codes
+    of two tables are unrelated.
     """
     if schema.grouping is None or schema.grouping not in frame.columns:
         return None
@@ -226,15 +224,16 @@ def _with_negatives(
     settings: NegativeSampling,
     seed: int,
 ) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
-    """Add sampled negatives to the parts that the settings name; positives are the rows whose target is above 0.
+    """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
 
-    With several labels the main one's target tells, and a drawn row is negative by every label.
+    With several labels the main one decides, and a sampled row is negative for every label.
     """
     numbers = [label.name for label in schema.more_labels if label.task == "regression"]
     if numbers:
         raise ConfigError(
-            f"a sampled negative is a no to every label, but the label {numbers[0]!r} is a regression, which has no "
-            "such value: leave out negatives, or that label"
+            f"a sampled negative is negative for every label, but the label {numbers[0]!r} is a regression, which has "
+            "no "
+            "such value: remove the negatives or that label"
         )
     main = {name: _columns(y)[0] for name, y in targets.items()}
     positives = {name: part.filter(pl.Series(main[name] > 0)) for name, part in frames.items()}
@@ -244,7 +243,7 @@ def _with_negatives(
         if values[label.column] in label.drop_values:
             raise DataError(
                 f"a sampled negative must not be dropped: {values[label.column]!r} in column {label.column!r} is among "
-                f"the drop_values of label {label.name!r}; change the rule, or leave out negatives"
+                f"the drop_values of label {label.name!r}; change the rule, or remove the negatives"
             )
     all_frames, all_targets = dict(frames), dict(targets)
     for number, name in enumerate(PARTS):
@@ -277,25 +276,26 @@ def _with_negatives(
 
 
 def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | float:
-    """What marks a negative in a label's column: the least value there that is not positive, else 0."""
+    """The value for a negative in a label's column: its smallest value that is not positive, else 0."""
     values = pl.concat([part.get_column(column) for part in frames.values()])
     low = values.min() if values.dtype.is_numeric() else 0
     return low if isinstance(low, (int, float)) and low <= 0 else 0
 
 
 def _columns(y: np.ndarray) -> list[np.ndarray]:
-    """The targets of each label [N], the main one's first."""
+    """The targets per label [N], the main label's first."""
     return [y] if y.ndim == 1 else list(y.T)
 
 
 def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:
     if weights and negatives is not None:
-        raise ConfigError("a drawn negative has no weight: leave out the rows' weights, or the negatives")
+        raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
     for name, weight in weights.items():
         if not weight.any():
             raise DataError(
-                f"some {name} row must weigh more than 0, but the weights of all {len(weight)} are zero: give rows of "
-                "every class weight, or split otherwise"
+                f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
+                "rows of "
+                "every class a weight, or use another split"
             )
 
 
@@ -307,5 +307,5 @@ def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
                 found = "positive" if positive else "negative"
                 raise DataError(
                     f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
-                    f"{label.name!r}; check the rule, or split otherwise"
+                    f"{label.name!r}; check the rule, or use another split"
                 )

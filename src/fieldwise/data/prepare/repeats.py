@@ -1,4 +1,4 @@
-"""Rows of validation and test that equal a training row: figures on them tell what was learned by heart."""
+"""Validation and test rows that equal a training row, on which metrics reflect memorisation."""
 
 from collections.abc import Mapping
 
@@ -14,15 +14,14 @@ WORDS = {"valid": "validation", "test": "test"}
 
 
 def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[str, int]:
-    """How many rows of each part but `train` equal a training row: `PART_rows_in_train`, where there are any.
+    """The number of rows of each part but `train` that equal a training row, as `PART_rows_in_train`, if not 0.
 
-    Rows are equal where all fields and labels are, and time, group and keys with them: two events of one user are two
-    where they have their own times. A key that numbers the rows, all of whose values differ, tells nothing and is not
-    looked at. Rows are compared by a hash of 64 bits.
+    Rows are equal if all fields, labels, time, group and keys are equal: two events of one user with different times
+    are different. A key with all distinct values is ignored. Rows are compared by a 64-bit hash.
 
     Args:
         frames: the parts by name.
-        schema: what their columns mean; columns that are made later are not looked at.
+        schema: their schema; columns that are made later are ignored.
 
     >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("item"),), label=Label("liked"))
@@ -47,7 +46,7 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
 
 
 def copies_sentence(frame: pl.DataFrame) -> str:
-    """What a person should know of a raw table's rows that equal an earlier row in every column, or nothing.
+    """A sentence on rows of a raw table that equal an earlier row in every column, or an empty text.
 
     >>> copies_sentence(pl.DataFrame({"user": [1, 1, 2], "click": [0, 0, 1]})).partition(":")[0]
     '1 of 3 rows equals an earlier row in every column'
@@ -57,13 +56,13 @@ def copies_sentence(frame: pl.DataFrame) -> str:
         return ""
     verb = "equals" if copies == 1 else "equal"
     return (
-        f"{copies:,} of {frame.height:,} rows {verb} an earlier row in every column: they stay, and where one copy "
-        "trains and the other is a test row, figures flatter; remove them if they are one event written twice"
+        f"{copies:,} of {frame.height:,} rows {verb} an earlier row in every column: they are kept, but if one copy is "
+        "trained on and the other is a test row, metrics are too good; remove them if they are duplicates"
     )
 
 
 def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
-    """What a person should know of the counts of `prepare`, a sentence for each part that has such rows.
+    """A sentence for each part with rows that equal a training row, from the counts of `prepare`.
 
     >>> repeat_sentences({"test_rows": 5000, "test_rows_in_train": 312})[0].partition(":")[0]
     '312 of 5,000 test rows (6.2 %) equal a training row in all fields and the label'
@@ -76,7 +75,7 @@ def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
             percent = f"{share:.1f} %" if share >= 0.1 else "less than .1 %"
             found.append(
                 f"{count:,} of {rows:,} {words} rows ({percent}) equal a training row in all fields and the label: "
-                "their figures tell what was learned by heart; where the log holds rows twice, remove them before, or "
+                "metrics on them reflect memorisation; if the log has duplicate rows, remove them first, or "
                 "split by time"
             )
     return found

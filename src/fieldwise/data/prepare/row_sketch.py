@@ -1,7 +1,8 @@
-"""A small sample of a table's rows, by hash: tells which rows of another table are among them.
+"""A sketch of a table's rows: a sample of their hashes, to find which rows of another table are among them.
 
-Every row has a 64-bit hash, the same on every machine and in every version. The sketch keeps the smallest: of another
-table's rows, those with a hash below the largest kept one can be told, all and exactly, and they are a random sample.
+Every row has a 64-bit hash, the same on every machine and in every version. The sketch keeps the smallest hashes: for
+another table's rows with a hash below the largest kept one, which are a random sample, it is known exactly whether
+they are in the table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from fieldwise.errors import DataError
 __all__ = ["Overlap", "RowSketch"]
 
 MOST_HASHES = 4_096
-SLICE_ROWS = 8_192  # a text column's powers take 24 bytes a character
+SLICE_ROWS = 8_192  # a text column's powers take 24 bytes per character
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse among the 64-bit numbers
 _INVERSE = pow(_BASE, -1, 1 << 64)
 _ABSENT = np.uint64(0x6A09E667F3BCC909)
@@ -24,14 +25,14 @@ _ABSENT = np.uint64(0x6A09E667F3BCC909)
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many rows of a table could be looked for, and how many of these the other table has."""
+    """The number of a table's rows that could be looked up, and how many of them the other table has."""
 
     looked: int
     found: int
 
     @property
     def share(self) -> float:
-        """Found of looked; 0 where none could be looked for."""
+        """The share found of those looked up; 0 if none was looked up."""
         return self.found / self.looked if self.looked else 0.0
 
 
@@ -40,9 +41,9 @@ class RowSketch:
     """The smallest hashes of a table's rows.
 
     Args:
-        rows: of the table.
-        columns: that rows were told apart by.
-        hashes: different ones, ascending, uint64.
+        rows: number of rows of the table.
+        columns: the columns that identify rows.
+        hashes: distinct, ascending, uint64.
     """
 
     rows: int
@@ -63,8 +64,8 @@ class RowSketch:
         return cls(rows=frame.height, columns=tuple(columns), hashes=hashes)
 
     def overlap(self, frame: pl.DataFrame) -> Overlap:
-        """How many rows of another table, which has the columns, equal rows of this one."""
-        whole = len(self.hashes) < MOST_HASHES  # every row of the table is there, so any can be looked for
+        """The number of rows of another table with these columns that equal rows of this one."""
+        whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be looked up
         looked = found = 0
         for part in frame.select(self.columns).iter_slices(SLICE_ROWS):
             hashes = _row_hashes(part)
@@ -80,16 +81,16 @@ class RowSketch:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "RowSketch":
-        """What `to_plain` has written.
+        """The inverse of `to_plain`.
 
         Errors:
-            DataError: it is something else.
+            DataError: invalid values.
         """
         try:
             hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype=">u8").astype(np.uint64)
             return cls(rows=int(plain["rows"]), columns=tuple(plain["columns"]), hashes=hashes)
         except (LookupError, TypeError, ValueError) as e:
-            raise DataError(f"a sketch of rows must have rows, columns and hashes, found another: {e}") from None
+            raise DataError(f"a sketch of rows must have rows, columns and hashes: {e}") from None
 
 
 def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
@@ -100,7 +101,7 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
 
 
 def _value_hashes(column: pl.Series) -> np.ndarray:
-    """Of numbers the same whatever their type, of text the same whether it is stored as categories."""
+    """Hashes of values, equal for equal numbers of any type, and for text also if stored as categories."""
     kind, absent = column.dtype, column.is_null().to_numpy()
     if isinstance(kind, (pl.Datetime, pl.Duration)):
         column = column.dt.cast_time_unit("us").to_physical()
@@ -121,7 +122,7 @@ def _value_hashes(column: pl.Series) -> np.ndarray:
 
 
 def _text_hashes(column: pl.Series) -> np.ndarray:
-    """Of each text its bytes as the digits of a number to the base, modulo 2**64, and its length."""
+    """Hashes of texts: the bytes as digits of a number to the base, modulo 2**64, and the length."""
     lengths = column.str.len_bytes().to_numpy().astype(np.int64)
     octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
     ends = np.cumsum(lengths)
@@ -137,7 +138,7 @@ def _text_hashes(column: pl.Series) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Every bit of a number depends on all bits of what came in (SplitMix64's last steps)."""
+    """Mixed numbers, each of whose bits depends on all bits of the input (SplitMix64's last steps)."""
     z = values ^ (values >> np.uint64(30))
     z = z * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

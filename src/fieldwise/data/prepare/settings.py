@@ -1,4 +1,4 @@
-"""Settings of preparation: histories, target encoding, negatives. Polars is not loaded for them."""
+"""Settings of histories, target encoding and negatives; they do not need polars."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -13,22 +13,22 @@ Part = Literal["train", "valid", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class HistorySettings:
-    """How the column of histories is made that a Sequence field of the schema reads.
+    """Settings of the column of histories that a Sequence field of the schema reads.
 
-    A row's history holds the items of training rows of the same user that come strictly before it; rows of one moment
-    are not before each other. No label of a validation or test row, nor any row's own, nor a later one enters it. Rows
-    that the label's rule drops are no events.
+    A row's history holds the items of the same user's training rows that come strictly before it; rows with the same
+    time are not before each other. No label of a validation or test row, of the row itself or of a later row is used.
+    Rows that the label's rule drops are not events.
 
-    Recipes alone make histories. A `Recommender` does not, and rows that a bundle is to score later (`predict`,
-    `evaluate --data`) come from elsewhere: such tables must hold the column themselves.
+    Only recipes make histories. A `Recommender` does not, and neither do `predict` and `evaluate --data`: their tables
+    must have the column.
 
     Args:
         column: name of the new column; a cell is a list of items, oldest first.
-        user: column of users; the schema's `user`, where left out. A row without a user has an empty history.
-        item: column of items; the schema's `item`, where left out. A training row without an item is no event.
-        order: column that orders a user's rows; the schema's time, where left out.
-        positives_only: of the training rows count those with a positive label (above 0) alone.
-        max_length: how many items are kept, the newest ones.
+        user: column of users; the schema's `user` if omitted. A row without a user has an empty history.
+        item: column of items; the schema's `item` if omitted. A training row without an item is not an event.
+        order: column that orders a user's rows; the schema's time if omitted.
+        positives_only: only use training rows with a positive label (above 0).
+        max_length: maximum number of items; the newest are kept.
     """
 
     column: str = "history"
@@ -41,9 +41,9 @@ class HistorySettings:
     def __post_init__(self) -> None:
         for name in ("column", "user", "item", "order"):
             if getattr(self, name) == "":
-                raise ConfigError(f"a history's {name} must name a column, found an empty name")
+                raise ConfigError(f"a history's {name} must be a column name, found an empty one")
         if self.column in (self.user, self.item, self.order):
-            raise ConfigError(f"a history's column must be a new one, but {self.column!r} is named twice: rename it")
+            raise ConfigError(f"a history's column must be a new one, but {self.column!r} is used twice: rename it")
         if self.max_length < 1:
             raise ConfigError(f"a history's max_length must be at least 1, found {self.max_length}")
 
@@ -63,20 +63,19 @@ class HistorySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetEncoding:
-    """Which columns' categories get a column `COLUMN_mean_label` of their rows' mean main label.
+    """Settings of target encoding: a column `COLUMN_mean_label` with the mean main label of each category's rows.
 
-    A validation or test row reads the mean over the training rows; a training row the mean over those of the other
-    folds, so that no row's own label enters. A category without such a row is missing, as is an absent one.
+    A validation or test row has the mean over the training rows; a training row has the mean over the other folds, so
+    that its own label is not used. The value of a category without such rows is missing, as for a missing category.
 
-    Recipes alone make these columns, as those of histories: tables to be scored later must hold them themselves.
+    Only recipes make these columns, as for histories: other tables to score must have them.
 
     Args:
-        columns: of categories.
-        folds: into how many random parts the training rows are dealt.
-        prior_rows: number of rows of the overall mean that are added to every category.
-        source: `train`, or `own-part`: every part's means are taken over its own rows, those of the test over the test
-            labels. That leaks the labels that are predicted; published figures rest on it, and it is there to repeat
-            them alone.
+        columns: categorical columns.
+        folds: number of random folds of the training rows.
+        prior_rows: number of rows with the overall mean that are added to every category (smoothing).
+        source: `train`, or `own-part`: every part's means are over its own rows, so the test's are over the test
+            labels. That leaks the predicted labels; it only serves to reproduce published figures.
     """
 
     columns: tuple[str, ...]
@@ -98,26 +97,27 @@ class TargetEncoding:
         return tuple(f"{column}_mean_label" for column in self.columns)
 
     def caution(self) -> str | None:
-        """What a person must know of figures by leaked labels; None where none leaks."""
+        """A warning about metrics with leaked labels; None if there is no leak."""
         if self.source == "train":
             return None
         return (
-            "warning: target_encoding.source = 'own-part' takes means over the labels of the rows that are scored: the "
-            "figures are too good, and compare with published ones of the same leak alone"
+            "warning: target_encoding.source = 'own-part' uses the labels of the scored rows: metrics "
+            "are too good, and only comparable with published ones that have the same leak"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NegativeSampling:
-    """How negatives are drawn.
+    """Settings of negative sampling.
 
     Args:
-        user: column of users; the schema's `user`, where left out.
-        item: column of items; the schema's `item`, where left out.
-        per_positive: negatives a positive row, at least 1.
-        parts: the parts of the split that get them.
-        only_where_missing: leave out parts that hold negatives already, such as published test files.
-        item_columns: columns that describe the item; they become the drawn item's. All others keep the positive's.
+        user: column of users; the schema's `user` if omitted.
+        item: column of items; the schema's `item` if omitted.
+        per_positive: negatives per positive row, at least 1.
+        parts: the parts of the split that get negatives.
+        only_where_missing: skip parts that already have negatives, such as published test files.
+        item_columns: columns that describe the item, which get the sampled item's values. All others keep the
+            positive's.
     """
 
     user: str | None = None
@@ -131,11 +131,11 @@ class NegativeSampling:
         if self.per_positive < 1:
             raise ConfigError(f"per_positive must be at least 1, found {self.per_positive}")
         if not self.parts:
-            raise ConfigError("negatives need at least one part: name some of train, valid and test in parts")
+            raise ConfigError("negatives need at least one part: give some of train, valid and test as parts")
         if self.item is not None and self.item in (self.user, *self.item_columns):
-            raise ConfigError(f"the item column {self.item!r} must not be named as user or in item_columns too")
+            raise ConfigError(f"the item column {self.item!r} must not be the user column or in item_columns too")
         if self.user in self.item_columns:
-            raise ConfigError(f"the user column {self.user!r} must not be named in item_columns")
+            raise ConfigError(f"the user column {self.user!r} must not be in item_columns")
 
     def of_schema(self, schema: Schema) -> "NegativeSampling":
         """The same with the schema's columns of users and items, where they were left out."""
@@ -155,7 +155,7 @@ def _ids(section: str, user: str | None, item: str | None) -> tuple[str, str]:
     if user is None or item is None:
         absent = "user" if user is None else "item"
         raise ConfigError(
-            f"[{section}] needs to know which column names the {absent}, and the schema does not say: write {absent} = "
-            f"COLUMN in the schema, or in [{section}]"
+            f"[{section}] needs the column of {absent} ids, which the schema does not have: set {absent} = COLUMN "
+            f"in the schema, or in [{section}]"
         )
     return user, item

@@ -1,4 +1,4 @@
-"""How rows are divided, as settings: five ways told apart by `kind`, in Python or TOML."""
+"""Settings of the split: five kinds, chosen by `kind`."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ __all__ = ["ColumnSplit", "LeaveLastOutSplit", "RandomSplit", "SplitSettings", "
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSplit:
-    """Rows drawn without regard to anything; sizes are the shares of the rows, rounded half up.
+    """A random split; the sizes are shares of the rows, rounded half up.
 
     Args:
         valid: share of validation rows, within (0, 1).
-        test: share of test rows, within (0, 1); with `valid` less than 1 in all.
-        stratify: every value of the label keeps its share in each part, to within a row or two.
+        test: share of test rows, within (0, 1); with `valid` less than 1 in total.
+        stratify: keep the share of every label value in each part, within a row or two.
     """
 
     valid: float = 0.1
@@ -30,16 +30,16 @@ class RandomSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSplit:
-    """A global time cut: the oldest rows train, then come the validation rows, the latest rows are the test.
+    """A split by time: the oldest rows are training rows, then validation rows, the latest are test rows.
 
-    Rows of equal time are never parted. Each cut stands between two neighbouring times, and the pair of cuts is the one
-    that comes nearest to the shares (least sum of the two distances, in rows) with no part empty; of two equally
-    near cuts the earlier one is taken. The result does not depend on the order of the table's rows.
+    Rows of equal time are never separated. Each cut lies between two neighbouring times, and the pair of cuts is the
+    closest to the shares (smallest sum of the two distances, in rows) without an empty part; of two equally close cuts
+    the earlier one is used. The result does not depend on the order of the table's rows.
 
     Args:
         valid: share of validation rows, within (0, 1).
-        test: share of test rows, within (0, 1); with `valid` less than 1 in all.
-        column: numbers, dates, or text that holds either; the schema's `time` where left out.
+        test: share of test rows, within (0, 1); with `valid` less than 1 in total.
+        column: numbers, dates, or text with either; the schema's `time` if omitted.
     """
 
     valid: float = 0.1
@@ -53,17 +53,17 @@ class TimeSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveLastOutSplit:
-    """Each user's last rows are the test, those before them the validation rows, all earlier ones train.
+    """Leave-last-out: each user's last rows are test rows, those before validation rows, the others training rows.
 
-    Rows of one user with equal order are taken in the table's order. Users with fewer than
+    A user's rows with equal order values keep the table's order. Users with fewer than
     `min_train + valid_rows + test_rows` rows stay in train, and are counted in `Split.users_kept_in_train`.
 
     Args:
-        valid_rows: validation rows a user, at least 1.
-        test_rows: test rows a user, at least 1.
-        user: column of users; the schema's `user`, or its `group`, where left out.
-        order: column that orders a user's rows; the schema's `time` where left out.
-        min_train: training rows that a user must keep to be held out at all.
+        valid_rows: validation rows per user, at least 1.
+        test_rows: test rows per user, at least 1.
+        user: column of users; the schema's `user`, or its `group`, if omitted.
+        order: column that orders a user's rows; the schema's `time` if omitted.
+        min_train: minimum number of training rows that a user must keep for rows to be held out.
     """
 
     valid_rows: int = 1
@@ -81,16 +81,16 @@ class LeaveLastOutSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSplit:
-    """A column names each row's part.
+    """A split by a column with each row's part.
 
     Args:
-        column: the column; it must be no field of the schema.
-        train: values (as text) that name training rows.
-        valid: values that name validation rows.
-        test: values that name test rows.
-        valid_share: for tables without validation rows: this share of the training rows, drawn by the seed, becomes
-            them.
-        stratify: draw them with the label's shares kept.
+        column: the column; it must not be a field of the schema.
+        train: values (as text) of training rows.
+        valid: values of validation rows.
+        test: values of test rows.
+        valid_share: for tables without validation rows: share of the training rows, sampled by the seed, to use as
+            validation rows.
+        stratify: keep the label's shares when sampling them.
     """
 
     column: str
@@ -105,12 +105,12 @@ class ColumnSplit:
         twice = [v for v, n in Counter((*self.train, *self.valid, *self.test)).items() if n > 1]
         if twice:
             raise ConfigError(
-                f"a value names one part only: {twice[0]!r} stands more than once in train, valid and test"
+                f"a value must belong to one part only: {twice[0]!r} occurs more than once in train, valid and test"
             )
         if self.valid_share is not None and not 0 < self.valid_share < 1:
             raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {self.valid_share}")
         if self.stratify and self.valid_share is None:
-            raise ConfigError("stratify is for drawing validation rows: give valid_share too, or leave stratify out")
+            raise ConfigError("stratify is for sampling validation rows: also give valid_share, or omit stratify")
 
 
 SplitSettings = RandomSplit | TimeSplit | LeaveLastOutSplit | ColumnSplit

@@ -1,4 +1,4 @@
-"""Which rows train, which choose the epoch (valid) and which are reported (test): five ways, all seeded."""
+"""Splitting rows into training, validation (for early stopping) and test rows."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Row numbers of each part: sorted, int64, every row of the table in exactly one.
+    """Row numbers of each part: sorted, int64; every row of the table is in exactly one part.
 
     Shape:
         train [N_train], valid [N_valid], test [N_test].
@@ -51,19 +51,19 @@ def split_table(
     user: str | None = None,
     time_format: str | None = None,
 ) -> Split:
-    """Divide a table's rows.
+    """Split a table's rows.
 
     Args:
         frame: the table, after the label's rule has dropped rows.
-        settings: how to divide.
-        seed: of the random ways; the others ignore it.
+        settings: settings of the split.
+        seed: random seed; ignored by splits without randomness.
         y: targets [N], needed to stratify.
-        time: the schema's time column, where the settings name none.
-        user: the schema's column of users, where the settings name none.
-        time_format: of the schema's time column, where it is text of dates.
+        time: the schema's time column, if the settings have none.
+        user: the schema's column of users, if the settings have none.
+        time_format: format of the schema's time column, if it is text.
 
     Errors:
-        DataError: a column is missing or has nulls, a value names no part, a part would be empty.
+        DataError: a column is missing or has nulls, a value belongs to no part, a part would be empty.
 
     >>> frame = pl.DataFrame({"t": [5, 1, 2, 4, 3]})
     >>> split_table(frame, TimeSplit(valid=0.2, test=0.2), time="t").test
@@ -101,18 +101,18 @@ def hold_out(
     time: str | None = None,
     time_format: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divide rows in two: those that stay, and the `share` of all that is held out.
+    """Split rows into kept rows and a held-out share.
 
     Args:
         frame: the table.
-        share: of the rows, within (0, 1).
-        seed: of the random draw.
-        y: for a random draw, targets [N] each value of which keeps its share on both sides, to within a row or two.
-        time: hold out the latest rows by this column instead; rows of equal time are never parted.
-        time_format: of that column, where it is text of dates.
+        share: share of held-out rows, within (0, 1).
+        seed: random seed.
+        y: targets [N] for a stratified random sample.
+        time: hold out the latest rows by this column instead; rows of equal time are never separated.
+        time_format: format of that column, if it is text.
 
     Returns:
-        Sorted row numbers, int64: those that stay, those held out.
+        Sorted row numbers, int64: of the kept rows, of the held-out rows.
 
     Errors:
         DataError: a side would be empty.
@@ -130,7 +130,7 @@ def hold_out(
         cut = np.argmin(np.abs(before - frame.height * (1 - share))) if len(moments) > 1 else 0
         held = rank > cut
     if held.all() or not held.any():
-        raise DataError(f"rows must be held out and rows must stay: {share:g} of {frame.height} leaves one side empty")
+        raise DataError(f"both held-out and kept rows are needed: {share:g} of {frame.height} leaves one side empty")
     return np.flatnonzero(~held).astype(np.int64), np.flatnonzero(held).astype(np.int64)
 
 
@@ -139,9 +139,9 @@ def _advice(settings: SplitSettings, kept: int) -> str:
         case LeaveLastOutSplit():
             return f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
         case ColumnSplit(column=column, valid_share=None):
-            return f"name their values in column {column!r}, or give valid_share to draw validation rows from train"
+            return f"give their values in column {column!r}, or valid_share to sample validation rows from train"
         case ColumnSplit(column=column):
-            return f"name their values in column {column!r}, or change valid_share"
+            return f"give their values in column {column!r}, or change valid_share"
         case _:
             return "give more rows or change the shares valid and test"
 
@@ -162,10 +162,10 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, time: str | None, time_fo
         )
     before = np.cumsum(counts)[:-1]  # rows before each cut that leaves rows on both sides
     shares = np.array([settings.valid + settings.test, settings.test])
-    target = np.round(frame.height * (1 - shares), 6)  # rounded, so that equally near cuts compare as equal
+    target = np.round(frame.height * (1 - shares), 6)  # rounded, so that equally close cuts compare as equal
     first, second = (int(np.argmin(np.abs(before - t))) for t in target)
     if first == second:
-        # Both distances grow away from the common cut, so the best pair keeps one of the two there.
+        # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
         pairs = [(a, b) for a, b in ((second - 1, second), (first, first + 1)) if a >= 0 and b < len(before)]
         first, second = min(pairs, key=lambda p: float(np.abs(before[list(p)] - target).sum()))
     return np.where(rank <= first, 0, np.where(rank <= second, 1, 2))
@@ -181,7 +181,7 @@ def _last_out(
     user, order = settings.user or named, settings.order or time
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
-        raise DataError(f"a leave-last-out split needs to know users and order: give the split's {missing}")
+        raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
     values = order_values(frame, order, "order", time_format if order == time else None)
     if user not in frame.columns:
         raise DataError(
@@ -192,7 +192,7 @@ def _last_out(
         row = int(users.is_null().arg_max() or 0)
         raise DataError(f"every row needs a user: column {user!r} has none in row {row} (counting from 0)")
     code = users.rank("dense").to_numpy().astype(np.int64) - 1
-    sequence = np.lexsort((values, code))  # stable: equal order keeps the table's
+    sequence = np.lexsort((values, code))  # stable: equal values keep the table's order
     counts = np.bincount(code)
     ends = np.cumsum(counts)[code[sequence]]
     from_end = ends - 1 - np.arange(frame.height)
@@ -216,15 +216,16 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
     if (part < 0).any():
         row = int(np.argmax(part < 0))
         raise DataError(
-            f"every value of the split's column must name a part: column {settings.column!r} holds {text[row]!r} in "
+            f"every value of the split's column must belong to a part: column {settings.column!r} holds {text[row]!r} "
+            "in "
             f"row {row} (counting from 0); add it to train, valid or test, or remove such rows"
         )
     if settings.valid_share is None:
         return part
     if (part == 1).any():
         raise DataError(
-            f"valid_share is for tables without validation rows: column {settings.column!r} names "
-            f"{int((part == 1).sum())}; leave valid_share out, or count their values to train"
+            f"valid_share is for tables without validation rows: column {settings.column!r} has "
+            f"{int((part == 1).sum())}; omit valid_share, or add their values to train"
         )
     train = np.flatnonzero(part == 0)
     classes = _classes(None if y is None else y[train]) if settings.stratify else None
@@ -233,14 +234,14 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
 
 
 def _draw(rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None) -> np.ndarray:
-    """Part of each row: 1 and 2 by `shares`, of each class alike where classes are given, else 0."""
+    """Part of each row: 1 and 2 by `shares`, stratified if classes are given, else 0."""
     codes = np.zeros(rows, dtype=np.int64) if classes is None else classes
     counts = np.bincount(codes) if rows else np.zeros(1, dtype=np.int64)
     test = _apportion(counts, shares[1], counts)
     valid = _apportion(counts, shares[0], counts - test)
     shuffled = np.random.default_rng(seed).permutation(rows)
     shuffled = shuffled[np.argsort(codes[shuffled], kind="stable")]
-    place = np.arange(rows) - (np.cumsum(counts) - counts)[codes[shuffled]]  # within its class
+    place = np.arange(rows) - (np.cumsum(counts) - counts)[codes[shuffled]]  # position within its class
     test_end, valid_end = test[codes[shuffled]], (test + valid)[codes[shuffled]]
     part = np.empty(rows, dtype=np.int64)
     part[shuffled] = np.where(place < test_end, 2, np.where(place < valid_end, 1, 0))
@@ -248,7 +249,7 @@ def _draw(rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray
 
 
 def _apportion(counts: np.ndarray, share: float, room: np.ndarray) -> np.ndarray:
-    """How many of each class: the whole part of its quota, the rest to the largest remainders that have room."""
+    """Counts per class: the whole part of its quota, plus the rest by the largest remainders."""
     total = int(np.floor(counts.sum() * share + 0.5))
     quota = counts * share
     given: np.ndarray = np.minimum(np.floor(quota).astype(np.int64), room)
@@ -260,12 +261,12 @@ def _apportion(counts: np.ndarray, share: float, room: np.ndarray) -> np.ndarray
 
 def _classes(y: np.ndarray | None) -> np.ndarray:
     if y is None:
-        raise DataError("a stratified split needs the label: give y, or leave stratify out")
+        raise DataError("a stratified split needs the label: give y, or omit stratify")
     values, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if len(counts) and counts.min() < 3:
         rare = values[np.argmin(counts)]
         raise DataError(
             f"a stratified split needs at least 3 rows of each value of the label: {rare:g} has {int(counts.min())}; "
-            "leave stratify out"
+            "omit stratify"
         )
     return codes.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Mean labels of categories, such as a user's and an item's mean rating, as columns that numeric fields read."""
+"""Target encoding: mean labels of categories, such as an item's mean rating, as columns for numeric fields."""
 
 from collections.abc import Mapping
 
@@ -15,19 +15,19 @@ __all__ = ["add_target_encoding", "check_target_encoding"]
 
 
 def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetEncoding) -> None:
-    """Check that means can be taken of a table, and that a field reads each.
+    """Check that a table can be target-encoded, and that a field reads each new column.
 
     Errors:
-        DataError: a column is absent, or a new one is there already.
+        DataError: a column is missing, or a new one exists already.
         SchemaError: no field reads a new column, or a column is a label's.
     """
     for name, made in zip(settings.columns, settings.made, strict=True):
         if name not in frame.columns:
             raise DataError(
-                f"target_encoding needs column {name!r}, which the table has not: {nearest(name, frame.columns)}"
+                f"target_encoding needs column {name!r}, which the table does not have: {nearest(name, frame.columns)}"
             )
         if name in {label.column for label in schema.labels}:
-            raise SchemaError(f"target_encoding must not group by the label's column {name!r}: name another column")
+            raise SchemaError(f"target_encoding must not encode the label's column {name!r}: choose another column")
         if made in frame.columns:
             raise DataError(
                 f"target_encoding makes column {made!r}, but the table has one already: read the table's own without "
@@ -35,21 +35,21 @@ def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetE
             )
         if made not in schema.columns:
             raise SchemaError(
-                f'a field must read the means: the schema has none of column {made!r}; add {{ kind = "numeric", name = '
-                f'"{made}" }}'
+                f"a field must read the encoded column: the schema has none of column {made!r}; add "
+                f'{{ kind = "numeric", name = "{made}" }}'
             )
 
 
 def add_target_encoding(
     frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: TargetEncoding, *, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The tables of all parts with the columns of means, float64, null where no row counts.
+    """The tables of all parts with the target-encoded columns, float64, null for categories without rows.
 
     Args:
-        frames: tables by part, `train` among them.
-        targets: of the main label, [N] each.
+        frames: tables by part, including `train`.
+        targets: targets of the main label, [N] each.
         settings: columns, folds and source.
-        seed: of the folds.
+        seed: seed of the folds.
 
     >>> train, test = pl.DataFrame({"film": ["a", "a", "b"]}), pl.DataFrame({"film": ["a", "c"]})
     >>> made = add_target_encoding(
@@ -65,7 +65,7 @@ def add_target_encoding(
     folds = np.random.default_rng(seed).permutation(frames["train"].height) % settings.folds
     for column, new in zip(settings.columns, settings.made, strict=True):
         texts = pl.concat([as_text(frame.get_column(column)) for frame in frames.values()])
-        codes = texts.rank("dense").fill_null(0).to_numpy().astype(np.int64)  # from 1 on: an absent category has 0
+        codes = texts.rank("dense").fill_null(0).to_numpy().astype(np.int64)  # from 1; a missing category is 0
         first = 0
         by_part = {}
         for name, frame in frames.items():
@@ -88,7 +88,7 @@ def _means(
     folds: np.ndarray | None,
     settings: TargetEncoding,
 ) -> np.ndarray:
-    """The mean of y of each asked row's category; with folds, which are those of both, of the other folds' rows."""
+    """The mean of y for each asked row's category; with folds (equal for both), over the other folds' rows."""
     count, total = np.bincount(code, minlength=size)[asked], np.bincount(code, y, size)[asked]
     rows, whole = np.float64(len(y)), np.float64(y.sum())
     overall = np.full(len(asked), whole / rows)
@@ -96,7 +96,7 @@ def _means(
         cell = code * settings.folds + folds
         count = count - np.bincount(cell, minlength=size * settings.folds)[cell]
         total = total - np.bincount(cell, y, size * settings.folds)[cell]
-        with np.errstate(invalid="ignore"):  # one training row leaves none in the other folds
+        with np.errstate(invalid="ignore"):  # a single training row leaves none in the other folds
             overall = ((whole - np.bincount(folds, y)) / (rows - np.bincount(folds)))[folds]
     weight = count + settings.prior_rows
     with np.errstate(invalid="ignore", divide="ignore"):
