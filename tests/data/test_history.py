@@ -211,7 +211,7 @@ def test_the_order_may_be_another_column_than_the_time() -> None:
         ({"order": "when"}, DataError, "a history's order column must be in the table: 'when' is not"),
         ({"column": "liked"}, DataError, "a history needs a new column, but the table has 'liked' already"),
         ({"column": "past"}, SchemaError, "a field must read the histories: the schema has none of column 'past'"),
-        ({"user": "liked"}, SchemaError, "a history's user must not be the label's column 'liked': name another"),
+        ({"user": "liked"}, SchemaError, "a history's user must not be the label's column 'liked': choose another"),
         ({"order": "liked"}, SchemaError, "a history's order must not be the label's column 'liked'"),
     ],
 )
@@ -233,7 +233,7 @@ def test_no_order_and_absent_moments_are_named() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"column": "user"}, "a history's column must be a new one, but 'user' is named twice"),
+        ({"column": "user"}, "a history's column must be a new one, but 'user' is used twice"),
         ({"column": ""}, "a history's column must be a column name, found an empty one"),
         ({"order": ""}, "a history's order must be a column name, found an empty one"),
         ({"max_length": 0}, "a history's max_length must be at least 1, found 0"),
@@ -286,7 +286,7 @@ def test_a_recipes_bundle_is_evaluated_on_rows_with_their_histories(
     assert recipe.history == HistorySettings(user="user", item="film", max_length=4)
     assert Recipe.from_dict(recipe.to_dict(), recipe.name) == recipe
     assert run(["describe", str(tmp_path / "mine.toml")]) == 0
-    assert "those of film" in capsys.readouterr().out
+    assert "shared with film" in capsys.readouterr().out
     assert run(["train", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "b"), "--quiet", "--json"]) == 0
     trained = json.loads(capsys.readouterr().out)["test"]
     assert run(["evaluate", str(tmp_path / "b"), "--json"]) == 0

@@ -74,7 +74,7 @@ def test_infer_finds_the_format_or_asks() -> None:
     assert Schema.from_toml(guess.to_toml()) == guess.schema
     asked = infer_schema(with_label(price=[f"{k},{k + 100}" for k in range(1, 201)]))
     assert [f.name for f in asked.schema.fields] == ["shop"]
-    assert "'1,101' is a number with a mark between thousands, or with a decimal comma" in asked.doubts["price"]
+    assert "'1,101' is a number with either a thousands separator or a decimal comma" in asked.doubts["price"]
     assert "# CHECK: column 'price' is omitted" in asked.to_toml()
 
 
@@ -124,7 +124,7 @@ def test_a_slice_whose_vectors_differ_in_length_is_an_error(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("cells", "why"),
     [
-        ([[0.5] * (MOST_POSITIONS + 1)] * 200, "a vector of 65 numbers; 64 at most become fields"),
+        ([[0.5] * (MOST_POSITIONS + 1)] * 200, "a vector of 65 numbers; at most 64 can become fields"),
         ([[0.5] * (1 + k % 3) for k in range(200)], "neither categories nor of equal length"),
         ([f"[{k}, {k + 1}]" for k in range(200)], "lists written as text"),
     ],

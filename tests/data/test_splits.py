@@ -223,7 +223,7 @@ def test_bad_tables_are_told_in_one_sentence(values: list[object], how: SplitSet
         (lambda: LeaveLastOutSplit(test_rows=0), "test_rows must be at least 1"),
         (lambda: ColumnSplit(column="c", valid=("train",)), "'train' occurs more than once"),
         (lambda: ColumnSplit(column="c", valid_share=1.0), "valid_share must lie"),
-        (lambda: ColumnSplit(column="c", stratify=True), "give valid_share too"),
+        (lambda: ColumnSplit(column="c", stratify=True), "also give valid_share"),
     ],
 )
 def test_bad_settings_are_refused(make: object, message: str) -> None:

@@ -92,7 +92,7 @@ def test_prepare_makes_them_and_encodes_them():
     [
         (("flim",), log(), FIELDS, DataError, "did you mean 'film'"),
         (("liked",), log(), FIELDS, SchemaError, "must not encode the label's column"),
-        (("film",), log(), FIELDS[:1], SchemaError, "a field must read the means"),
+        (("film",), log(), FIELDS[:1], SchemaError, "a field must read the encoded column"),
         (("film",), log().with_columns(film_mean_label=1.0), FIELDS, DataError, "the table has one already"),
     ],
 )
