@@ -172,6 +172,7 @@ OPTIONS = {
     ("serve",): {
         "--prerank",
         "--index",
+        "--map-index",
         "--nprobe",
         "--users",
         "--user-id",

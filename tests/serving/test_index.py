@@ -182,7 +182,7 @@ def test_damage_of_every_kind_is_refused(tmp_path, tower, items):
         ({"format": 2}, "install a newer fieldwise"),
         ({"items": 29}, "do not belong together"),
         ({"storage": "float32"}, "do not belong together"),
-        ({"files": {"heads": {"name": "../x", "bytes": 1, "sha256": ""}}}, "no file of an index"),
+        ({"files": {"heads": {"name": "../x", "bytes": 1, "sha256": ""}}}, "not a file of an index"),
         ({"files": {}}, "damaged"),
     ):
         (folder / "index.json").write_text(whole)

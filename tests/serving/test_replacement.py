@@ -110,7 +110,7 @@ def test_a_manifest_that_is_gone_is_waited_for(place):
     manifest.unlink()
     for _ in range(3):
         place.watcher.look()
-    assert not place.notes
+    assert place.notes == [f"gone, what was there goes on: {manifest}"], "once"
     manifest.write_bytes(text)
     place.watcher.look()
     place.watcher.look()
@@ -128,6 +128,68 @@ def test_whatever_a_loader_raises_the_watcher_goes_on(place, caplog):
     assert place.live.refused == "RuntimeError: who knows"
     assert len(place.notes) == 1
     assert "who knows" in caplog.text
+
+
+def test_a_panic_of_polars_does_not_end_the_watcher(place, tower, monkeypatch):
+    """On loading, and on looking: what is good later is loaded, and readiness tells how the watcher is."""
+    from decimal import Decimal
+
+    import polars as pl
+
+    def panic(*_):
+        pl.Series("", [Decimal("NaN")])
+
+    watcher = place.watcher
+    watcher.every = 0.02
+    whole_load, whole_look = watcher.load, watcher.look
+    watcher.load = panic
+    watcher.start()
+    try:
+        assert get(create_app(place.live), "/readyz").json()["watcher"] == "ok"
+        build_index(tower, catalogue().head(7), place.folder / "ix")
+        until(lambda: place.live.refused is not None)
+        assert "PanicException" in place.live.refused
+        watcher.load = whole_load
+        looks = []
+
+        def look():
+            looks.append(1)
+            panic()
+
+        monkeypatch.setattr(watcher, "look", look)
+        until(lambda: len(looks) > 2)
+        monkeypatch.setattr(watcher, "look", whole_look)
+        build_index(tower, catalogue().head(5), place.folder / "ix")
+        until(lambda: len(place.live.service.cascade.index) == 5)
+        (place.folder / "ix" / "index.json").rename(place.folder / "aside")
+        until(lambda: watcher.about.startswith("gone: "))
+        assert get(create_app(place.live), "/readyz").json()["watcher"].endswith("ix/index.json")
+        (place.folder / "aside").rename(place.folder / "ix" / "index.json")
+        until(lambda: watcher.about == "ok")
+    finally:
+        watcher.stop()
+    assert watcher.about == "dead"
+
+
+def until(happened):
+    end = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_paths_are_told_with_the_token_alone(place):
+    from fieldwise.serving.http import ServerSettings
+
+    place.live.refused = "the index /secret/place is damaged"
+    place.live.watched = lambda: "gone: /secret/place"
+    app = create_app(place.live, ServerSettings(token="t"))
+    bare = get(app, "/readyz")
+    assert "/secret" not in bare.text
+    assert bare.json()["watcher"] == "gone"
+    assert "ask with the token" in bare.json()["refused"]
+    place.live.watched = lambda: "ok"
+    assert "/secret" in get(create_app(place.live), "/readyz").text, "without a token everybody is let in"
 
 
 def test_want_of_files_or_memory_is_tried_again(place):

@@ -54,7 +54,6 @@ from fieldwise.version import __version__
 
 __all__ = ["MANIFEST", "Bundle", "bundle_digest", "bundle_origin", "check_folder", "sample_rows"]
 
-
 MANIFEST = "bundle.json"
 SAMPLE_ROWS = 32
 SCORE_TOLERANCE = 1e-4  # of a logit, relative above 1: other processors and thread counts add in another order
@@ -63,6 +62,7 @@ BUNDLE = Kind(
     manifest=MANIFEST,
     format=2,
     parts={"schema": "toml", "encoder": "json", "weights": "safetensors", "samples": "arrow"},
+    most={"schema": 1 << 24, "encoder": 1 << 31, "samples": 1 << 28},
     remedy="save it again with this version, or copy it again",
     origin="give the folder that was saved",
 )

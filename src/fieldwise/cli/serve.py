@@ -47,6 +47,14 @@ class ServeOptions:
     ] = None
     prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None
     index: Annotated[Path | None, typer.Option(help="Folder of the item index.")] = None
+    map_index: Annotated[
+        bool,
+        typer.Option(
+            "--map-index",
+            help="Map the index's files instead of reading them: processes share the memory. Nobody may write into the "
+            "files then; `fieldwise index` puts others in their place.",
+        ),
+    ] = False
     nprobe: Annotated[
         int | None,
         typer.Option(

@@ -81,7 +81,8 @@ class Loader:
         ranker, tower = self._bundle(options.bundle), self._bundle(options.prerank)
         recommends: Cascade | WholeRanking | None = None
         if tower is not None:
-            index = open_index(options.index) if options.index is not None else _passing_index(tower, tables)
+            folder = options.index
+            index = _passing_index(tower, tables) if folder is None else open_index(folder, mapped=options.map_index)
             recommends = Cascade(tower, index, ranker, nprobe=options.nprobe)
         elif ranker is not None and tables.catalogue is not None:
             recommends = _whole(ranker, tables, options)

@@ -68,6 +68,11 @@ class ServerSettings:
         if self.token is not None and not self.token.strip():
             raise ConfigError("a token must be a text, found an empty one: give None to let everyone in")
 
+    def bears_token(self, authorization: bytes) -> bool:
+        """Whether a header `Authorization` holds the token, or none is asked for."""
+        scheme, _, given = authorization.partition(b" ")
+        return self.token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given, self.token.encode()))
+
 
 def _computed(method: str, path: str) -> str | None:
     """What metrics call the path of a request that the model has to compute for; None for others."""
@@ -153,13 +158,11 @@ class Gate:
             what = f"this server is called {known}, found {name!r}: start it with --allow-host for another name"
             await error_answer(421, what, "host")(scope, receive, send)
             return
-        if self.limits.token is not None and path not in OPEN and not is_page(path):
-            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-            if scheme.lower() != b"bearer" or not hmac.compare_digest(given, self.limits.token.encode()):
-                refused = error_answer(401, "a request needs the header Authorization: Bearer TOKEN", "authorization")
-                refused.headers["WWW-Authenticate"] = "Bearer"
-                await refused(scope, receive, send)
-                return
+        if path not in OPEN and not is_page(path) and not self.limits.bears_token(headers.get(b"authorization", b"")):
+            refused = error_answer(401, "a request needs the header Authorization: Bearer TOKEN", "authorization")
+            refused.headers["WWW-Authenticate"] = "Bearer"
+            await refused(scope, receive, send)
+            return
         computed = _computed(scope["method"], path)
         if computed is None:
             await self._whole(scope, receive, send, headers)

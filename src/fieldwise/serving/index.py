@@ -1,4 +1,4 @@
-"""The item index: IntTower's item heads of a whole catalogue in one folder, mapped into memory and checked.
+"""The item index: IntTower's item heads of a whole catalogue in one folder, read into memory and checked.
 
 index.json              the manifest (`storage.artifact`): model, storage, number of items
 heads.HASH.npy          [N, K, P] float32, int16 (the bits of bfloat16) or int8
@@ -28,10 +28,12 @@ from fieldwise.schema.ids import id_column as id_of
 from fieldwise.serving.index_files import INDEX, MANIFEST, write_heads
 from fieldwise.serving.index_heads import encoded_items, head_blocks, item_network, same_rows
 from fieldwise.serving.items import ItemTable, checked_ids
-from fieldwise.storage.arrays import arrow_bytes, map_array
+from fieldwise.storage.arrays import array_of, arrow_bytes, map_array
 from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.writer import Writer, writing
 from fieldwise.version import __version__
+
+CHECKED = 1 << 16  # items whose heads are looked at at once
 
 __all__ = ["Changes", "ItemIndex", "build_index", "old_index", "open_index"]
 
@@ -99,6 +101,9 @@ def build_index(
         storage: `float32`, `bfloat16` (half the size) or `int8` (a quarter).
         note: hears where a damaged index was there, which is built anew.
 
+    Returns:
+        The index, mapped (see `open_index`), and what changed.
+
     Errors:
         ConfigError: not an IntTower, an unknown storage, no column of ids, a column that both towers read.
         DataError: no items, an id absent or twice, a missing column, heads that are not finite, a full disk.
@@ -118,7 +123,7 @@ def build_index(
     INDEX.check_folder(folder)
     with writing(INDEX, folder) as writer:
         changes = _write(writer, wanted, note)
-    return open_index(folder, verify=False), changes
+    return open_index(folder, verify=False, mapped=True), changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,34 +178,41 @@ def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> Ite
         return None
     INDEX.check_version(folder)
     try:
-        return open_index(folder)
+        return open_index(folder, mapped=True)
     except BundleError as e:
         note(f"{e}: nothing of it is used")
         return None
 
 
-def open_index(folder: Path, *, verify: bool = True) -> ItemIndex:
-    """Map an index into memory, after every file was checked against its checksum.
+def open_index(folder: Path, *, verify: bool = True, mapped: bool = False) -> ItemIndex:
+    """Read an index into memory, checking every file against its checksum.
 
     Args:
         folder: where `build_index` put it.
-        verify: read all of it for the checksums; without, only sizes are checked.
+        verify: check the checksums; without, only sizes.
+        mapped: map the heads' files rather than copy them: several processes share the memory, and pages are read as
+            they are needed. Nobody may write into the files then: an edit changes scores, and cutting one off ends the
+            process (SIGBUS). `build_index` never does, it puts new files in their place.
 
     Errors:
-        BundleError: no index there, a damaged one, or one of a newer version.
+        BundleError: no index there, a damaged one (also ids that are absent or stand twice, heads that are not finite),
+            or one of a newer version.
     """
-    return INDEX.load(folder, lambda saved: _opened(saved, verify), (PolarsError,))
+    return INDEX.load(folder, lambda saved: _opened(saved, verify, mapped), (PolarsError,))
 
 
-def _opened(saved: Artifact, verify: bool) -> ItemIndex:
-    about, paths = saved.about, {part: saved.path(part, verify=verify) for part in ("heads", "items")}
-    heads = torch.from_numpy(map_array(paths["heads"]))
+def _opened(saved: Artifact, verify: bool, mapped: bool) -> ItemIndex:
+    def tensor(part: str) -> torch.Tensor:
+        array = map_array(saved.path(part, verify=verify)) if mapped else array_of(saved.octets(part, verify=verify))
+        return torch.from_numpy(array)
+
+    about, heads = saved.about, tensor("heads")
     if about["storage"] == "bfloat16":
         heads = heads.view(torch.bfloat16)
     tensors = {"heads": heads}
     if "scale" in saved.parts:
-        tensors["scale"] = torch.from_numpy(map_array(saved.path("scale", verify=verify)))
-    items = pl.read_ipc(io.BytesIO(paths["items"].read_bytes()))
+        tensors["scale"] = tensor("scale")
+    items = pl.read_ipc(io.BytesIO(saved.octets("items", verify=verify).data))
     stored = StoredItems.from_tensors(tensors)
     index = ItemIndex(
         id_column=str(about["id_column"]),
@@ -211,4 +223,8 @@ def _opened(saved: Artifact, verify: bool) -> ItemIndex:
     )
     if not len(index) == items.height == about["items"] or stored.storage != about["storage"]:
         raise INDEX.damaged(saved.folder, "its files do not belong together")
+    if verify:
+        checked_ids(items, index.id_column)
+        if not all(part.isfinite().all() for one in tensors.values() for part in torch.split(one, CHECKED)):
+            raise INDEX.damaged(saved.folder, "it has heads that are not finite")
     return index

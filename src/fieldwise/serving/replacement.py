@@ -28,6 +28,7 @@ class Live:
         self.replaced = 0
         self.refused: str | None = None
         self.passing = False  # the refusal was for want of something that may come back
+        self.watched: Callable[[], str] = lambda: "off"
 
     def replace(self, load: Callable[[], Service]) -> bool:
         """Load another service and let it take over once it has answered; on an error the one before goes on.
@@ -85,10 +86,19 @@ class Watcher:
         self._loaded = self._seen = self.state(self.files) if state is None else state
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fieldwise-watcher", daemon=True)
+        self._gone: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Begin to look, in a thread of its own."""
         self._thread.start()
+        self.live.watched = lambda: self.about
+
+    @property
+    def about(self) -> str:
+        """Whether it looks: `ok`, `dead`, or which files are gone; what was loaded of them is served on."""
+        if not self._thread.is_alive():
+            return "dead"
+        return f"gone: {', '.join(self._gone)}" if self._gone else "ok"
 
     def stop(self) -> None:
         """Look no more; waits for a replacement under way."""
@@ -99,6 +109,10 @@ class Watcher:
     def look(self) -> None:
         """One look; what could not be read for want of memory or files is tried again at the next."""
         before, self._seen = self._seen, self.state(self.files)
+        gone = tuple(str(file) for file, one in zip(self.files, self._seen, strict=True) if one is None)
+        if gone != self._gone and self._seen == before:  # not in the moment of a replacement
+            self._gone = gone
+            self.note(f"gone, what was there goes on: {', '.join(gone)}" if gone else "what was gone is there again")
         if self._seen == self._loaded or self._seen != before or None in self._seen:
             return
         self._loaded, said = self._seen, self.live.refused
@@ -111,7 +125,10 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._stop.wait(self.every):
-            self.look()
+            try:
+                self.look()
+            except FAULTS:  # the next look may find what can be loaded
+                logging.getLogger(__name__).exception("a look for newer bundles failed")
 
     @staticmethod
     def state(files: Sequence[Path]) -> State:

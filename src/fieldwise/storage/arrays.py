@@ -7,7 +7,9 @@ from typing import IO
 import numpy as np
 import polars as pl
 
-__all__ = ["arrow_bytes", "map_array", "write_array", "write_header", "write_values"]
+HEADER = 10 + 2**16  # bytes that a header has at most
+
+__all__ = ["array_of", "arrow_bytes", "map_array", "write_array", "write_header", "write_values"]
 
 
 def write_array(file: IO[bytes], array: np.ndarray) -> None:
@@ -25,6 +27,23 @@ def write_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> No
 def write_values(file: IO[bytes], block: np.ndarray) -> None:
     """Write the next block of values."""
     file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+
+
+def array_of(octets: np.ndarray) -> np.ndarray:
+    """The array of a file's bytes, which it shares.
+
+    Errors:
+        ValueError: they are no such file, or pickled objects.
+    """
+    file = io.BytesIO(octets[:HEADER].tobytes())
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"a file of an array has format 1.0, found {version}")
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject or by_columns:
+        raise ValueError("a file of an array holds numbers row by row")
+    values = octets[file.tell() :].view(dtype)
+    return values.reshape(shape)
 
 
 def map_array(path: Path) -> np.ndarray:

@@ -11,23 +11,30 @@ removes what a killed one left. Readers need no lock: if files vanish because a 
 the new manifest.
 """
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.storage.checksums import file_digest, word_sums
+from fieldwise.storage.reading import read_octets, read_regular
 from fieldwise.version import __version__
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Artifact", "Kind"]
 
 T = TypeVar("T")
 # Exceptions that readers raise on damaged files.
-UNREADABLE: tuple[type[Exception], ...] = (FieldwiseError, OSError, ValueError, LookupError, TypeError)
+UNREADABLE: tuple[type[Exception], ...] = (FieldwiseError, OSError, ValueError, LookupError, TypeError, RecursionError)
+MOST_OF_MANIFEST = 1 << 26  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,7 @@ class Kind:
         damage: the error class raised for a damaged artifact.
         remedy: what to do about a damaged artifact.
         origin: what to give instead of a folder without an artifact.
+        most: the largest size in bytes of some parts.
         fast: use `word_sums` rather than SHA-256, for large files that can be made again.
         nan: allow NaN in the manifest, which standard JSON does not have.
     """
@@ -55,6 +63,7 @@ class Kind:
     damage: type[FieldwiseError] = BundleError
     remedy: str
     origin: str
+    most: Mapping[str, int] = field(default_factory=dict)
     fast: bool = False
     nan: bool = False
 
@@ -166,12 +175,12 @@ class Kind:
 
     def _read(self, folder: Path) -> dict[str, Any]:
         try:
-            found: Any = json.loads((folder / self.manifest).read_text("utf-8"))
+            found: Any = json.loads(read_regular(folder / self.manifest, MOST_OF_MANIFEST).decode())
         except FileNotFoundError:
             raise self.damage(f"{folder} is not {self.a_name}: it has no {self.manifest}; {self.origin}") from None
         except NotADirectoryError:
             raise self.damage(f"{folder} is not {self.a_name}: it is a file; {self.origin}") from None
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, RecursionError) as e:
             raise self.damaged(folder, f"{self.manifest} cannot be read ({e})") from None
         if not isinstance(found, dict) or type(found.get("format")) is not int:
             raise self.damaged(folder, f"{self.manifest} has no format number")
@@ -229,29 +238,56 @@ class Artifact:
         Errors:
             `damage`: the file is missing or does not match.
         """
+        path, size, checksum = self._named(part)
+        with self._reading(path):
+            about = path.stat()
+            if not stat.S_ISREG(about.st_mode) or about.st_size != size:
+                raise self._another(path)
+            if verify and self.kind.checksum(path) != checksum:
+                raise self._another(path)
+        return path
+
+    def content(self, part: str) -> bytes:
+        """The bytes of a file, which are the checked ones even if the file changes meanwhile; errors as of `path`."""
+        path, size, checksum = self._named(part)
+        with self._reading(path):
+            found = read_regular(path, size)
+        if len(found) != size or hashlib.sha256(found).hexdigest() != checksum:
+            raise self._another(path)
+        return found
+
+    def octets(self, part: str, *, verify: bool = True) -> "np.ndarray":
+        """A private copy of the bytes of a large file as a uint8 array, read once; errors as of `content`."""
+        path, size, checksum = self._named(part)
+        with self._reading(path):
+            found, digest = read_octets(path, size, verify)
+        if found is None or (verify and digest != checksum):
+            raise self._another(path)
+        return found
+
+    def _named(self, part: str) -> tuple[Path, int, str]:
+        """The path, size and checksum of a file by the manifest."""
         kind, folder, manifest = self.kind, self.folder, self.kind.manifest
         try:
             entry = self.about["files"][part]
-            name, size, checksum = str(entry["name"]), entry["bytes"], entry[kind.rule]
+            name, size, checksum = str(entry["name"]), entry["bytes"], str(entry[kind.rule])
         except (LookupError, TypeError):
             raise kind.damaged(folder, f"{manifest} names no file for {part}") from None
         if not kind.owns(name):
             raise kind.damaged(folder, f"{manifest} names {name!r}, which is not a file of {kind.a_name}")
-        path = folder / name
+        if type(size) is not int or not 0 <= size <= kind.most.get(part, size):
+            raise kind.damaged(folder, f"{manifest} gives {part} a size of {size!r} bytes")
+        return folder / name, size, checksum
+
+    def _another(self, path: Path) -> FieldwiseError:
+        return self.kind.damaged(self.folder, f"{path.name} does not match its checksum or size")
+
+    @contextlib.contextmanager
+    def _reading(self, path: Path) -> Iterator[None]:
         try:
-            if path.stat().st_size != size or (verify and kind.checksum(path) != checksum):
-                raise kind.damaged(folder, f"{name} does not match its checksum or size")
+            yield
         except OSError as e:
-            raise kind.damaged(folder, f"{name} cannot be read: {e.strerror or e}") from None
-        return path
-
-    def content(self, part: str) -> bytes:
-        """The bytes of a file, after checking them.
-
-        Errors:
-            `damage`: the file is missing or does not match.
-        """
-        return self.path(part).read_bytes()
+            raise self.kind.damaged(self.folder, f"{path.name} cannot be read: {e.strerror or e}") from None
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.served import Served
 
 __all__ = ["router"]
+
+UNTOLD = "the newest files are refused: ask with the token, or read the server's log"  # paths are nobody's business
 
 
 def router(served: Served) -> APIRouter:
@@ -20,8 +22,9 @@ def router(served: Served) -> APIRouter:
         return {"status": "ok"}
 
     @routes.get("/readyz")
-    async def ready() -> dict[str, Any]:
+    async def ready(request: Request) -> dict[str, Any]:
         now, live = served.service, served.live
+        trusted = served.limits.bears_token(request.headers.get("authorization", "").encode())
         index = now.cascade.index if now.cascade else None
         tower = now.cascade.prerank if now.cascade else None
         return {
@@ -33,7 +36,8 @@ def router(served: Served) -> APIRouter:
             "ranked": now.ranked,
             "index": index.generation if isinstance(index, ItemIndex) else None,
             "replaced": live.replaced,
-            "refused": live.refused,
+            "refused": live.refused if trusted or live.refused is None else UNTOLD,
+            "watcher": live.watched() if trusted else live.watched().partition(":")[0],
             "stores": await served.stores.states(),
         }
 

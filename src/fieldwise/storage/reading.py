@@ -1,0 +1,60 @@
+"""Files read whole, once, and no further than expected; a pipe or a device is none, and does not hold the reader up."""
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["read_octets", "read_regular"]
+
+BLOCK = 1 << 24
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a file.
+
+    Errors:
+        OSError: it cannot be read, or is no regular file.
+        ValueError: it has more than `most` bytes.
+    """
+    with _opened(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            raise ValueError(f"it has {size:,} bytes, more than the {most:,} that it may have")
+        return file.read(size)
+
+
+def read_octets(path: Path, size: int, digest: bool) -> "tuple[np.ndarray | None, str]":
+    """The bytes of a file in memory of this process, uint8, and where asked their SHA-256; None for another size.
+
+    Errors:
+        OSError: it cannot be read, or is no regular file.
+    """
+    import numpy as np  # who reads small files does without
+
+    with _opened(path) as file:
+        if os.fstat(file.fileno()).st_size != size:
+            return None, ""
+        found, hasher, read = np.empty(size, np.uint8), hashlib.sha256(), 0
+        while read < size:
+            count = file.readinto(found[read : read + BLOCK].data)  # type: ignore[attr-defined]
+            if not count:  # it was cut off meanwhile
+                return None, ""
+            if digest:
+                hasher.update(found[read : read + count].data)
+            read += count
+        return found, hasher.hexdigest()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # opening a pipe would wait
+    with open(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path.name} is no regular file")
+        yield cast(BinaryIO, file)
