@@ -2,6 +2,7 @@
 
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -30,7 +31,10 @@ from fieldwise import (
 )
 from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.calibration import reliability
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.leaderboard import Board, Difference, Line
+from fieldwise.runs.pipeline import train_recipe
+from fieldwise.runs.recipe import Recipe
 
 EVIL = "<script>alert('x')</script>&"
 FIELDS = (Categorical("user_id", role="user"), Bag("genres", role="item", min_count=2), Categorical("device"))
@@ -117,6 +121,17 @@ def test_a_bundle() -> None:
     texts = shown(FITTED.bundle_)
     assert {"fm", "user_id, genres, device", "liked", "none", FITTED.bundle_.digest[:12]} <= set(texts)
     assert any(f"auc {FITTED.result_.best.metrics['auc']:.4f}" in text for text in texts)
+
+
+def test_a_bundle_of_a_recipe_shows_both_parts_metrics(tmp_path: Path) -> None:
+    LOG.write_csv(tmp_path / "log.csv")
+    plain = {"data": {"path": str(tmp_path / "log.csv")}, "schema": SCHEMA.to_dict(), "split": {"kind": "random"}}
+    recipe = Recipe.from_dict({**plain, "model": {"name": "lr"}, "training": {"epochs": 1}}, "lr")
+    run = train_recipe(recipe, prepare_recipe(recipe, tmp_path))
+    texts = shown(run.bundle)
+    for part, metrics in (("validation", run.valid), ("test", run.test)):
+        after = texts[texts.index(f"{part} rows") + 1]
+        assert after.startswith(f"auc {metrics['auc']:.4f}, logloss {metrics['logloss']:.4f}")
 
 
 def test_an_explanation() -> None:

@@ -100,8 +100,9 @@ def bundle_html(bundle: Bundle) -> str:
         ["labels", ", ".join(label.name for label in bundle.schema.labels)],
         ["calibration", ", ".join(f"{k}: {type(v).__name__}" for k, v in bundle.calibration.items()) or "none"],
     ]
+    run = bundle.about.get("run", {})  # of a recipe; an estimator keeps its `result` instead
     best = bundle.about.get("result", {}).get("best", {}).get("metrics", {})
-    of_parts = {"valid": best, "test": bundle.about.get("test", {})}
+    of_parts = {"validation": run.get("valid", best), "test": run.get("test", {})}
     for part, metrics in of_parts.items():
         shown = [m for m in ("auc", "logloss", "gauc", "rmse", "mae") if m in metrics]
         if shown:
