@@ -43,7 +43,6 @@ MANY_PARAMETERS = {
     "bundle/recommend.py: recommend": 7,
     "bundle/score_file.py: score_file": 9,
     "data/prepare/prepared.py: prepare": 7,
-    "data/prepare/splits.py: split_table": 7,
     "data/read/simulated/log.py: _logit": 8,
     "estimator/recommender.py: Recommender.__init__": 9,
     "layers/activation_unit.py: ActivationUnit.__init__": 7,

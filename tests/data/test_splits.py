@@ -1,5 +1,6 @@
 """Splits against counts worked by hand, and against plain Python done row by row."""
 
+import dataclasses
 from datetime import date, datetime
 
 import numpy as np
@@ -9,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise.config import parse
-from fieldwise.data.prepare.splits import (
+from fieldwise.data.prepare.split_kind import SplitColumns
+from fieldwise.data.prepare.split_settings import (
+    SPLITS,
     ColumnSplit,
     LeaveLastOutSplit,
     RandomSplit,
-    Split,
     SplitSettings,
     TimeSplit,
-    hold_out,
-    split_table,
 )
+from fieldwise.data.prepare.splits import Split, hold_out, split_table
 from fieldwise.errors import ConfigError, DataError
 
 
@@ -64,7 +65,7 @@ def test_stratify_needs_a_label_with_several_rows_a_value() -> None:
 def test_time_ties_stay_together_at_the_nearest_cut() -> None:
     # Rows before each possible cut: 4 | 7 | 8 | 9. Wanted with .2 and .2: 6 and 8, so 7 (nearest to 6) and 8.
     t = [3, 1, 1, 2, 1, 2, 4, 1, 2, 9]
-    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=0.2, test=0.2), time="t")
+    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=0.2, test=0.2), SplitColumns(time="t"))
     assert [sorted(t[i] for i in p) for p in (split.train, split.valid, split.test)] == [
         [1, 1, 1, 1, 2, 2, 2],
         [3],
@@ -74,14 +75,16 @@ def test_time_ties_stay_together_at_the_nearest_cut() -> None:
 
 def test_time_cuts_that_collide_are_parted_in_the_better_way() -> None:
     # Cuts at 1 | 9 of 10 rows; both targets (8 and 9) are nearest to 9: only 1 and 9 leaves no part empty.
-    split = split_table(pl.DataFrame({"t": [0] + [1] * 8 + [2]}), TimeSplit(valid=0.1, test=0.1), time="t")
+    split = split_table(
+        pl.DataFrame({"t": [0] + [1] * 8 + [2]}), TimeSplit(valid=0.1, test=0.1), SplitColumns(time="t")
+    )
     assert split.sizes == {"train": 1, "valid": 8, "test": 1}
 
 
 def test_equally_near_cuts_take_the_earlier() -> None:
     # Cuts at 2 | 6 | 8 of 10, wanted 4 and 8.
     t = [0, 0, 1, 1, 1, 1, 2, 2, 3, 3]
-    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=0.4, test=0.2), time="t")
+    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=0.4, test=0.2), SplitColumns(time="t"))
     assert split.sizes == {"train": 2, "valid": 6, "test": 2}
 
 
@@ -107,7 +110,7 @@ def test_time_may_be_dates_numbers_or_text_of_either(column: pl.Series) -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_time_split_is_the_best_of_all_pairs_of_cuts(t: list[int], valid: float, test: float) -> None:
-    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=valid, test=test), time="t")
+    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=valid, test=test), SplitColumns(time="t"))
     assert covers_once(split, len(t))
     times = [{t[i] for i in p} for p in (split.train, split.valid, split.test)]
     assert max(times[0]) < min(times[1]) <= max(times[1]) < min(times[2])
@@ -116,7 +119,7 @@ def test_time_split_is_the_best_of_all_pairs_of_cuts(t: list[int], valid: float,
     best = min(abs(a - want[0]) + abs(b - want[1]) for a in cuts for b in cuts if a < b)
     got = abs(len(split.train) - want[0]) + abs(len(split.train) + len(split.valid) - want[1])
     assert got == pytest.approx(best, abs=1e-4)
-    backwards = split_table(pl.DataFrame({"t": t[::-1]}), TimeSplit(valid=valid, test=test), time="t")
+    backwards = split_table(pl.DataFrame({"t": t[::-1]}), TimeSplit(valid=valid, test=test), SplitColumns(time="t"))
     assert sorted(t[::-1][i] for i in backwards.test) == sorted(t[i] for i in split.test)
 
 
@@ -143,9 +146,9 @@ def test_leave_last_out_as_a_plain_loop_does_it(log: list[tuple[str, int]], vali
     how = LeaveLastOutSplit(valid_rows=valid, test_rows=test, min_train=least)
     if not all(expected.values()):
         with pytest.raises(DataError, match="every part needs rows"):
-            split_table(frame, how, time="t", user="u")
+            split_table(frame, how, SplitColumns(time="t", user="u"))
         return
-    split = split_table(frame, how, time="t", user="u")
+    split = split_table(frame, how, SplitColumns(time="t", user="u"))
     assert {k: getattr(split, k).tolist() for k in expected} == {k: sorted(v) for k, v in expected.items()}
     assert split.users_kept_in_train == kept
 
@@ -263,3 +266,18 @@ def test_hold_out_needs_rows_on_both_sides(share: float, frame: pl.DataFrame) ->
         hold_out(frame, share)
     with pytest.raises(DataError, match="one side empty"):
         hold_out(frame.with_columns(t=pl.lit(1)), share, time="t")
+
+
+def test_the_registry_names_what_recipes_take() -> None:
+    """A kind's name in the registry is the one that its settings are read by, and an unknown one lists all."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Has:
+        split: SplitSettings
+
+    needed = {"column": {"column": "part"}}
+    for name, cls in SPLITS.items():
+        found = parse(Has, {"split": {"kind": name, **needed.get(name, {})}}, "r").split
+        assert (type(found), found.kind) == (cls, name)
+    with pytest.raises(ConfigError, match=rf"r.split needs kind = one of {', '.join(sorted(SPLITS))}, found 'tiem'"):
+        parse(Has, {"split": {"kind": "tiem"}}, "r")

@@ -16,6 +16,7 @@ from fieldwise.data.infer.split import suggest_split
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.prepared import Prepared, check_columns
 from fieldwise.data.prepare.repeats import repeat_sentences
+from fieldwise.data.prepare.split_kind import SplitColumns
 from fieldwise.data.prepare.split_settings import ColumnSplit, SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.tables import as_table
@@ -95,8 +96,7 @@ def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note
     schema, inferred = _schema(frame, settings, note)
     split, why = (settings.split, "as asked for") if settings.split is not None else suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
-    columns = {"time": schema.time, "user": schema.user or schema.group, "time_format": schema.time_format}
-    parts = split_table(rows.frame, split, seed=seed, y=rows.y, **columns)
+    parts = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.y)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
     note(f"rows are divided into {sizes} rows: {why}")
     findings = audit(rows.frame[parts.train], rows.y[parts.train], schema, keep=settings.keep, seed=seed)

@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal, get_args
 
 from fieldwise.errors import SchemaError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Label", "NumberFormat", "Task", "check_number_format"]
 
@@ -91,16 +92,17 @@ class Label:
             if not finite or not self.range[0] < self.range[1]:
                 raise SchemaError(f"a label's range must be two finite numbers that rise, found {list(self.range)}")
 
-    def predicted(self, score: np.ndarray) -> np.ndarray:
+    def predicted(self, score: "np.ndarray") -> "np.ndarray":
         """Scores of a regression as numbers in the label's unit, within its range; logits of a binary label unchanged.
 
+        >>> import numpy as np
         >>> Label("price", task="regression", range=(0, 500), scale=100).predicted(np.array([-0.5, 1.25])).tolist()
         [0.0, 125.0]
         """
         if self.task == "binary":
             return score
         number = score if self.scale is None else score * self.scale
-        return number if self.range is None else np.clip(number, *self.range)
+        return number if self.range is None else number.clip(*self.range)
 
     @property
     def rule(self) -> str | None:

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.prepare.labels import LabelledRows, read_labels
+from fieldwise.data.prepare.split_kind import SplitColumns
 from fieldwise.data.prepare.split_settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.lines import renumbering_rows
@@ -51,7 +52,7 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings) -> str:
     """The reason why a split does not work, or an empty text."""
     try:
         with renumbering_rows(rows.kept):
-            parts = split_table(rows.frame, split, y=rows.main, time=schema.time, time_format=schema.time_format)
+            parts = split_table(rows.frame, split, SplitColumns.of(schema), y=rows.main)
     except DataError as e:
         return str(e)
     if schema.label.task == "binary":

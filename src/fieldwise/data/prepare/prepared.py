@@ -18,6 +18,7 @@ from fieldwise.data.prepare.labels import LabelledRows, read_labels
 from fieldwise.data.prepare.negatives import mark_negative, sample_negatives
 from fieldwise.data.prepare.repeats import count_repeats
 from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
+from fieldwise.data.prepare.split_kind import SplitColumns
 from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.prepare.target_encoding import add_target_encoding, check_target_encoding
@@ -123,8 +124,7 @@ def prepare(
     check_table(frame, schema, made_later=made)
     rows = read_labels(frame, schema.labels)
     with renumbering_rows(rows.kept):
-        columns = {"time": schema.time, "user": schema.user or schema.group, "time_format": schema.time_format}
-        indices = split_table(rows.frame, split, seed=seed, y=rows.main, **columns)
+        indices = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.main)
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
     encoded = encode_parts(
         parts, schema, seed=seed, negatives=negatives, history=history, target_encoding=target_encoding

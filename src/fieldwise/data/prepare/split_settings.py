@@ -1,16 +1,31 @@
-"""Settings of the split: five kinds, chosen by `kind`."""
+"""Settings of the split, chosen by `kind`: one class each, which also assigns the rows.
+
+Polars and NumPy are imported only to split rows, not for the settings.
+"""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Union
 
-from fieldwise.errors import ConfigError
+from fieldwise.data.prepare.split_kind import SplitKind, SplitRows
+from fieldwise.errors import ConfigError, DataError
 
-__all__ = ["ColumnSplit", "LeaveLastOutSplit", "RandomSplit", "SplitSettings", "TimeSplit"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "SPLITS",
+    "ColumnSplit",
+    "LeaveLastOutSplit",
+    "RandomSplit",
+    "SplitSettings",
+    "TimeSplit",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomSplit:
+class RandomSplit(SplitKind):
     """A random split; the sizes are shares of the rows, rounded half up.
 
     Args:
@@ -27,9 +42,16 @@ class RandomSplit:
     def __post_init__(self) -> None:
         _check_shares(self.valid, self.test)
 
+    def assign(self, rows: SplitRows) -> "tuple[np.ndarray, int]":
+        """See `SplitKind.assign`."""
+        from fieldwise.data.prepare.drawing import classes_of, draw_parts
+
+        classes = classes_of(rows.y) if self.stratify else None
+        return draw_parts(rows.frame.height, (self.valid, self.test), rows.seed, classes), 0
+
 
 @dataclass(frozen=True, kw_only=True)
-class TimeSplit:
+class TimeSplit(SplitKind):
     """A split by time: the oldest rows are training rows, then validation rows, the latest are test rows.
 
     Rows of equal time are never separated. Each cut lies between two neighbouring times, and the pair of cuts is the
@@ -50,9 +72,33 @@ class TimeSplit:
     def __post_init__(self) -> None:
         _check_shares(self.valid, self.test)
 
+    def assign(self, rows: SplitRows) -> "tuple[np.ndarray, int]":
+        """See `SplitKind.assign`."""
+        import numpy as np
+
+        name = self.column or rows.columns.time
+        if name is None:
+            raise DataError("a time split needs a time column: give the split's column or the schema's time")
+        values = rows.columns.order(name, rows.frame, "time")
+        moments, rank, counts = np.unique(values, return_inverse=True, return_counts=True)
+        if len(moments) < 3:
+            raise DataError(
+                f"a time split needs at least 3 different times: column {name!r} holds {len(moments)}; choose another "
+                "split"
+            )
+        before = np.cumsum(counts)[:-1]  # rows before each cut that leaves rows on both sides
+        shares = np.array([self.valid + self.test, self.test])
+        target = np.round(rows.frame.height * (1 - shares), 6)  # rounded, so that equally close cuts compare as equal
+        first, second = (int(np.argmin(np.abs(before - t))) for t in target)
+        if first == second:
+            # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
+            pairs = [(a, b) for a, b in ((second - 1, second), (first, first + 1)) if a >= 0 and b < len(before)]
+            first, second = min(pairs, key=lambda p: float(np.abs(before[list(p)] - target).sum()))
+        return np.where(rank <= first, 0, np.where(rank <= second, 1, 2)), 0
+
 
 @dataclass(frozen=True, kw_only=True)
-class LeaveLastOutSplit:
+class LeaveLastOutSplit(SplitKind):
     """Leave-last-out: each user's last rows are test rows, those before validation rows, the others training rows.
 
     A user's rows with equal order values keep the table's order. Users with fewer than
@@ -78,9 +124,44 @@ class LeaveLastOutSplit:
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, found {getattr(self, name)}")
 
+    def assign(self, rows: SplitRows) -> "tuple[np.ndarray, int]":
+        """See `SplitKind.assign`."""
+        import numpy as np
+
+        from fieldwise.data.encode.columns import as_text
+
+        frame = rows.frame
+        user, order = self.user or rows.columns.user, self.order or rows.columns.time
+        if user is None or order is None:
+            missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
+            raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
+        values = rows.columns.order(order, frame, "order")
+        if user not in frame.columns:
+            raise DataError(
+                f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
+            )
+        users = as_text(frame.get_column(user))
+        if users.null_count():
+            row = int(users.is_null().arg_max() or 0)
+            raise DataError(f"every row needs a user: column {user!r} has none in row {row} (counting from 0)")
+        code = users.rank("dense").to_numpy().astype(np.int64) - 1
+        sequence = np.lexsort((values, code))  # stable: equal values keep the table's order
+        counts = np.bincount(code)
+        ends = np.cumsum(counts)[code[sequence]]
+        from_end = ends - 1 - np.arange(frame.height)
+        enough = counts >= self.min_train + self.valid_rows + self.test_rows
+        held = np.where(from_end < self.test_rows, 2, np.where(from_end < self.test_rows + self.valid_rows, 1, 0))
+        part = np.zeros(frame.height, dtype=np.int64)
+        part[sequence] = np.where(enough[code[sequence]], held, 0)
+        return part, int((~enough).sum())
+
+    def advice(self, kept: int) -> str:
+        """See `SplitKind.advice`."""
+        return f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
+
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnSplit:
+class ColumnSplit(SplitKind):
     """A split by a column with each row's part.
 
     Args:
@@ -112,8 +193,58 @@ class ColumnSplit:
         if self.stratify and self.valid_share is None:
             raise ConfigError("stratify is for sampling validation rows: also give valid_share, or omit stratify")
 
+    def assign(self, rows: SplitRows) -> "tuple[np.ndarray, int]":
+        """See `SplitKind.assign`."""
+        import numpy as np
 
-SplitSettings = RandomSplit | TimeSplit | LeaveLastOutSplit | ColumnSplit
+        from fieldwise.data.encode.columns import as_text
+        from fieldwise.data.prepare.drawing import classes_of, draw_parts
+
+        frame = rows.frame
+        if self.column not in frame.columns:
+            found = ", ".join(frame.columns)
+            raise DataError(f"the split's column {self.column!r} must be in the table, found only: {found}")
+        text = as_text(frame.get_column(self.column))
+        part = np.full(frame.height, -1, dtype=np.int64)
+        for k, names in enumerate((self.train, self.valid, self.test)):
+            part[text.is_in(list(names)).fill_null(False).to_numpy()] = k
+        if (part < 0).any():
+            row = int(np.argmax(part < 0))
+            raise DataError(
+                f"every value of the split's column must belong to a part: column {self.column!r} holds {text[row]!r} "
+                f"in row {row} (counting from 0); add it to train, valid or test, or remove such rows"
+            )
+        if self.valid_share is None:
+            return part, 0
+        if (part == 1).any():
+            raise DataError(
+                f"valid_share is for tables without validation rows: column {self.column!r} has "
+                f"{int((part == 1).sum())}; omit valid_share, or add their values to train"
+            )
+        train = np.flatnonzero(part == 0)
+        classes = classes_of(None if rows.y is None else rows.y[train]) if self.stratify else None
+        part[train] = draw_parts(len(train), (self.valid_share, 0.0), rows.seed, classes)
+        return part, 0
+
+    def advice(self, kept: int) -> str:
+        """See `SplitKind.advice`."""
+        if self.valid_share is None:
+            return f"give their values in column {self.column!r}, or valid_share to sample validation rows from train"
+        return f"give their values in column {self.column!r}, or change valid_share"
+
+
+SPLITS: Mapping[str, type[SplitKind]] = {
+    "random": RandomSplit,
+    "time": TimeSplit,
+    "leave-last-out": LeaveLastOutSplit,
+    "column": ColumnSplit,
+}
+"""All of them by the `kind` that recipes name them by."""
+
+if TYPE_CHECKING:
+    SplitSettings = SplitKind
+else:
+    SplitSettings = Union[tuple(SPLITS.values())]  # noqa: UP007, what recipes are read by, and the settings' page
 
 
 def _check_shares(valid: float, test: float) -> None:
