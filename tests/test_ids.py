@@ -41,12 +41,12 @@ def test_keys_are_read_and_written_at_the_top():
     [
         (
             {"user": "film_no"},
-            "user must not name a column of the other side: the field 'film_no' reads 'film_no' with",
+            "user must not be a column of the other side: the field 'film_no' reads 'film_no' with",
         ),
-        ({"item": "gender"}, "item must not name a column of the other side: the field 'gender' reads 'gender' with"),
-        ({"user": "member", "item": "member"}, "user and item must name two columns, found 'member' for both"),
+        ({"item": "gender"}, "item must not be a column of the other side: the field 'gender' reads 'gender' with"),
+        ({"user": "member", "item": "member"}, "user and item must be two different columns, found 'member' for both"),
         ({"user": "click"}, "user must not be the label's column 'click'"),
-        ({"item": ""}, "item must name a column, found an empty name"),
+        ({"item": ""}, "item must be a column name, found an empty one"),
         (
             {"fields": (Sequence("past"), FILM), "user": "past"},
             "one value a cell: the field 'past' reads 'past' as a seq",
@@ -87,7 +87,7 @@ def test_the_rule_by_hand(role, fields, changes, columns, found):
 
 def test_a_said_column_is_never_replaced_by_the_rule():
     schema = schema_of(user="member")
-    sentence = "the schema says that 'member' names users, but the table has no such column: did you mean 'members'"
+    sentence = "the schema's user column is 'member', but the table has no such column: did you mean 'members'"
     with pytest.raises(ConfigError, match=sentence):
         id_column("user", [schema], ["gender", "user_id", "members"])
     with pytest.raises(ConfigError, match=sentence):

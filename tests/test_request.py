@@ -152,8 +152,8 @@ def test_the_encoder_reads_the_columns_of_a_part_alone():
             ITEM_COLUMNS,
             r"'user' \(field 'user', role user\) in neither: .* context",
         ),
-        (USER_COLUMNS, [*ITEM_COLUMNS, "age"], r"found 'age' \(field 'age'\) in both: leave it out of one"),
-        ([], [*USER_COLUMNS, *ITEM_COLUMNS], "found none in the context: to score whole rows, take score"),
+        (USER_COLUMNS, [*ITEM_COLUMNS, "age"], r"found 'age' \(field 'age'\) in both: remove it from one"),
+        ([], [*USER_COLUMNS, *ITEM_COLUMNS], "found none in the context: to score whole rows, use score"),
         ([*USER_COLUMNS, *ITEM_COLUMNS], ["unrelated"], "found none in the candidates"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_column_is_on_one_side(context, candidates, message):
 
 @pytest.mark.parametrize("rows", [0, 2])
 def test_a_context_is_one_row(rows):
-    with pytest.raises(DataError, match=f"in one context, found {rows} rows of it: give one row"):
+    with pytest.raises(DataError, match=f"in one context, found {rows} context rows: give one row"):
         make().score_candidates(log(rows).select(USER_COLUMNS), log(3).select(ITEM_COLUMNS))
 
 

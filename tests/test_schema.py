@@ -157,8 +157,14 @@ def test_dict_round_trip_and_hash(schema):
         (lambda: Categorical("u", min_count=0), "field 'u': min_count must be a whole number of at least 1, found 0"),
         (lambda: Bag("b", min_count=-1), "field 'b': min_count must be a whole number of at least 1, found -1"),
         (lambda: Sequence("s", hash_buckets=0), "'s': hash_buckets must be a whole number of at least 1, found 0"),
-        (lambda: Sequence("s", shares="user", min_count=2), "'s' shares the rows of 'user', whose min_count and hash_"),
-        (lambda: Bag("b", shares="user", hash_buckets=9), "field 'b' shares the rows of 'user', whose min_count and"),
+        (
+            lambda: Sequence("s", shares="user", min_count=2),
+            "'s' shares the rows of 'user', with its min_count and hash_",
+        ),
+        (
+            lambda: Bag("b", shares="user", hash_buckets=9),
+            "field 'b' shares the rows of 'user', with its min_count and",
+        ),
         (
             lambda: schema_of(fields=(USER, Sequence("s", shares="usr"))),
             "'s': shares must name a Categorical field of the schema, found 'usr', no field of that name: did you mean",
@@ -177,9 +183,9 @@ def test_dict_round_trip_and_hash(schema):
         (lambda: Label("y", range=(0.0, 1.0)), "a binary label takes no range"),
         (
             lambda: Label("y", task="regression", range=(5, 1)),
-            r"range must be two finite numbers that rise, found \[5, 1\]",
+            r"range must be two increasing finite numbers, found \[5, 1\]",
         ),
-        (lambda: Label("y", task="regression", range=(math.nan, 1)), "range must be two finite numbers that rise"),
+        (lambda: Label("y", task="regression", range=(math.nan, 1)), "range must be two increasing finite numbers"),
         (lambda: Label("y", weight=0), "a label's weight must be above 0 and finite, found 0"),
         (lambda: Label("y", weight=-1.0), "a label's weight must be above 0 and finite, found -1.0"),
         (lambda: Label("y", weight=math.nan), "a label's weight must be above 0 and finite, found nan"),

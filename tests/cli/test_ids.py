@@ -124,11 +124,11 @@ def test_only_the_rule_takes_another_column(fieldwise, trained):
     code, _, err = fieldwise("index", bundle, "--items", "items.csv", "--out", "ix")
     assert code != 0
     if (user, item) == NAMED:
-        assert "items are named by the column 'item_id'" in err
+        assert "items are identified by the column 'item_id'" in err
         return
-    assert f"the schema says that '{item}' names items, but the table has no such column" in err
+    assert f"the schema's item column is '{item}', but the table has no such column" in err
     assert "give --id, or correct item in the schema" in err
-    with pytest.raises(ConfigError, match=f"the schema says that '{user}' names users, but the table has no such"):
+    with pytest.raises(ConfigError, match=f"the schema's user column is '{user}', but the table has no such"):
         recommend(Bundle.load(bundle), table.rename({user: "user"}), users=[1])
     text = (log.parent / "r.toml").read_text().replace(f'user = "{user}"', f'user = "{user}m"')
     Path("r.toml").write_text(text)

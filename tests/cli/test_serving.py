@@ -143,7 +143,7 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
         fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"), "an index is built from a table"
     )
     refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is not an index")
-    named = "items.csv: the table must have a column that names users: by the schema 'user' or 'user_id', found item"
+    named = "items.csv: the table must have a column of user ids: by the schema 'user' or 'user_id', found item"
     refused(fieldwise("serve", bundle, "--users", "items.csv"), named, "give --user-id")
     wrong = "--user-id must be a column of the table, found 'who': known: item"
     refused(fieldwise("serve", bundle, "--users", "items.csv", "--user-id", "who"), wrong)

@@ -519,7 +519,7 @@ def test_json_holds_a_shared_vocabulary_once() -> None:
     np.testing.assert_array_equal(back.transform(frame).bag_ids, encoder.transform(frame).bag_ids)
     data = json.loads(text)
     del data["fields"][2]["fitted"]
-    with pytest.raises(DataError, match="the encoder holds nothing learned for field 'seen'; save the bundle again"):
+    with pytest.raises(DataError, match="the encoder has no fitted values for field 'seen'; save the bundle again"):
         Encoder.from_json(json.dumps(data), "the encoder")
 
 

@@ -252,7 +252,7 @@ def test_ids_are_named_by_the_schema(role, schema, columns, given, found):
 
 
 def test_ids_that_no_column_names():
-    with pytest.raises(ConfigError, match="names items: by the schema 'sku' or 'item_id', found a, b; give --item-id"):
+    with pytest.raises(ConfigError, match="of item ids: by the schema 'sku' or 'item_id', found a, b; give --item-id"):
         id_column("item", [schema_of(GENDER, ITEM)], ["a", "b"], None)
     with pytest.raises(ConfigError, match="--user-id must be a column of the table, found 'who': known: a"):
         id_column("user", [schema_of(GENDER, ITEM)], ["a"], "who")

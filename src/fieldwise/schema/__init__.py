@@ -1,4 +1,4 @@
-"""What the columns of a table mean; written in Python or TOML, or inferred (`fieldwise.data.infer.schema`)."""
+"""Schemas: the meaning of a table's columns, written in Python or TOML, or inferred (`fieldwise.data.infer.schema`)."""
 
 import tomllib
 from collections import Counter
@@ -17,24 +17,24 @@ __all__ = ["Bag", "Categorical", "Field", "Label", "Numeric", "Pooling", "Role",
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """The fields of a table, its label, and the columns that order, group and name rows.
+    """The fields of a table, its labels, and its time, group, id and key columns.
 
     Args:
-        user: column that names the user of a row, whether a field reads it or not. Splits by user, histories,
-            negatives, group AUC, ranking, reports, recommendations and the server read it here.
-        item: column that names the item of a row, likewise.
-        fields: what models see, in this order.
-        label: what they predict: the main label, which splits, negative sampling and the choice of the epoch go by.
-        more_labels: further labels that are learned beside it, by one head each over the same embedding table.
-        time: column that orders rows (splits by time): numbers, dates, or text that holds either.
-        time_format: of a time column of text whose dates are not in one of the usual formats, or whose day and month
-            cannot be told apart, such as `%d.%m.%Y %H:%M`.
-        group: column whose values group AUC is computed within; `user` where left out.
-        keys: columns that name a row in predictions and reports; `user` and `item` where left out.
+        user: column of user ids, whether a field reads it or not; used by splits by user, histories, negatives, group
+            AUC, ranking, reports, recommendations and the server.
+        item: column of item ids, likewise.
+        fields: the inputs of models, in this order.
+        label: the main label, used by splits, negative sampling and early stopping.
+        more_labels: further labels (multi-task), with one head each over the same embedding table.
+        time: column that orders rows (splits by time): numbers, dates, or text with either.
+        time_format: format of a time column of text, such as `%d.%m.%Y %H:%M`, if it is not a supported format or day
+            and month are ambiguous.
+        group: column of groups for group AUC; `user` if omitted.
+        keys: columns that identify a row in predictions and reports; `user` and `item` if omitted.
 
     Errors:
-        SchemaError: no field, a name used twice, a label's column read as something else, a field that shares the rows
-            of what is no Categorical field, one column for users and items, or one that a field reads otherwise.
+        SchemaError: no field, a duplicate name, a label's column used otherwise, a field that shares the rows of a
+            field that is not Categorical, one column for users and items, or an id column that a field reads otherwise.
 
     >>> schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("click"))
     >>> Schema.from_toml(schema.to_toml()) == schema
@@ -70,7 +70,7 @@ class Schema:
         if self.time_format is not None and (self.time is None or "%" not in self.time_format):
             raise SchemaError(
                 "time_format is the format of the time column, such as '%d.%m.%Y %H:%M', found "
-                f"{self.time_format!r} for time {self.time!r}: correct it, or leave it out"
+                f"{self.time_format!r} for time {self.time!r}: correct or remove it"
             )
         check_shares(self.fields)
         repeated = [name for name, n in Counter(label.name for label in self.labels).items() if n > 1]
@@ -84,9 +84,9 @@ class Schema:
         named = {"time": self.time, "group": self.group, "user": self.user, "item": self.item}
         for what, column in named.items():
             if column in label_columns:
-                raise SchemaError(f"{what} must not be the label's column {column!r}: name another column or none")
+                raise SchemaError(f"{what} must not be the label's column {column!r}: choose another column or none")
             if column == "":
-                raise SchemaError(f"{what} must name a column, found an empty name: leave it out where there is none")
+                raise SchemaError(f"{what} must be a column name, found an empty one: remove it if there is none")
         _check_ids(self)
 
     @property
@@ -96,17 +96,17 @@ class Schema:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that scoring needs: those of the fields, each once."""
+        """Columns needed for scoring: those of the fields, each once."""
         return tuple(dict.fromkeys(f.column for f in self.fields))
 
     @property
     def grouping(self) -> str | None:
-        """The column that group AUC is computed within: `group`, or else `user`."""
+        """The column of groups for group AUC: `group`, else `user`."""
         return self.user if self.group is None else self.group
 
     @property
     def row_keys(self) -> tuple[str, ...]:
-        """The columns that name a row: `keys`, or else `user` and `item`.
+        """The columns that identify a row: `keys`, else `user` and `item`.
 
         >>> Schema(fields=(Categorical("age"),), label=Label("click"), user="reader").row_keys
         ('reader',)
@@ -123,31 +123,31 @@ class Schema:
         return schema_html(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for TOML or JSON."""
+        """The schema as plain values for TOML or JSON."""
         plain: dict[str, Any] = to_plain(self)
         if not self.more_labels:
-            del plain["more_labels"]  # an empty list there would forbid a [[more_labels]] added by hand
+            del plain["more_labels"]  # an empty list would prevent adding a [[more_labels]] manually
         return plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "schema") -> "Schema":
-        """The inverse of `to_dict`; errors name the setting below `where`."""
+        """The inverse of `to_dict`; errors name settings below `where`."""
         return parse(cls, data, where, SchemaError)
 
     def to_toml(self) -> str:
-        """TOML text that `from_toml` reads back."""
-        import tomli_w  # here, so that `doctor` can still say that it is absent
+        """The schema as TOML text for `from_toml`."""
+        import tomli_w  # here, so that `doctor` can report that it is missing
 
         return tomli_w.dumps(self.to_dict())
 
     @classmethod
     def from_toml(cls, source: str | Path) -> "Schema":
-        """Read TOML text, or a file where `source` is a Path."""
+        """A schema from TOML text, or from a file if `source` is a Path."""
         where = str(source) if isinstance(source, Path) else "schema"
         try:
             text = source.read_text("utf-8-sig") if isinstance(source, Path) else source
             if text.endswith(".toml"):
-                raise SchemaError(f"from_toml reads TOML text, or a file by its Path: give Path({text!r})")
+                raise SchemaError(f"from_toml takes TOML text, or a Path to a file: give Path({text!r})")
             return cls.from_dict(tomllib.loads(text), where)
         except OSError as e:
             raise SchemaError(f"the schema {where} cannot be read: {e.strerror or e}") from None
@@ -158,18 +158,18 @@ class Schema:
 
 
 def _check_ids(schema: Schema) -> None:
-    """Users and items are named by two columns, each cell by one value, and by none that describes the other side."""
+    """Check that user and item ids are two columns with one value per cell, and not of the other side."""
     if schema.user is not None and schema.user == schema.item:
-        raise SchemaError(f"user and item must name two columns, found {schema.user!r} for both: correct one")
+        raise SchemaError(f"user and item must be two different columns, found {schema.user!r} for both: correct one")
     for what, column, other in (("user", schema.user, "item"), ("item", schema.item, "user")):
         for f in schema.fields if column is not None else ():
             if f.column == column and f.role == other:
                 raise SchemaError(
-                    f"{what} must not name a column of the other side: the field {f.name!r} reads {column!r} with the "
-                    f"role {other}; correct its role, or name another column"
+                    f"{what} must not be a column of the other side: the field {f.name!r} reads {column!r} with the "
+                    f"role {other}; correct its role, or choose another column"
                 )
             if f.column == column and isinstance(f, (Bag, Sequence)):
                 raise SchemaError(
-                    f"{what} must name a column with one value a cell: the field {f.name!r} reads {column!r} as a "
-                    f"{f.kind}; name another column"
+                    f"{what} must be a column with one value per cell: the field {f.name!r} reads {column!r} as a "
+                    f"{f.kind}; choose another column"
                 )

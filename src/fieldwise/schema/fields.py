@@ -1,4 +1,4 @@
-"""The kinds of fields: a category, a number, a bag of values, a sequence."""
+"""The kinds of fields: categorical, numeric, bag and sequence."""
 
 import dataclasses
 from dataclasses import KW_ONLY, dataclass
@@ -16,14 +16,14 @@ Pooling = Literal["mean", "sum", "max"]
 
 @dataclass(frozen=True)
 class Categorical:
-    """One category a cell: an id, a code, a word.
+    """A field with one category per cell: an id, a code, a word.
 
     Args:
         name: the field's name, unique in its schema.
-        role: whom the field describes; two-tower models need user and item fields.
-        column: the table's column; the name, where left out.
-        min_count: values seen less often in the training rows share the field's unknown row.
-        hash_buckets: the number of embedding rows that values are hashed to, without a vocabulary.
+        role: the side that the field describes; two-tower models need user and item fields.
+        column: the table's column; the name if omitted.
+        min_count: less frequent values in the training rows share the field's unknown row.
+        hash_buckets: number of embedding rows to which values are hashed, instead of a vocabulary.
 
     >>> Categorical("gender", role="user").column
     'gender'
@@ -44,21 +44,20 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Numeric:
-    """One number a cell.
+    """A field with one number per cell.
 
     Args:
-        encoding: `value` multiplies one learned vector by the transformed number; `uniform` and `quantile` cut
-            the training range into `bins` bins, each a category.
-        transform: applied before anything else, with statistics of the training rows: `minmax` to [0, 1] (values
-            beyond the training range are clipped to it), `standard` to mean 0 and deviation 1,
-            `log` to sign(x) log(1 + |x|).
-        bins: number of bins; values beyond the training range fall in the first or last one.
-        point_masses: of `quantile`: whether a number that more than 1 / bins of the rows have is a bin of its own, and
-            the quantiles are those of the others. Without it a column that is mostly 0 has one bin.
-        missing: an absent number contributes nothing (`zero`) or the field's own learned vector (`vector`).
-            Bins always have a row of their own for it.
-        number_format: how numbers are written in text, where not plainly: `1.234,5` and `1 234,5` with a decimal
-            comma, `1,234.5` and `1'234.5` with marks between thousands, which may be absent in each.
+        encoding: `value` multiplies one learned vector by the transformed number; `uniform` and `quantile` divide the
+            training range into `bins` bins, each of which is a category.
+        transform: applied first, with statistics of the training rows: `minmax` to [0, 1] (values beyond the training
+            range are clipped), `standard` to mean 0 and standard deviation 1, `log` to sign(x) log(1 + |x|).
+        bins: number of bins; values beyond the training range belong to the first or last one.
+        point_masses: for `quantile`: whether a number in more than 1 / bins of the rows gets its own bin, with the
+            quantiles computed from the others. Without it, a column that is mostly 0 has one bin.
+        missing: a missing number contributes nothing (`zero`) or a learned vector (`vector`). Bins always have a row
+            for it.
+        number_format: format of numbers in text: `1.234,5` and `1 234,5` with a decimal comma, `1,234.5` and
+            `1'234.5` with thousands separators, which are optional in each.
     """
 
     name: str
@@ -86,12 +85,12 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Bag:
-    """Several unordered values a cell: genres, tags. A cell is a list, or text cut at `separator`.
+    """A field with several unordered values per cell: genres, tags. A cell is a list, or text split at `separator`.
 
     Args:
-        separator: what stands between values in a text cell.
-        pooling: how the values' vectors become one.
-        shares: name of a Categorical field whose vocabulary and embedding rows this field uses too.
+        separator: delimiter of values in a text cell.
+        pooling: how the values' vectors are pooled.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field shares.
     """
 
     name: str
@@ -114,13 +113,13 @@ class Bag:
 
 @dataclass(frozen=True)
 class Sequence:
-    """An ordered history, oldest first; a cell is a list, or text cut at `separator`.
+    """A field with an ordered history, oldest first; a cell is a list, or text split at `separator`.
 
     Args:
-        max_length: how many values are kept, the newest ones.
-        pooling: for models that take no order.
-        shares: name of a Categorical field whose vocabulary and embedding rows this field uses too: a history of items
-            names the item's field, as DIN needs it.
+        max_length: maximum number of values; the newest are kept.
+        pooling: pooling for models that ignore the order.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field shares: for a history of
+            items the item's field, as DIN needs.
     """
 
     name: str
@@ -155,7 +154,7 @@ def _finish_field(f: Any) -> None:
 
 
 def _check_choices(settings: Any, what: str) -> None:
-    """Every Literal setting holds one of its values (built from TOML it does; from Python it may not)."""
+    """Check that every Literal setting has one of its values (guaranteed from TOML, but not from Python)."""
     for attribute in dataclasses.fields(settings):
         found = getattr(settings, attribute.name)
         if get_origin(attribute.type) is Literal and found not in get_args(attribute.type):
@@ -174,12 +173,12 @@ def _check_vocabulary(name: str, min_count: int, hash_buckets: int | None, share
         _check_count(f"field {name!r}: hash_buckets", hash_buckets)
     if shares is not None and (min_count, hash_buckets) != (1, None):
         raise SchemaError(
-            f"field {name!r} shares the rows of {shares!r}, whose min_count and hash_buckets count: leave out its own"
+            f"field {name!r} shares the rows of {shares!r}, with its min_count and hash_buckets: remove its own"
         )
 
 
 def check_shares(fields: tuple[Field, ...]) -> None:
-    """What a field shares is another, Categorical field of the schema."""
+    """Check that a field only shares the rows of another, Categorical field of the schema."""
     by_name = {f.name: f for f in fields}
     for f in fields:
         if not isinstance(f, (Bag, Sequence)) or f.shares is None:

@@ -1,4 +1,4 @@
-"""Which columns name users and items: as the schema says, or by one rule for schemas that do not say."""
+"""The columns of user and item ids: as set in the schema, or by one rule for schemas without them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
@@ -23,26 +23,26 @@ def id_column(
     *,
     option: str | None = None,
 ) -> str:
-    """The column that names users, or items.
+    """The column of user or item ids.
 
-    A given one counts before all, then what a schema says (`user`, `item`). For schemas that do not say it:
+    A given column comes first, then a schema's (`user`, `item`). For schemas without them:
 
-    1. users only: the schema's `group`, unless an item's field reads it,
-    2. the categories of this role whose names look like ids (`id_rank`), those of highest rank first,
+    1. users only: the schema's `group`, unless an item field reads it,
+    2. categorical fields of this role whose names look like ids (`id_rank`), highest rank first,
     3. `user_id` or `item_id`,
-    4. the other categories of this role.
+    4. the other categorical fields of this role.
 
-    Of these the first one is taken that the table has.
+    The first of these that the table has is used.
 
     Args:
-        role: who is named.
-        schemas: of the bundles, the most telling first.
-        columns: of the table that has the column; None where it is not known.
-        given: by the caller, in place of all this.
-        option: what it is given by, for error messages; `--user-id` or `--item-id`, where left out.
+        role: `user` or `item`.
+        schemas: the bundles' schemas, the most important first.
+        columns: columns of the table; None if unknown.
+        given: a column given by the caller, which overrides the rule.
+        option: the option that gives it, for error messages; `--user-id` or `--item-id` if omitted.
 
     Errors:
-        ConfigError: the table lacks the given column, the one that the schema says, or all of the rule's.
+        ConfigError: the table lacks the given column, the schema's, or all of the rule's.
 
     >>> from fieldwise import Label
     >>> fields = Categorical("gender", role="user"), Categorical("viewer", role="user")
@@ -58,8 +58,8 @@ def id_column(
     if found is None:
         possible = " or ".join(map(repr, _by_rule(role, schemas)))
         raise ConfigError(
-            f"the table must have a column that names {role}s: by the schema {possible}, found "
-            f"{', '.join(columns or ())}; give {option}, or say {role} = COLUMN in the schema"
+            f"the table must have a column of {role} ids: by the schema {possible}, found "
+            f"{', '.join(columns or ())}; give {option}, or set {role} = COLUMN in the schema"
         )
     return found
 
@@ -67,16 +67,16 @@ def id_column(
 def id_columns(
     columns: Collection[str], schema: Schema, *, user: str | None = None, item: str | None = None
 ) -> dict[str, str | None]:
-    """The columns of `user` and `item` by `id_column`; None where the schema says none and the rule finds none.
+    """The columns of `user` and `item` ids by `id_column`; None if neither the schema nor the rule gives one.
 
     Args:
-        columns: of the table.
-        schema: what they mean.
-        user: the column of users, if it is to be another.
-        item: the column of items, likewise.
+        columns: columns of the table.
+        schema: its schema.
+        user: overrides the column of users.
+        item: overrides the column of items.
 
     Errors:
-        ConfigError: the table lacks the given column, or the one that the schema says.
+        ConfigError: the table lacks the given column, or the schema's.
 
     >>> from fieldwise import Label
     >>> fields = Categorical("reader", role="user"), Categorical("book", role="item")
@@ -90,7 +90,7 @@ def id_columns(
 
 
 def id_field(role: Who, schema: Schema) -> str | None:
-    """The name of the role's categorical field that tells users, or items, apart; None where there is none.
+    """The name of the role's categorical field of ids; None if there is none.
 
     >>> from fieldwise import Label
     >>> fields = Categorical("age", role="user"), Categorical("who", role="user", column="user_id")
@@ -104,7 +104,7 @@ def id_field(role: Who, schema: Schema) -> str | None:
 
 
 def ids_by_name(role: Who, fields: Iterable[Field]) -> list[tuple[int, tuple[str, ...]]]:
-    """Columns of a role's categories by what their names tell (`id_rank`), the highest rank first, equals together.
+    """Columns of a role's categorical fields by `id_rank`, highest rank first, equal ranks together.
 
     >>> names = "sku", "genre", "film_no", "title"
     >>> ids_by_name("item", [Categorical(name, role="item") for name in names])
@@ -126,7 +126,7 @@ def _found(
     if said is not None:
         if columns is not None and said not in columns:
             raise ConfigError(
-                f"the schema says that {said!r} names {role}s, but the table has no such column: "
+                f"the schema's {role} column is {said!r}, but the table has no such column: "
                 f"{nearest(said, columns)}; give {option}, or correct {role} in the schema"
             )
         return str(said)
@@ -134,7 +134,7 @@ def _found(
 
 
 def _by_rule(role: Who, schemas: Sequence[Schema]) -> list[str]:
-    """What may name users or items where no schema says it, the likeliest first."""
+    """Candidates for the column of ids if no schema has one, the likeliest first."""
     groups: list[str] = []
     if role == "user":
         of_items = {f.column for schema in schemas for f in schema.with_role("item")}

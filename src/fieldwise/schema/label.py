@@ -1,4 +1,4 @@
-"""What is predicted: a label's column, its task and its rule. A schema has one main label and may have more."""
+"""Labels: column, task and rule. A schema has one main label and may have more."""
 
 import math
 from dataclasses import KW_ONLY, dataclass
@@ -18,24 +18,24 @@ Scalar = bool | int | float | str
 
 @dataclass(frozen=True)
 class Label:
-    """What is predicted.
+    """A label to predict.
 
     Args:
         column: the table's column.
-        name: what metrics and predictions call it where there are several labels; the column, where left out.
+        name: its name in metrics and predictions if there are several labels; the column if omitted.
         task: `binary` (a probability, cross-entropy) or `regression` (a number, squared error).
         positive_above: binary: numbers above this are positive, all others negative.
         positive_values: binary: these values are positive, all others negative.
-            With neither rule the column must hold 0 and 1 (or false and true) alone.
-        drop_values: rows with these values are left out, and counted.
-        range: regression: the targets' least and greatest value; predictions are clipped to it.
-        scale: regression: a model learns the targets divided by this; predictions are multiplied by it. Where left out
-            it follows from the training rows' standard deviation (docs/defaults.md), or is 1 with fixed defaults.
-        weight: of this label's loss in the sum over the labels.
-        number_format: how numbers are written in text, where not plainly, as of a Numeric field.
+            Without a rule the column must only hold 0 and 1 (or false and true).
+        drop_values: rows with these values are dropped, and counted.
+        range: regression: minimum and maximum of the targets; predictions are clipped to it.
+        scale: regression: a model learns the targets divided by this; predictions are multiplied by it. If omitted, it
+            is chosen from the training rows' standard deviation (docs/defaults.md), or is 1 with fixed defaults.
+        weight: weight of this label's loss in the sum over labels.
+        number_format: format of numbers in text, as for a Numeric field.
 
     Errors:
-        SchemaError: settings that contradict each other, a number that is not finite.
+        SchemaError: contradictory settings, a number that is not finite.
 
     >>> Label("rating", positive_above=3, drop_values=(3,)).task
     'binary'
@@ -66,7 +66,7 @@ class Label:
         if self.positive_values is not None:
             object.__setattr__(self, "positive_values", tuple(self.positive_values))
             if not self.positive_values:
-                raise SchemaError("a label's positive_values must name at least one value, found none")
+                raise SchemaError("a label's positive_values must have at least one value, found none")
         if self.range is not None:
             object.__setattr__(self, "range", tuple(self.range))
         for value in (*self.drop_values, *(self.positive_values or ())):
@@ -80,7 +80,7 @@ class Label:
             raise SchemaError("a label takes positive_above or positive_values, not both")
         has_rule = self.positive_above is not None or self.positive_values is not None
         if self.task == "regression" and has_rule:
-            raise SchemaError("a regression label takes no positive rule: leave out positive_above and positive_values")
+            raise SchemaError("a regression label takes no positive rule: remove positive_above and positive_values")
         if self.task == "binary" and self.range is not None:
             raise SchemaError("a binary label takes no range: it is for task = 'regression'")
         if self.task == "binary" and self.scale is not None:
@@ -90,7 +90,7 @@ class Label:
         if self.range is not None:
             finite = len(self.range) == 2 and all(math.isfinite(bound) for bound in self.range)
             if not finite or not self.range[0] < self.range[1]:
-                raise SchemaError(f"a label's range must be two finite numbers that rise, found {list(self.range)}")
+                raise SchemaError(f"a label's range must be two increasing finite numbers, found {list(self.range)}")
 
     def predicted(self, score: "np.ndarray") -> "np.ndarray":
         """Scores of a regression as numbers in the label's unit, within its range; logits of a binary label unchanged.
@@ -106,7 +106,7 @@ class Label:
 
     @property
     def rule(self) -> str | None:
-        """When a row is positive, in words; None of a regression.
+        """A description of the rule for positive rows; None for a regression.
 
         >>> Label("rating", positive_above=3).rule
         'a rating above 3'
@@ -123,7 +123,7 @@ class Label:
 
     @property
     def meaning(self) -> str:
-        """What a prediction is, in words.
+        """A description of the prediction.
 
         >>> Label("rating", positive_above=3).meaning
         'probability of a rating above 3'
@@ -139,7 +139,7 @@ class Label:
 
 
 def check_number_format(what: str, form: object) -> None:
-    """Refuse a way of writing numbers that is none of the known ones."""
+    """Check that a number format is a known one."""
     if form is not None and form not in get_args(NumberFormat):
         options = ", ".join(repr(option) for option in get_args(NumberFormat))
         raise SchemaError(f"{what}: number_format must be one of {options}, found {form!r}")

@@ -1,4 +1,4 @@
-"""What columns' names tell: whom they describe, which is the label, which the time."""
+"""Inferring roles, label and time from column names."""
 
 import re
 
@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 LABELS = ("label", "click", "clicked", "like", "liked", "rating", "stars", "target", "y")
-LIKELY_LABELS = (  # labels where nothing else is; beside a label they may be fields
+LIKELY_LABELS = (  # labels if there is no other; besides a label they may be fields
     *("bought", "buy", "purchase", "purchased", "ordered", "conversion", "converted", "churn", "churned"),
     *("class", "outcome", "overall", "score", "response", "income", "survived"),
 )
@@ -47,7 +47,7 @@ duration
 """
 _ENTITIES = frozenset((_USERS + _ITEMS).split())
 _USER, _ITEM = frozenset((_USERS + _OF_USERS).split()), frozenset((_ITEMS + _OF_ITEMS).split())
-# What is of the moment, even where everyone in the table has but one.
+# Context, even if each user in the table has only one value.
 MOMENTARY = frozenset(
     ("hour", "weekday", "day", "month", "week", "minute", "season", "daytime", "weekend", "holiday", "position", "rank")
 )
@@ -66,7 +66,7 @@ def words_of(name: str) -> list[str]:
 
 
 def name_matches(name: str, known: tuple[str, ...]) -> bool:
-    """Whether the name, written in words, is one of the known ones."""
+    """Whether the name, split into words, is one of the known ones."""
     return "_".join(words_of(name)) in known
 
 
@@ -81,10 +81,10 @@ def is_label_name(name: str, known: tuple[str, ...] = LABELS) -> bool:
 
 
 def role_of(name: str) -> tuple[Role, str]:
-    """Whom a column describes, and the reason: the first of its words that is known decides.
+    """The role of a column and the reason, from the first known word of its name.
 
     >>> role_of("movie_id"), role_of("weekday")[0]
-    (('item', "its whole name says 'movie'"), 'context')
+    (('item', "its whole name is 'movie'"), 'context')
     """
     words = words_of(name)
     for word in words:
@@ -93,14 +93,14 @@ def role_of(name: str) -> tuple[Role, str]:
             hit = next((w for w in (word, stem) if w in known), None)
             if hit is not None:
                 whole = all(w in (word, *_IDS) for w in words)
-                return role, f"its {'whole ' if whole else ''}name says {hit!r}"  # type: ignore[return-value]
-    return "context", "its name tells neither user nor item"
+                return role, f"its {'whole name is' if whole else 'name has'} {hit!r}"  # type: ignore[return-value]
+    return "context", "its name indicates neither user nor item"
 
 
 def id_rank(name: str) -> int:
-    """How much a column's name looks like the id of users or items, from 3 to 0.
+    """How likely a column's name is an id of users or items, from 3 to 0.
 
-    3 is an entity's id (`movie_id`), 2 the entity itself (`movie`), 1 an id of what is not known (`cust_id`), 0
+    3: an entity's id (`movie_id`), 2: the entity itself (`movie`), 1: an id of something unknown (`cust_id`), 0:
     anything else (`genre_id`, `age`).
 
     >>> [id_rank(name) for name in ("movie_id", "movie", "cust_id", "genre_id", "age")]

@@ -1,1 +1,1 @@
-"""From requests and batches to scores."""
+"""Scoring of requests and batches."""

@@ -1,4 +1,4 @@
-"""Scoring shaped like a request: one context against many candidates, the context's share of the work done once.
+"""Scoring a request: one context with many candidates, with the context's part computed once.
 
 Letters: N candidates, F fields, C of them the context's, I the candidates', D embedding size, G bags, M values of bags.
 """
@@ -20,26 +20,26 @@ __all__ = ["joined", "score_candidates", "shares_context", "stacked"]
 
 
 def score_candidates(network: nn.Module, split: Split, context: Batch, candidates: Batch) -> Tensor:
-    """The scores of the N rows that a context makes with each candidate, as `network` gives them of the full rows.
+    """The scores of a context with each of N candidates, equal to the network's scores of the full rows.
 
-    The context's share of the work is done once for every 2,048 candidates where `shares_context` says so: by LR, FM,
-    AFM and DeepFM whatever the split, by the two-tower models where the context gives all user and context fields.
-    Other networks score the full rows; then only encoding the context once is gained.
+    The context's part is computed once per 2,048 candidates if `shares_context`: for LR, FM, AFM and DeepFM with any
+    split, for two-tower models if the context has all user and context fields. Other networks score the full rows;
+    then only the encoding of the context is shared.
 
-    Sums are added in another order than in full rows, so that scores differ by rounding. The network is in evaluation
-    mode meanwhile and left in its former mode, as in `score_batches`; there is no gradient.
+    Sums are in another order than for full rows, so scores differ by rounding. The network is set to evaluation mode
+    and reset to its former mode, as in `score_batches`; there is no gradient.
 
     Args:
         network: any network of `fieldwise.models`, of one or several labels.
-        split: which fields are whose.
+        split: the split of fields.
         context: one row of `split.context.layout`.
         candidates: N rows of `split.candidates.layout`; N may be 0.
 
     Shape:
-        returns [N], or [N, T] of several labels.
+        returns [N], or [N, T] for several labels.
 
     Errors:
-        DataError: the context has not one row.
+        DataError: the context does not have exactly one row.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM
@@ -50,7 +50,7 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
     torch.Size([3])
     """
     if context.size != 1:
-        raise DataError(f"candidates are scored in one context, found {context.size} rows of it: give one row")
+        raise DataError(f"candidates are scored in one context, found {context.size} context rows: give one row")
     was_training = network.training
     if was_training:
         network.eval()
@@ -65,7 +65,7 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
 
 
 def shares_context(network: nn.Module, split: Split) -> bool:
-    """Whether `score_candidates` does some of the context's share of this network's work once, or scores full rows.
+    """Whether `score_candidates` computes some of the context's part once for this network, or scores full rows.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FFM, FM
@@ -83,7 +83,7 @@ def stacked(batches: Sequence[Batch], bags: int) -> Batch:
 
     Args:
         batches: at least one.
-        bags: G of their layout.
+        bags: G, number of bag fields of the layout.
     """
     if len(batches) == 1:
         return batches[0]
@@ -95,10 +95,10 @@ def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | No
     """The N full rows of a context and its candidates, as a batch of the whole layout.
 
     Args:
-        split: which fields are whose.
-        context: one row, or C of them where `owner_N` (int64) says which one each candidate belongs to.
+        split: the split of fields.
+        context: one row, or C rows with `owner_N`.
         candidates: N rows.
-        owner_N: as above.
+        owner_N: the context row of each candidate, int64.
     """
     rows = candidates.size
     if owner_N is None:
@@ -131,13 +131,13 @@ def _score(network: nn.Module, split: Split, context: Part, candidates: Part) ->
 
 
 def _holds_user(split: Split) -> bool:
-    """Whether the context gives all that a user tower reads."""
+    """Whether the context has all fields of a user tower."""
     return all(f.role == "item" for f in split.candidates.layout.fields)
 
 
 def _score_towers(network: TwoTower, split: Split, context: Batch, candidates: Batch) -> Tensor:
     user = network.user(joined(split, context, candidates.rows(slice(0, 1), split.candidates.num_bags)))
-    # The item tower reads no bag of user or context: a long history is not repeated for every candidate.
+    # The item tower does not read bags of user or context, so a long history is not repeated per candidate.
     of_items = [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
     read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[context.bag_segments]
     without = context._replace(
@@ -157,7 +157,7 @@ def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: T
 
 
 def _blocks(batch: Batch, bags: int) -> Iterator[Batch]:
-    """The batch in blocks of rows; one block where there is no row."""
+    """The batch in blocks of rows; one block if there is no row."""
     if batch.size <= SCORING_BATCH:
         yield batch
         return

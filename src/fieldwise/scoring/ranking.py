@@ -1,4 +1,4 @@
-"""Which rows are the best: the one rule by which recommendations are ordered."""
+"""Ranking by score: the one rule for all recommendations."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -7,16 +7,16 @@ __all__ = ["best_places"]
 
 
 def best_places(score: ArrayLike, k: int, place: ArrayLike | None = None) -> NDArray[np.int64]:
-    """The k best of N rows, best first: by score, highest first, and of equal scores in the catalogue's order.
+    """The k best of N rows, best first: by score, and for equal scores in the catalogue's order.
 
-    `recommend`, the server, both stages of a cascade, similar items and the ranking metrics order by this function. A
-    score is what a network gives (a logit, or a number): a calibration and a label's range never turn the order round,
-    but may give several scores one prediction, among which the scores decide. NaN comes after every number.
+    `recommend`, the server, both stages of a cascade, similar items and the ranking metrics use this function. Scores
+    are network outputs (logits or numbers): a calibration and a label's range never reverse the order, but may map
+    several scores to one prediction, among which the scores decide. NaN comes last.
 
     Args:
-        score: of each row, [N].
-        k: how many rows; all where there are fewer.
-        place: where each row stands in the catalogue, [N]; the rows' own order where left out.
+        score: score of each row, [N].
+        k: number of rows; all if there are fewer.
+        place: position of each row in the catalogue, [N]; the rows' own order if omitted.
 
     Returns:
         Row numbers [min(k, N)].

@@ -1,4 +1,4 @@
-"""A request as raw values: one context and its candidates, each with some of the schema's columns."""
+"""Raw requests: one context and its candidates, each with some of the schema's columns."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -15,17 +15,17 @@ __all__ = ["context_row", "encode_request", "split_columns"]
 
 
 def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
-    """A context as a table of one row with those of its columns that are among `columns`.
+    """A context as a table of one row, with those of its columns that are in `columns`.
 
     Errors:
-        DataError: a table of no or several rows; a value that no column can hold.
+        DataError: a table without a row or with several; a value that no column can hold.
 
     >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags", "item"]).row(0)
     ('u1', ['a', 'b'])
     """
     if isinstance(context, pl.DataFrame):
         if context.height != 1:
-            raise DataError(f"candidates are scored in one context, found {context.height} rows of it: give one row")
+            raise DataError(f"candidates are scored in one context, found {context.height} context rows: give one row")
         return context.select([c for c in context.columns if c in columns])
     try:
         return pl.DataFrame({c: [value] for c, value in context.items() if c in columns})
@@ -35,7 +35,7 @@ def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[s
 
 
 def split_columns(encoder: Encoder, layout: Layout, context: Collection[str], candidates: Collection[str]) -> Split:
-    """Which fields are whose: a field belongs to the side that has its column.
+    """The split of fields by columns: a field belongs to the side that has its column.
 
     Errors:
         DataError: a column of the schema is on both sides or on neither, or all are on one.
@@ -44,7 +44,7 @@ def split_columns(encoder: Encoder, layout: Layout, context: Collection[str], ca
         if f.column in context and f.column in candidates:
             raise DataError(
                 f"a column must be the context's or the candidates', found {f.column!r} (field {f.name!r}) in both: "
-                "leave it out of one"
+                "remove it from one"
             )
         if f.column not in context and f.column not in candidates:
             side = "candidates" if f.role == "item" else "context"
@@ -57,7 +57,7 @@ def split_columns(encoder: Encoder, layout: Layout, context: Collection[str], ca
         side = "candidates" if own else "context"
         raise DataError(
             f"context and candidates must each hold columns of the schema's fields, found none in the {side}: to score "
-            "whole rows, take score"
+            "whole rows, use score"
         )
     return Split.at(layout, own)
 

@@ -1,4 +1,4 @@
-"""Full rows of a few contexts and many candidates, as the vectors that networks read: a catalogue's are kept.
+"""Full rows of a few contexts and many candidates as embedding vectors, with a cache for a catalogue's vectors.
 
 Letters: C contexts, N items of a catalogue, R rows, F fields, I of them the candidates', D embedding size.
 """
@@ -19,16 +19,16 @@ from fieldwise.scoring.candidates import joined
 
 __all__ = ["Catalogue", "SharedRows"]
 
-KEPT_BYTES = 1 << 28  # of one embedding's vectors of a whole catalogue
+KEPT_BYTES = 1 << 28  # maximum size of the cached vectors of a catalogue, per embedding
 
 
 class Catalogue:
-    """Candidates' fields, and their vectors from the embeddings of networks that do not change.
+    """A catalogue of candidates, with their cached vectors from the embeddings of fixed networks.
 
     Args:
-        split: whose fields are the candidates'.
+        split: the split of fields.
         size: N.
-        batch: encoded rows [R] by their numbers (a slice, or int64), a batch of `split.candidates.layout`.
+        batch: returns encoded rows [R] by number (a slice, or int64), as a batch of `split.candidates.layout`.
     """
 
     def __init__(self, split: Split, size: int, batch: Callable[[slice | Tensor], Batch]) -> None:
@@ -36,7 +36,7 @@ class Catalogue:
         self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = WeakKeyDictionary()
 
     def vectors(self, embedding: FieldEmbedding, rows: Tensor) -> Tensor:
-        """The fields' vectors of some items [R, I, D]; of all, up to 256 MiB an embedding, they are kept."""
+        """The fields' vectors of some items [R, I, D]; those of all items are cached, up to 256 MiB per embedding."""
         side, weight = self.split.candidates, embedding.weight
         if self.size * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
             found: Tensor = side.reader(embedding)(self.batch(rows))
@@ -53,13 +53,13 @@ class Catalogue:
 class SharedRows(Assembled):
     """A batch of R rows, each one of C contexts with an item of a catalogue.
 
-    Embeddings of fields read vectors; whatever else is read of it is read of the joined batch, made when asked for.
+    Embeddings read the vectors; anything else is read from the joined batch, which is made when needed.
 
     Args:
         catalogue: the items.
         contexts: C rows of the split's context.
-        rows: int64 [R], numbers of items.
-        owner: int64 [R], which context each row has.
+        rows: int64 [R], item numbers.
+        owner: int64 [R], the context of each row.
     """
 
     def __init__(self, catalogue: Catalogue, contexts: Batch, rows: Tensor, owner: Tensor) -> None:

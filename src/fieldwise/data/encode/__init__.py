@@ -1,1 +1,1 @@
-"""From a table's columns to integer ids and numbers, fitted on training rows."""
+"""Encoding a table's columns as integer ids and numbers, fitted on training rows."""

@@ -1,4 +1,4 @@
-"""Encoded columns become rows: block by block, so that what is written stays in the processor's cache.
+"""Assembling encoded columns into rows, in blocks that fit in the CPU cache.
 
 Letters: N rows, S columns.
 """
@@ -19,11 +19,11 @@ BLOCK = 65_536  # rows
 def rows_of(
     columns: Sequence[np.ndarray], rows: int, kind: type[np.generic], *, add: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Columns as a matrix of rows, where asked with a number of its own added to each column.
+    """Columns as a matrix of rows, optionally with a number added to each column.
 
     Shape:
         columns: S times [N].
-        returns [N, S] of type `kind`, row after row.
+        returns [N, S] of type `kind`, in row-major order.
 
     >>> rows_of([np.array([0, 1]), np.array([5, 6])], 2, np.int32, add=[10, 0]).tolist()
     [[10, 5], [11, 6]]
@@ -46,7 +46,7 @@ def interleave(bags: Sequence[Bags], rows: int) -> Bags:
     """The bags of N rows, row by row and within a row field by field.
 
     Args:
-        bags: of each field, one a row.
+        bags: bags of each field, one per row.
         rows: N.
     """
     if not bags:

@@ -1,4 +1,4 @@
-"""A column as codes and the few different texts that they stand for: every later step works on those.
+"""Columns as codes of their distinct texts, on which later steps work.
 
 Letters: N rows, K different texts.
 """
@@ -15,27 +15,27 @@ __all__ = ["Coded", "code_texts", "coded"]
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """Cell n holds `texts[codes[n]]`, or nothing where `codes[n]` is K.
+    """A coded column: cell n holds `texts[codes[n]]`, or nothing if `codes[n]` is K.
 
     Shape:
         codes: [N] integers in [0, K].
-        texts: [K] String, all different, in no order; each may be the text of no cell.
+        texts: [K] String, distinct, in no order; a text may be unused.
     """
 
     codes: np.ndarray
     texts: pl.Series
 
     def counts(self) -> np.ndarray:
-        """How many cells hold each text [K], int64."""
+        """The number of cells with each text [K], int64."""
         return np.bincount(self.codes, minlength=len(self.texts) + 1)[: len(self.texts)]
 
     def look_up(self, of_text: np.ndarray, absent: int) -> np.ndarray:
-        """What `of_text` [K] gives for each cell's text, and `absent` for a cell without one: [N], of its type."""
+        """The value of `of_text` [K] for each cell's text, and `absent` for a missing cell: [N], of its type."""
         return np.append(of_text, of_text.dtype.type(absent)).take(self.codes)
 
 
 def coded(column: pl.Series) -> Coded:
-    """Code a column's cells by their texts (see `as_text`): texts are made of different values alone.
+    """A column's cells, coded by their texts (see `as_text`), which are only made once per distinct value.
 
     Errors:
         DataError: a column of lists or other nested values.
@@ -45,10 +45,10 @@ def coded(column: pl.Series) -> Coded:
     (['7', '8'], [0, 2, 1, 0])
     """
     kind = column.dtype
-    as_text(column.clear())  # refuses what holds no single values
+    as_text(column.clear())  # raises if cells are not single values
     if kind.is_integer() and len(column) > column.null_count():
         low, high = (int(edge) for edge in (column.min(), column.max()))  # type: ignore[arg-type]
-        # As many places as rows: counting in a table beats hashing.
+        # A lookup table of the size of the rows is faster than hashing.
         if high - low <= max(len(column), 1024) and low >= -(2**63) and high < 2**63:
             return _code_near_integers(column, low, high)
     if kind.is_integer() or kind.is_float() or kind.is_temporal():
@@ -57,13 +57,13 @@ def coded(column: pl.Series) -> Coded:
 
 
 def code_texts(text: pl.Series) -> Coded:
-    """Code a String column; a null is absent, and no text is stripped or turned into a null."""
-    # Categories of its own: the values of one column are never mixed with those of another.
+    """A coded String column; null is missing, and texts are neither stripped nor changed to null."""
+    # Separate categories: the values of one column are never mixed with those of another.
     code = text.cast(pl.Categorical(pl.Categories.random())).to_physical()
     count = 0 if code.null_count() == len(code) else int(code.max()) + 1  # type: ignore[arg-type]
     codes = code.fill_null(count).to_numpy()
     holder = np.empty(count + 1, dtype=np.uint32)
-    holder[codes] = np.arange(len(codes), dtype=np.uint32)  # some cell that holds each text
+    holder[codes] = np.arange(len(codes), dtype=np.uint32)  # the index of some cell with each text
     return Coded(codes, text.gather(holder[:count]))
 
 
@@ -76,9 +76,9 @@ def _code_near_integers(column: pl.Series, low: int, high: int) -> Coded:
 
 
 def _code_by_value(column: pl.Series) -> Coded:
-    """Each different value becomes text once; values of one text (0.0 and -0.0, say) share its code."""
+    """Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code."""
     if column.dtype.is_float():
-        column = column.fill_nan(None)  # absent, and no join finds it
+        column = column.fill_nan(None)  # missing, and not found by a join
     value = column.unique().rename("value")
     inner = code_texts(as_text(value))
     index = pl.DataFrame([value, pl.Series("code", inner.codes)])

@@ -1,6 +1,6 @@
-"""One column of a table in one of three plain forms: text, numbers, lists of text. Vectorized, types unified.
+"""Converting a table's column to text, numbers or lists of text, vectorized and with unified types.
 
-Ids read from CSV as 12, from pandas as 12.0 and from JSON as "12" are one value here: `12`.
+An id read from CSV as 12, from pandas as 12.0 and from JSON as "12" is the same value here: `12`.
 """
 
 import numpy as np
@@ -31,35 +31,33 @@ def as_text(column: pl.Series) -> pl.Series:
     if kind.is_nested() or kind in (pl.Object, pl.Binary):
         raise DataError(
             f"a cell must hold one value: column {column.name!r} is of type {kind}; declare it a Bag or a Sequence, "
-            "or turn it into text"
+            "or convert it to text"
         )
     if kind == pl.String and not (column == "").any():
-        return column  # a request has many columns of few rows, where a query costs more than all else
+        return column  # a request has many columns with few rows, for which a polars query would dominate the cost
     return column.to_frame("cell").select(_text(pl.col("cell"), kind)).to_series().rename(column.name)
 
 
 def as_number(column: pl.Series, what: str, *, first_row: int = 0, form: NumberFormat | None = None) -> pl.Series:
     """Values as float64, null where missing (null, NaN, empty text).
 
-    Dates and times count in seconds: since 1970, since midnight, or of the duration.
+    Dates and times are seconds: since 1970, since midnight, or the duration.
 
     Args:
         column: the cells.
         what: the column's name for errors.
-        first_row: number of its first row in the table that it is a slice of.
-        form: how numbers are written in text, where not plainly.
+        first_row: number of its first row in the whole table, if it is a slice.
+        form: format of numbers in text.
 
     Errors:
-        DataError: text that is no number, an infinity, a number beyond 32-bit floats; names `what`, row and value.
+        DataError: text that is not a number, an infinity, a number beyond 32-bit floats; names `what`, row and value.
 
     >>> as_number(pl.Series(["1", " 2.5 ", ""]), "column 'price'").to_list()
     [1.0, 2.5, None]
     """
     kind = column.dtype
     if kind.is_nested() or kind in (pl.Object, pl.Binary):
-        raise DataError(
-            f"a number is needed: {what} is of type {kind}; declare the field otherwise, or mend the column"
-        )
+        raise DataError(f"a number is needed: {what} is of type {kind}; declare the field otherwise, or fix the column")
     if kind in (pl.String, pl.Categorical, pl.Enum):
         stripped = column.cast(pl.String).str.strip_chars().replace("", None)
         number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
@@ -67,7 +65,7 @@ def as_number(column: pl.Series, what: str, *, first_row: int = 0, form: NumberF
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise DataError(
-                f"numbers alone are allowed: {what} holds the text {column[row]!r} in row {first_row + row} (counting "
+                f"only numbers are allowed: {what} holds the text {column[row]!r} in row {first_row + row} (counting "
                 f"from 0); {_remedy(stripped, form)}"
             )
     elif kind.is_temporal():
@@ -80,23 +78,23 @@ def as_number(column: pl.Series, what: str, *, first_row: int = 0, form: NumberF
         row = int(beyond.arg_max() or 0)
         raise DataError(
             f"numbers must be finite and at most {FLOAT32_MAX:.1e}: {what} holds {column[row]!r} in row "
-            f"{first_row + row} (counting from 0); mend the cell or leave it empty"
+            f"{first_row + row} (counting from 0); fix the cell or leave it empty"
         )
     return number
 
 
 def _remedy(text: pl.Series, form: NumberFormat | None) -> str:
-    """What to do about text among numbers."""
+    """Advice for text among numbers."""
     ways = number_formats(text)
     if form is not None:
-        return f"mend the cell, leave it empty, or change the field's number_format {form!r}"
+        return f"fix the cell, leave it empty, or change the field's number_format {form!r}"
     if ways:
-        return "every cell is a number in " + " and in ".join(f"number_format = {way!r}" for way in ways) + ": write it"
-    return "mend the cell, leave it empty, or declare the field Categorical"
+        return "every cell is a number in " + " and in ".join(f"number_format = {way!r}" for way in ways) + ": set it"
+    return "fix the cell, leave it empty, or declare the field Categorical"
 
 
 def as_list(column: pl.Series, separator: str) -> pl.Series:
-    """Cells as lists of text without null or empty values; an absent cell is an empty list.
+    """Cells as lists of text without null or empty values; a missing cell is an empty list.
 
     Errors:
         DataError: lists of lists or of other nested values.
@@ -137,7 +135,7 @@ def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
     value = np.full(len(texts), 0xCBF29CE484222325, dtype=np.uint64)
     prime = np.uint64(0x100000001B3)
     longer = np.arange(len(texts))
-    for k in range(int(lengths.max(initial=0))):  # one step a letter, for all texts that have it
+    for k in range(int(lengths.max(initial=0))):  # one step per byte position, for all texts of that length
         longer = longer[lengths[longer] > k]
         value[longer] = (value[longer] ^ letters[starts[longer] + k]) * prime
     return (value % np.uint64(buckets)).astype(np.int64)
@@ -145,7 +143,7 @@ def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
 
 def _text(cell: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
     if kind.is_float():
-        # pandas turns ids into floats where a value is missing. From 2**53 on, floats no longer tell neighbours apart.
+        # pandas converts ids to floats if a value is missing. From 2**53 on, floats cannot represent all integers.
         whole = cell.is_finite() & (cell == cell.round()) & (cell.abs() < 2**53)
         as_float = cell.fill_nan(None).cast(pl.String)
         return pl.when(whole).then(cell.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(as_float)

@@ -1,4 +1,4 @@
-"""The encoder: fitted on training rows only, it turns any table of the schema's columns into integers and numbers."""
+"""The encoder: fitted on training rows only, it converts tables with the schema's columns to ids and numbers."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -38,12 +38,12 @@ PROBE_ROWS = 10_000
 
 
 def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:
-    """Check that a table has every column of the schema's fields, with numbers where numbers belong.
+    """Check that a table has every column of the schema's fields, with numbers in numeric ones.
 
     Args:
         frame: the table.
-        schema: what its columns mean.
-        made_later: columns that are not looked for, since they are made from the table afterwards.
+        schema: its schema.
+        made_later: columns to ignore, since they are made from the table later.
 
     Errors:
         DataError: names the column and, for a bad value, the row.
@@ -58,10 +58,10 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
 
 @dataclass(frozen=True)
 class Encoder:
-    """A schema's fields with what was learned of each from the training rows.
+    """An encoder: a schema's fields with their vocabularies, scalers and bins from the training rows.
 
-    Unseen categories take their field's unknown row, absent ones its missing row: no value crashes it. A field that
-    shares another's rows has what was learned of that one from that one's column; its own column teaches nothing.
+    Unseen categories are encoded as the field's unknown row, missing ones as its missing row. A field that shares
+    another's rows uses the other's vocabulary; its own column is not used for fitting.
 
     >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
@@ -75,11 +75,11 @@ class Encoder:
 
     @classmethod
     def fit(cls, train: TableLike, schema: Schema) -> "Encoder":
-        """Learn vocabularies, scales and bins from the training rows alone.
+        """Fit vocabularies, scalers and bins on the training rows.
 
         Errors:
             DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
-                field that shares rows and has no value that these are for.
+                field that shares rows but has none of their values.
         """
         train = as_table(train)
         _check_rows(train)
@@ -92,7 +92,7 @@ class Encoder:
     def fit_transform(
         cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None
     ) -> tuple["Encoder", EncodedTable]:
-        """`fit` and `transform` of the same rows: every column's values are looked up once for both.
+        """`fit` and `transform` on the same rows, with only one lookup of every column's values.
 
         >>> from fieldwise import Categorical, Label
         >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
@@ -119,7 +119,7 @@ class Encoder:
 
     @classmethod
     def _of(cls, fields: tuple[Field, ...], own: Iterable[Fitted | None], train: pl.DataFrame) -> "Encoder":
-        """The encoder, checked against the rows that it was fitted on."""
+        """The encoder, after checking it on the rows that it was fitted on."""
         encoder = cls(fields, _with_shared(fields, own, "schema"))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if isinstance(f, (Bag, Sequence)) and f.shares is not None:
@@ -134,7 +134,7 @@ class Encoder:
 
     @property
     def layout(self) -> Layout:
-        """Where each field stands in the shared embedding table."""
+        """The layout of the fields in the shared embedding table."""
         offsets, end = {}, 0
         for f, fitted in zip(self.fields, self.fitted, strict=True):
             if _shares(f) is None:
@@ -154,12 +154,12 @@ class Encoder:
         return Layout(tuple(fields))
 
     def transform(self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
-        """Encode a table's rows in their order.
+        """Encode a table's rows, in order.
 
         Args:
-            frame: holds the columns of the schema's fields; N rows.
-            y: targets [N], or [N, T] of several labels, to keep beside the rows, as float32.
-            first_row: number of its first row in the table that it is a slice of, for errors.
+            frame: a table with the columns of the schema's fields; N rows.
+            y: targets [N], or [N, T] for several labels, to store with the rows, as float32.
+            first_row: number of its first row in the whole table, if it is a slice, for errors.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
@@ -186,15 +186,15 @@ class Encoder:
         return EncodedTable(layout, ids, values, several.ids.numpy(), several.offsets.numpy(), targets)
 
     def unseen_in(self, table: EncodedTable) -> dict[str, float]:
-        """For each field with a vocabulary, the share of its values in `table` that fall on the unknown row.
+        """For each field with a vocabulary, the share of unknown values in `table`.
 
-        Absent values count among the values, and fall on the missing row.
+        Missing values count as values, but not as unknown.
         """
         counts = self.unseen_counts(table)
         return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
 
     def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
-        """For each field with a vocabulary, how many of its values in `table` are unknown, and how many it has."""
+        """For each field with a vocabulary, the number of unknown values in `table`, and of all values."""
         fields = table.layout.fields
         single, bags = ([f for f in fields if (f.kind == "bag") == bag] for bag in (False, True))
         rows = np.array([f.offset + UNKNOWN for f in single], dtype=np.int32)
@@ -208,7 +208,7 @@ class Encoder:
         return {name: counts[name] for name in vocabularies}
 
     def to_json(self) -> str:
-        """JSON text that `from_json` reads back; what fields share stands in it once."""
+        """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
         own = [None if _shares(f) else s for f, s in zip(self.fields, self.fitted, strict=True)]
         entries = [_plain_entry(f, fitted) for f, fitted in zip(self.fields, own, strict=True)]
         return json.dumps({"fields": entries}, ensure_ascii=False)
@@ -229,7 +229,7 @@ class Encoder:
         return cls(fields, _with_shared(fields, [e.fitted for e in entries], where))
 
     def transform_part(self, frame: TableLike, part: Layout) -> EncodedTable:
-        """Encode some of the fields alone: `part` holds those of `layout`, in its order.
+        """Encode only some fields: `part` has those of `layout`, in its order.
 
         Row ids are those of the whole layout. The table needs the columns of these fields only.
 
@@ -253,7 +253,7 @@ def _plain_entry(f: Field, fitted: Fitted | None) -> dict[str, Any]:
     if not isinstance(fitted, Vocabulary):
         plain: dict[str, Any] = to_plain(_Entry(field=f, fitted=fitted))
         return plain
-    # Millions of values go past the general code, which looks at each by itself.
+    # Millions of values bypass the general code, which processes each separately.
     plain = to_plain(_Entry(field=f, fitted=replace(fitted, values=())))
     plain["fitted"]["values"] = fitted.values
     return plain
@@ -263,7 +263,7 @@ def _read_entry(data: Mapping[str, Any], where: str) -> _Entry:
     fitted = data.get("fitted") if isinstance(data, Mapping) else None
     values = fitted.get("values") if isinstance(fitted, Mapping) else None
     if not isinstance(fitted, Mapping) or not isinstance(values, list) or set(map(type, values)) != {str}:
-        return parse(_Entry, data, where, DataError)  # which names what is wrong
+        return parse(_Entry, data, where, DataError)  # names the error
     entry = parse(_Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
     assert isinstance(entry.fitted, Vocabulary), "no other has values"
     return replace(entry, fitted=replace(entry.fitted, values=tuple(values)))
@@ -274,25 +274,25 @@ def _shares(f: Field) -> str | None:
 
 
 def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:
-    """What was learned of each field: its own, or that of the field whose rows it shares."""
+    """The fitted part of each field: its own, or that of the field whose rows it shares."""
     learned = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if _shares(f) is None}
     found = []
     for f in fields:
         fitted = learned.get(_shares(f) or f.name)
         if fitted is None:
-            raise DataError(f"{where} holds nothing learned for field {f.name!r}; save the bundle again")
+            raise DataError(f"{where} has no fitted values for field {f.name!r}; save the bundle again")
         found.append(fitted)
     return tuple(found)
 
 
 def _check_shared_values(f: Bag | Sequence, fitted: Fitted, column: pl.Series) -> None:
-    """A history none of whose values is one of the shared field's would teach nothing, and silently."""
+    """Check that some value of a history is one of the shared field's, which else would go unnoticed."""
     assert isinstance(fitted, (Vocabulary, Hashing)), "only a Categorical field's rows are shared"
     known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
-    # The first rows tell nearly always, and a whole column of histories is long.
+    # The first rows are nearly always sufficient, and a whole column of histories is long.
     if not any((bag_cells(f, fitted, rows).ids >= known).any() for rows in (column.head(PROBE_ROWS), column)):
         raise DataError(
-            f"a field that shares rows needs values that they are for: no training row's column {f.column!r} (field "
+            f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} (field "
             f"{f.name!r}) holds a value of field {f.shares!r}; check the column and its separator {f.separator!r}"
         )
 

@@ -1,4 +1,4 @@
-"""What the encoder learns of one field from the training rows, and how it turns a column into row ids and numbers.
+"""The fitted part of one field, and how it encodes a column as row ids and numbers.
 
 Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values (most frequent first); hashed
 0 missing, 1.. the buckets; bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the field's vector.
@@ -22,17 +22,17 @@ __all__ = ["Bins", "Cells", "Fitted", "Hashing", "Scaling", "Vocabulary", "bag_c
 
 MISSING = 0
 UNKNOWN = 1
-FEW_TEXTS = 16  # a request's context; polars makes an Enum's index anew in every cast, 27 ms for 100,000 values
+FEW_TEXTS = 16  # a request's context; polars builds an Enum's index in every cast, 27 ms for 100,000 values
 _MISSING = pl.Series([MISSING], dtype=pl.Int32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """Values with a row of their own, most frequent first.
+    """A vocabulary: values with their own row, most frequent first.
 
     Args:
         values: the texts; the k-th has local row id k + 2.
-        rare: how many different values were seen less often than min_count.
+        rare: number of distinct values below min_count.
     """
 
     values: tuple[str, ...]
@@ -46,7 +46,7 @@ class Vocabulary:
 
     @cached_property
     def _enum(self) -> pl.Enum:
-        """The values with polars' own index over them: made once, and asked by every table that is encoded."""
+        """The values as a polars Enum, made once and used for every table."""
         values = [value.lower() for value in self.values] if self._truth else self.values
         return pl.Enum(pl.Series(values, dtype=pl.String))
 
@@ -59,7 +59,7 @@ class Vocabulary:
 
     @cached_property
     def _truth(self) -> bool:
-        """Whether the values are true and false: a boolean is `true` from a frame and `True` in pandas' CSV files."""
+        """Whether the values are booleans: `true` from a frame, but `True` in pandas' CSV files."""
         lowered = [value.lower() for value in self.values[:3]]
         return len(set(lowered)) == len(self.values) and set(lowered) <= {"true", "false"}
 
@@ -78,7 +78,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, kw_only=True)
 class Hashing:
-    """No vocabulary: a stable hash of the text (FNV-1a) names the row. Different values may share one."""
+    """Hashing instead of a vocabulary: the row is a stable hash of the text (FNV-1a). Values may share a row."""
 
     buckets: int
     kind: Literal["hashing"] = "hashing"
@@ -96,7 +96,7 @@ class Hashing:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """(number - shift) / scale, after a logarithm where asked, clipped to `clip` or else to what 32-bit floats hold."""
+    """A scaler: (number - shift) / scale, after an optional logarithm, clipped to `clip` or 32-bit floats."""
 
     logarithm: bool = False
     shift: float = 0.0
@@ -112,17 +112,17 @@ class Scaling:
     def values(self, number: np.ndarray) -> np.ndarray:
         """Transformed numbers [N]; NaN stays."""
         low, high = self.clip or (-FLOAT32_MAX, FLOAT32_MAX)
-        with np.errstate(over="ignore"):  # what overflows is clipped
+        with np.errstate(over="ignore"):  # overflows are clipped
             scaled = ((_signed_log(number) if self.logarithm else number) - self.shift) / self.scale
         return np.clip(scaled, low, high)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bins:
-    """Bin k holds edges[k-1] <= number < edges[k]; the first and last take what lies beyond the training range.
+    """Bins: bin k holds edges[k-1] <= number < edges[k]; the first and last include values beyond the training range.
 
     Args:
-        edges: the inner edges, rising, after the logarithm where asked.
+        edges: the inner edges, increasing, after an optional logarithm.
     """
 
     edges: tuple[float, ...]
@@ -146,13 +146,13 @@ Fitted = Vocabulary | Hashing | Scaling | Bins
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A field's column, encoded.
+    """A field's encoded column.
 
     Shape:
-        ids: [N] int32, local row ids; of a bag [M], those of all cells, one cell after another; an empty cell holds
-            the one id `missing`.
-        numbers: [N] float32, of a number times a vector alone.
-        lengths: [N] int64, of a bag alone: how many ids each cell has, at least 1.
+        ids: [N] int32, local row ids; for a bag [M], those of all cells, one cell after another; an empty cell has the
+            single id `missing`.
+        numbers: [N] float32, only for encoding `value`.
+        lengths: [N] int64, only for a bag: number of ids per cell, at least 1.
     """
 
     ids: np.ndarray
@@ -161,13 +161,13 @@ class Cells:
 
 
 def learn_field(f: Field, column: pl.Series) -> tuple[Fitted, Callable[[], Cells]]:
-    """Learn a field from its column in the training rows.
+    """Fit a field on its column in the training rows.
 
     Returns:
-        What was learned, and what encodes this very column without looking its values up again.
+        The fitted part, and a function that encodes this column without another lookup.
 
     Errors:
-        DataError: no training row has a value; a number is not one.
+        DataError: no training row has a value; a numeric cell is not a number.
     """
     match f:
         case Numeric():
@@ -191,10 +191,10 @@ def learn_field(f: Field, column: pl.Series) -> tuple[Fitted, Callable[[], Cells
 
 
 def single_cells(f: Field, fitted: Fitted, column: pl.Series, first_row: int = 0) -> Cells:
-    """Encode a column of one value a cell; errors count its rows from `first_row`.
+    """Encode a column with one value per cell; errors count its rows from `first_row`.
 
     Errors:
-        DataError: a number is not one.
+        DataError: a numeric cell is not a number.
     """
     if isinstance(fitted, (Scaling, Bins)):
         what = f"column {f.column!r} (field {f.name!r})"
@@ -207,12 +207,12 @@ def single_cells(f: Field, fitted: Fitted, column: pl.Series, first_row: int = 0
 
 
 def _with_nan(number: pl.Series) -> np.ndarray:
-    """What `as_number` gives, with NaN for null."""
+    """The result of `as_number`, with NaN for null."""
     return number.fill_null(float("nan")).to_numpy()
 
 
 def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
-    """Encode numbers, NaN where missing."""
+    """Encode numbers, with NaN for missing ones."""
     if isinstance(fitted, Bins):
         return Cells(fitted.ids(given))
     absent = np.isnan(given)
@@ -236,9 +236,9 @@ def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series
 
 
 def _distinct_ids(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> pl.DataFrame | None:
-    """Each distinct value of a column of lists with its id: histories repeat few items often, and text is slow.
+    """The ids of the distinct values of a column of lists, since histories often repeat items and text is slow.
 
-    None where cells are text, or where a value is absent or blank, which only `as_list` takes out of its cell.
+    None if cells are text, or if a value is missing or blank, which only `as_list` removes.
     """
     if not isinstance(column.dtype, pl.List):
         return None
@@ -260,7 +260,7 @@ def _check_present(f: Field, column: pl.Series, present: int) -> None:
 def _fit_texts(
     f: Categorical | Bag | Sequence, texts: pl.Series, counts: np.ndarray
 ) -> tuple[Vocabulary | Hashing, np.ndarray]:
-    """What is learned of different texts [K] that are seen `counts` times [K], and the local row id of each [K]."""
+    """The fitted part from distinct texts [K] with frequencies `counts` [K], and the local row id of each [K]."""
     if f.hash_buckets is not None:
         hashing = Hashing(buckets=f.hash_buckets)
         return hashing, hashing.ids(texts)
@@ -284,19 +284,19 @@ def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
         case "minmax":
             return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
         case "standard":
-            # The deviation of equal numbers is 0, which the sums of floats miss.
+            # The standard deviation of equal numbers is 0, but rounding may give another value.
             return Scaling(shift=float(number.mean()), scale=(float(number.std()) if low < high else 0.0) or 1.0)
         case _:
             return Scaling(logarithm=logarithm)
 
 
 def quantile_edges(number: np.ndarray, bins: int, *, point_masses: bool = False) -> np.ndarray:
-    """Inner edges of bins of equal counts; equal edges are one.
+    """Inner edges of bins of equal counts; equal edges are merged.
 
     Args:
         number: the training numbers [N].
-        bins: how many bins are wanted.
-        point_masses: whether a number that more than 1 / bins of the rows have is a bin of its own.
+        bins: number of bins.
+        point_masses: whether a number in more than 1 / bins of the rows gets its own bin.
 
     >>> mostly_zero = np.array([0.0] * 90 + [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0])
     >>> np.unique(quantile_edges(mostly_zero, 4)).tolist()

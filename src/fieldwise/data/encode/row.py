@@ -1,7 +1,7 @@
-"""One row of plain values, encoded without a table: what a request's context is, many times a second.
+"""Encoding one row of plain values without a table, a fast path for a request's context.
 
-It gives what `Encoder.transform_part` gives of a table of this row. Values whose text or number only a table's own
-conversions tell (dates, unusual floats, texts of numbers) are left to it.
+The result equals that of `Encoder.transform_part` for a table with this row. Values that need a table's conversions
+(dates, unusual floats, numbers as text) are not supported here.
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ from fieldwise.schema import Bag, Field, Sequence
 
 __all__ = ["encode_row"]
 
-LARGEST_WHOLE = 2**53  # floats tell whole numbers apart below it
+LARGEST_WHOLE = 2**53  # below it, floats represent all integers
 
 
 def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:
-    """The row of these values by column, as a batch of one, or None where a table has to be made of it.
+    """A row with these values by column as a batch of one, or None if a table is needed.
 
     Args:
-        encoder: what encodes.
-        part: the fields to encode, those of the encoder's layout or some of them, in its order.
-        values: one for each field's column; None is absent.
+        encoder: the encoder.
+        part: the fields to encode, all or some of the encoder's layout, in its order.
+        values: a value for each field's column; None is missing.
 
     >>> from fieldwise import Categorical, Label, Schema
     >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
@@ -94,7 +94,7 @@ def _several(field: Bag | Sequence, fitted: Vocabulary | Hashing, value: Any) ->
 
 
 def _text(value: Any) -> tuple[str | None, bool]:
-    """A category's text, and whether it is known without a table."""
+    """A category's text, and whether it can be determined without a table."""
     kind = type(value)
     if value is None or kind is str:
         return value or None, True
