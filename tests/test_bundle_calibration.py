@@ -127,7 +127,7 @@ def test_items_of_one_probability_are_recommended_by_score():
     assert set(found["score"].to_list()) == {0.25}
 
 
-@pytest.mark.filterwarnings("ignore:.* trained the model")
+@pytest.mark.filterwarnings("ignore:.* were trained on")
 def test_the_estimator_speaks_in_calibrated_probabilities(tmp_path):
     table = log(300).with_columns(click=pl.Series(np.random.default_rng(0).integers(0, 2, 300)))
     model = Recommender(SCHEMA, FM(embedding_dim=4), training=TrainingSettings(epochs=1), seed=0).fit(table)

@@ -191,11 +191,11 @@ def test_text_labels_and_dropped_rows() -> None:
     schema = Schema(fields=FIELDS, label=label, time="timestamp")
     recommender = Recommender(schema, LR(), training=QUICK).fit(PAST, answer.to_numpy())
     assert recommender.bundle_.about["counts"]["dropped_by_label"] == 2
-    with pytest.warns(UserWarning, match="rows dropped|trained the model") as heard:
+    with pytest.warns(UserWarning, match="rows dropped|were trained on") as heard:
         assert recommender.evaluate(PAST, answer)["rows"] == 2398
     said = [str(one.message) for one in heard]
     assert said[0] == "2 rows dropped by the label's rule"
-    assert said[1].startswith("2,158 of these 2,398 rows trained the model, so these figures say little of new rows; ")
+    assert said[1].startswith("2,158 of these 2,398 rows were trained on, so the metrics say little about new rows; ")
     assert len(said) == 2
     recommender.score(PAST, answer)  # cross-validation looks at training rows, and knows it
     assert set(recommender.predict(PAST)) <= {0, 1}

@@ -112,7 +112,7 @@ def test_no_compiler_is_said(tmp_path):
         [sys.executable, "-m", "fieldwise", *arguments], env={"PATH": ""}, capture_output=True, text=True, check=False
     )
     assert found.returncode == 2
-    assert "needs a C++ compiler that works" in found.stderr
+    assert "needs a working C++ compiler" in found.stderr
     assert "Traceback" not in found.stderr
     assert not (tmp_path / "e").exists()
 
@@ -149,6 +149,6 @@ def test_another_logit_is_no_export(tmp_path, onnx, monkeypatch):
     from fieldwise.bundle import export
 
     monkeypatch.setattr(export, "TOLERANCE", -1.0)
-    with pytest.raises(DataError, match="must give the same logits"):
+    with pytest.raises(DataError, match="must have the same logits"):
         export_bundle(make(AFM(embedding_dim=4, attention_dim=3)), tmp_path / "e")
     assert list(tmp_path.iterdir()) == []

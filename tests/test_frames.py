@@ -89,7 +89,7 @@ def _bundle(settings: Any) -> Bundle:
     return Bundle(SCHEMA, encoder, settings, network, LOG.head(7), {})
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* trained the model")
+pytestmark = pytest.mark.filterwarnings("ignore:.* were trained on")
 BUNDLE, TOWERS = _bundle(FM(embedding_dim=4)), _bundle(TOWER)
 FITTED = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
 RECIPE = load_recipe("simulated/lr", ["data.rows=300"])

@@ -49,9 +49,9 @@ def test_keys_are_read_and_written_at_the_top():
         ({"item": ""}, "item must be a column name, found an empty one"),
         (
             {"fields": (Sequence("past"), FILM), "user": "past"},
-            "one value a cell: the field 'past' reads 'past' as a seq",
+            "one value per cell: the field 'past' reads 'past' as a seq",
         ),
-        ({"fields": (Bag("tags"), FILM), "item": "tags"}, "one value a cell: the field 'tags' reads 'tags' as a bag"),
+        ({"fields": (Bag("tags"), FILM), "item": "tags"}, "one value per cell: the field 'tags' reads 'tags' as a bag"),
     ],
 )
 def test_keys_that_cannot_be(changes, sentence):

@@ -140,7 +140,7 @@ def test_a_bundle_imports_nothing_that_it_names(module, tmp_path):
     fitted(model_from_dict({"name": f"{module}:Mean"})).save(tmp_path / "b")
     mean = sys.modules.pop(module).Mean
     own._REGISTERED.clear()
-    with pytest.raises(BundleError, match=rf"model '{module}:Mean', which is not fieldwise's.*--import {module}"):
+    with pytest.raises(BundleError, match=rf"model '{module}:Mean', which is not built in.*--import {module}"):
         Bundle.load(tmp_path / "b")
     with pytest.raises(ConfigError, match="code named by a file is not imported"):
         load_recipe("simulated/fm", [f"model.name={module}:Mean"])
@@ -149,7 +149,7 @@ def test_a_bundle_imports_nothing_that_it_names(module, tmp_path):
     with pytest.raises(BundleError, match="must score as when it was saved"):
         Bundle.load(tmp_path / "b", model=PooledSettings)  # other weights
     fitted(FM(embedding_dim=2)).save(tmp_path / "fm")
-    with pytest.raises(BundleError, match="fieldwise's own model 'fm': load it without a model"):
+    with pytest.raises(BundleError, match="the built-in model 'fm': load it without a model"):
         Bundle.load(tmp_path / "fm", model=mean)
 
 

@@ -114,6 +114,6 @@ def test_a_label_that_is_a_number_has_no_logit(bundle: Bundle, rows: pl.DataFram
     encoder = Encoder.fit(rows, plain)
     network = build_network(bundle.settings, encoder.layout, seed=0, labels=1).eval()
     of_number = Bundle(plain, encoder, bundle.settings, network, sample_rows(plain, rows))
-    with pytest.raises(ConfigError, match="the label 'length' is a number: leave it out"):
+    with pytest.raises(ConfigError, match="the label 'length' is a number: omit it"):
         score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet", logit=True)
     assert score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet").columns[-1] == "prediction"

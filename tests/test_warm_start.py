@@ -69,7 +69,7 @@ def test_an_afm_takes_the_vectors_of_an_fm_value_by_value():
     assert set(report.fresh) == {"p", "attention.W", "attention.b", "attention.h"}
     assert all(torch.equal(network.state_dict()[name], fresh[name]) for name in report.fresh)
     assert report.source == "fm"
-    assert "took embedding.weight (9 of 11 rows)" in report.sentence()
+    assert "copied embedding.weight (9 of 11 rows)" in report.sentence()
 
 
 def test_the_same_model_and_rows_take_all():
@@ -195,12 +195,12 @@ def test_a_head_starts_from_the_head_of_its_label(old, new, heads):
 
 def test_another_width_is_left_fresh_and_said():
     _, _, _, report = started(AFM(embedding_dim=5), (A, N), bundle_of(FM(embedding_dim=3), (A, N)))
-    assert report.fresh["embedding.weight"] == "the bundle's is 3 wide, this one 5"
+    assert report.fresh["embedding.weight"] == "width 3 in the bundle, 5 here"
     assert "first_order.embedding.weight" in report.taken
 
 
 def test_nothing_in_common_is_refused():
-    with pytest.raises(ConfigError, match="needs parts that fit by name, but a bundle of lr has none") as caught:
+    with pytest.raises(ConfigError, match="needs matching parameters, but a bundle of lr has none") as caught:
         started(AutoInt(embedding_dim=3), (A, N), bundle_of(LR(), (A, N)))
     assert "\n" not in str(caught.value)
 
@@ -264,9 +264,9 @@ def test_the_command_line_says_what_was_taken_and_warns(trained, tmp_path, capsy
         command = ["train", "simulated/afm", "-q", "--json", "--out", str(tmp_path / "b"), *sets, "--set", more]
         assert run(command) == 0
         out, err = capsys.readouterr()
-        assert "warm start from fm: took embedding.weight" in err
+        assert "warm start from fm: copied embedding.weight" in err
         assert ("warning" in err) == (unkept is not None)
-        assert unkept is None or f"warm start did not keep this run's {unkept} rows aside" in err
+        assert unkept is None or f"warm start did not hold out this run's {unkept} rows" in err
         assert json.loads(out)["warm_start"]["source"] == "fm"
 
 

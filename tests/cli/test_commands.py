@@ -382,7 +382,7 @@ def test_predict_writes_predictions_under_a_name_of_ones_own(fieldwise, bundle, 
     ask = ("predict", "keyed", "--data", "new.csv", "--out", "out.csv")
     code, _, err = fieldwise(*ask)
     assert code == 2
-    assert "'prediction' is taken already: give another --column" in err
+    assert "'prediction' exists already: give another --column" in err
     assert not Path("out.csv").exists()
     assert fieldwise(*ask, "--column", "p")[0] == 0
     found = pl.read_csv(tmp_path / "out.csv")
@@ -400,7 +400,7 @@ def test_predict_writes_log_odds_beside_the_probabilities(fieldwise, bundle, log
     np.testing.assert_allclose(found["prediction"], 1 / (1 + np.exp(-found["logit"].to_numpy())))
     code, _, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", "o.csv", "--logit", "--column", "logit")
     assert code == 2
-    assert "'logit' is taken already: give another --column" in err
+    assert "'logit' exists already: give another --column" in err
 
 
 def test_text_of_another_separator_and_encoding(fieldwise, bundle, log, tmp_path):
@@ -436,12 +436,12 @@ def test_evaluate_says_that_rows_trained_the_model(fieldwise, bundle, log, tmp_p
     assert "auc" in out
     (warning,) = [line for line in err.splitlines() if line.startswith("WARNING")]
     assert warning.startswith(
-        "WARNING: 240 of these 400 rows trained the model, so these figures say little of new rows; "
+        "WARNING: 240 of these 400 rows were trained on, so the metrics say little about new rows; "
     )
     prepared = prepare_recipe(load_recipe(bundle.parent / "mine.toml"), Path())
     prepared.train.frame.sample(fraction=1, shuffle=True, seed=0).write_parquet("train.parquet")
     code, out, err = fieldwise("evaluate", bundle, "--data", "train.parquet", "--json")
-    assert "WARNING: 240 of these 240 rows trained the model, so these figures say nothing of new rows; " in err
+    assert "WARNING: 240 of these 240 rows were trained on, so the metrics say nothing about new rows; " in err
     assert json.loads(out)["share_trained"] == 1
     words = shlex.split(err.strip().rpartition("measured by: ")[2])
     assert words[-2:] == ["evaluate", str(bundle)]
@@ -461,7 +461,7 @@ def test_evaluate_says_that_rows_trained_an_estimator(fieldwise, bundle, log, tm
     log[200:].write_csv("new.csv")
     err = fieldwise("evaluate", "own", "--data", "known.csv")[2]
     assert (
-        "WARNING: 150 of these 200 rows trained the model, so these figures say little of new rows; evaluate on rows"
+        "WARNING: 150 of these 200 rows were trained on, so the metrics say little about new rows; evaluate on rows"
         in err
     )
     assert "WARNING" not in fieldwise("evaluate", "own", "--data", "new.csv")[2]
@@ -759,7 +759,7 @@ def test_predict_writes_a_column_a_label(fieldwise, two_labels, log):
     dataclasses.replace(Bundle.load(Path("two")), schema=schema).save(Path("keyed"))
     code, _, err = fieldwise("predict", "keyed", "--data", "new.csv", "--out", "out.csv")
     assert code == 2
-    assert "'prediction.dear' is taken already: give another --column" in err
+    assert "'prediction.dear' exists already: give another --column" in err
 
 
 def test_describe_names_the_labels(fieldwise, recipe):

@@ -10,6 +10,7 @@ import pytest
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.cli import run
+from fieldwise.cli.listening import Listening
 from fieldwise.cli.serve import LogReading, ServeOptions
 from fieldwise.cli.serve_sources import read_tables
 from fieldwise.errors import ConfigError
@@ -67,7 +68,7 @@ def trained(request, tmp_path_factory) -> tuple[Path, Path, str, str]:
 
 def served(bundle: Path, log: Path, **options):
     """The columns of users and of items that a server takes of a log."""
-    asked = ServeOptions(bundle=bundle, log=log, reading=LogReading(), **options)
+    asked = ServeOptions(bundle=bundle, log=log, reading=LogReading(), listening=Listening(), **options)
     tables = read_tables(asked, [Bundle.load(bundle).schema])
     assert tables.log.column == tables.users.column
     return tables.users.column, tables.item_id

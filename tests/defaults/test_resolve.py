@@ -216,7 +216,7 @@ def test_rules_go_by_the_settings_that_are_given():
     assert (dense.l2_rows, dense.average) == ("all", 0.99)
 
 
-@pytest.mark.filterwarnings("ignore:.* trained the model")
+@pytest.mark.filterwarnings("ignore:.* were trained on")
 def test_a_warm_start_keeps_its_output_bias(tmp_path):
     log = simulate(1_500, users=50, items=30).with_columns(liked=(np.arange(1_500) % 10 > 0).astype(int))
     schema = Schema(

@@ -174,7 +174,7 @@ def test_another_bundle_to_start_from_is_another_run(folder):
     first, notes = score()
     bundle(0.5)
     assert (score()[0] != first).any()
-    assert not any("did not keep" in note for note in notes)
+    assert not any("did not hold out" in note for note in notes)
 
 
 def test_a_store_that_cannot_be_one_is_told_first(recipes, counted):

@@ -100,7 +100,7 @@ def test_a_logistic_regression_is_scikit_learns() -> None:
     assert result.best.metrics["logloss"] == pytest.approx(loss, abs=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:.* trained the model")
+@pytest.mark.filterwarnings("ignore:.* were trained on")
 def test_validation_rows_are_measured_by_their_weights() -> None:
     fitted = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, sample_weight=WEIGHT)
     found = fitted.evaluate(LOG, sample_weight=WEIGHT)

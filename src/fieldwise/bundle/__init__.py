@@ -1,1 +1,1 @@
-"""The saved model: format, prediction, recommendation, warm start, export."""
+"""Saved models: format, prediction, recommendation, warm start, export."""

@@ -1,9 +1,9 @@
-"""A bundle: one folder that scores rows exactly as when it was saved, and proves it.
+"""Bundles: a trained model in one folder, which is checked to score rows as when it was saved.
 
     bundle.json               the manifest (`fieldwise.storage.artifact`): versions, model and training settings,
                               metrics, scores of the sample rows, calibrations
-    schema.HASH.toml          what the columns mean
-    encoder.HASH.json         vocabularies, scales and bins
+    schema.HASH.toml          the schema
+    encoder.HASH.json         vocabularies, scalers and bins
     weights.HASH.safetensors  the network's tensors
     samples.HASH.arrow        some raw rows
 
@@ -56,7 +56,7 @@ __all__ = ["MANIFEST", "Bundle", "bundle_digest", "bundle_origin", "check_folder
 
 MANIFEST = "bundle.json"
 SAMPLE_ROWS = 32
-SCORE_TOLERANCE = 1e-4  # of a logit, relative above 1: other processors and thread counts add in another order
+SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and thread counts sum in another order
 BUNDLE = Kind(
     name="bundle",
     manifest=MANIFEST,
@@ -70,13 +70,13 @@ BUNDLE = Kind(
 
 @dataclass(frozen=True)
 class Bundle:
-    """A trained network with all that scoring raw rows needs.
+    """A trained network with everything needed to score raw rows.
 
     Args:
-        network: in evaluation mode.
+        network: the network, in evaluation mode.
         samples: raw rows that are scored when saving and again when loading.
-        about: plain values kept with it: training settings, metrics, counts, recipe.
-        calibration: of binary labels by their names: what turns their scores into logits of `predict`.
+        about: further plain values: training settings, metrics, counts, recipe.
+        calibration: calibrations of binary labels by name, which map scores to the logits of `predict`.
     """
 
     schema: Schema
@@ -95,12 +95,12 @@ class Bundle:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides its scores: schema, encoder, settings and weights.
+        """SHA-256 of everything that determines its scores: schema, encoder, settings and weights.
 
-        Samples, notes and calibrations, which come after the scores, do not count.
+        Samples, further values and calibrations are not included.
         """
         hasher = hashlib.sha256()
-        same_types = parse(type(self.settings), to_plain(self.settings), "model")  # as loading gives them: 0 is 0.0
+        same_types = parse(type(self.settings), to_plain(self.settings), "model")  # the types after loading: 0 is 0.0
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
@@ -114,35 +114,35 @@ class Bundle:
             [N], or [N, T] with several labels, the main one first.
 
         Args:
-            frame: N rows with the columns of the schema's fields; whatever `fieldwise.as_table` takes.
+            frame: N rows with the columns of the schema's fields; any input of `fieldwise.as_table`.
 
         Errors:
-            DataError: a column of the schema's fields is missing or holds what it must not.
+            DataError: a column of the schema's fields is missing or has an invalid value.
         """
         return self.score_table(self.encoder.transform(frame))
 
     def score_table(self, table: EncodedTable) -> np.ndarray:
-        """`score` of rows that the bundle's encoder has encoded."""
+        """`score` for rows encoded by the bundle's encoder."""
         score = score_batches(self.network, table.batches(SCORING_BATCH))
         return score if len(score) or not self.schema.more_labels else np.zeros((0, len(self.schema.labels)))
 
     def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
-        """`score` of the rows that one context makes with each candidate, up to rounding.
+        """`score` for one context combined with each candidate, up to rounding.
 
-        A field is read from the side that has its column, so that the context is encoded once; many networks do its
-        share of the arithmetic once too (`fieldwise.scoring.candidates.score_candidates`). Columns that the schema does
-        not name are ignored.
+        A field is read from the side that has its column, so the context is encoded once; many networks also compute
+        its part only once (`fieldwise.scoring.candidates.score_candidates`). Columns that are not in the schema are
+        ignored.
 
         Args:
-            context: one value a column, as a mapping or as a table of one row: most often user and context fields.
-            candidates: N rows with the other columns: most often the item fields.
+            context: one value per column, as a mapping or a table of one row: usually user and context fields.
+            candidates: N rows with the other columns: usually the item fields.
 
         Shape:
             [N], or [N, T] with several labels, the main one first; N may be 0.
 
         Errors:
-            DataError: a column of the schema's fields is on both sides or on neither, the context has not one row, or
-                a column holds what it must not.
+            DataError: a column of the schema's fields is on both sides or on neither, the context does not have one
+                row, or a column has an invalid value.
         """
         one = context if isinstance(context, Mapping) else as_table(context)
         row, candidates = context_row(one, self.schema.columns), as_table(candidates)
@@ -158,31 +158,31 @@ class Bundle:
 
     @cached_property
     def _splits(self) -> dict[tuple[frozenset[str], frozenset[str]], Split]:
-        """How requests with these columns are split: made once, since requests are many and alike."""
+        """Cached splits of fields by the columns of requests."""
         return {}
 
     def predict(self, frame: TableLike) -> np.ndarray:
-        """Probabilities (binary), or numbers within the label's range (regression), of raw rows, shaped as `score`.
+        """Predictions for raw rows, shaped as `score`: probabilities (binary) or numbers within the label's range.
 
-        Probabilities are calibrated where the bundle keeps a calibration.
+        Probabilities are calibrated if the bundle has a calibration.
         """
         return self.prediction(self.score(frame))
 
     def prediction(self, score: np.ndarray) -> np.ndarray:
-        """What `predict` gives for rows of these scores."""
+        """The result of `predict` for rows with these scores."""
         if not self.schema.more_labels:
             return self._prediction(score, self.schema.label)
         columns = zip(score.T, self.schema.labels, strict=True)
         return np.stack([self._prediction(column, label) for column, label in columns], axis=1)
 
     def main_prediction(self, score: np.ndarray) -> np.ndarray:
-        """Of the main label's scores [N]: probabilities, or numbers within its range."""
+        """Predictions from the main label's scores [N]: probabilities, or numbers within its range."""
         return self._prediction(score, self.schema.label)
 
     def calibrated(self, score: np.ndarray) -> np.ndarray:
-        """Scores, shaped as they are, with each binary label's calibration: `predict` is their sigmoid.
+        """Scores of the same shape with each binary label's calibration applied: `predict` is their sigmoid.
 
-        Scores of labels without a calibration stay as they are.
+        Scores of labels without a calibration are unchanged.
         """
         if not self.calibration:
             return score
@@ -203,17 +203,17 @@ class Bundle:
         return bundle_html(self)
 
     def save(self, folder: Path, *, replaces: str | None = None) -> None:
-        """Write the bundle; a bundle that is there already stays whole until the new one takes its place.
+        """Save the bundle, replacing an existing one atomically.
 
         Args:
-            folder: made where it is absent.
-            replaces: of what was read from there and changed, its `bundle_digest`: another process's bundle is then
-                not lost.
+            folder: created if it is missing.
+            replaces: `bundle_digest` of the bundle that was read from there and changed, so that another process's new
+                bundle is not overwritten.
 
         Errors:
-            BundleError: the folder holds files but no bundle (`check_folder` tells beforehand); what `replaces` names
-                is there no more.
-            DataError: the disk is full or the folder cannot be written to.
+            BundleError: the folder has files but no bundle (see `check_folder`), or the bundle `replaces` is no longer
+                there.
+            DataError: the disk is full or the folder is not writable.
         """
         check_folder(folder)
         samples = self.samples.head(SAMPLE_ROWS)
@@ -234,18 +234,18 @@ class Bundle:
 
     @classmethod
     def load(cls, folder: Path | str, *, model: type | None = None) -> "Bundle":
-        """Read a bundle, check every file, and score its sample rows again.
+        """Load a bundle: check every file, and score its sample rows again.
 
-        A bundle names its model and holds no code. Nothing is imported for a model of one's own: it is registered
-        (`fieldwise.register_model`) or given.
+        A bundle has its model's name but no code. Nothing is imported for your own model: register it
+        (`fieldwise.register_model`) or pass it.
 
         Args:
-            folder: of the bundle.
-            model: the class of a model of one's own, a network or its settings.
+            folder: folder of the bundle.
+            model: the class of your own model, a network or its settings.
 
         Errors:
-            BundleError: no bundle there, from a newer version, damaged, or scoring differently than when saved; a model
-                of one's own that is neither registered nor given.
+            BundleError: no bundle there, or one that is from a newer version, damaged, scores differently than when it
+                was saved, or has your own model, neither registered nor passed.
         """
         return BUNDLE.load(Path(folder), partial(cls._read, model=model), (SafetensorError, RuntimeError, PolarsError))
 
@@ -266,15 +266,15 @@ class Bundle:
 
 
 def _model(plain: Mapping[str, Any], folder: Path, given: type | None) -> ModelSettings:
-    """The settings in a manifest; those of a model of one's own are of the class that is given or registered."""
+    """The settings in a manifest; for your own model of the class that is passed or registered."""
     name, settings = plain["name"], {key: value for key, value in plain.items() if key != "name"}
     if given is not None:
         if name in MODELS:
-            raise BundleError(f"the bundle {folder} is of fieldwise's own model {name!r}: load it without a model")
+            raise BundleError(f"the bundle {folder} has the built-in model {name!r}: load it without a model")
         return parse(settings_class(given), settings, "the bundle's model")
     if not is_known(name):
         raise BundleError(
-            f"the bundle {folder} is of the model {name!r}, which is not fieldwise's, and a bundle holds no code: give "
+            f"the bundle {folder} has the model {name!r}, which is not built in, and a bundle has no code: pass "
             f"it as Bundle.load(folder, model=...), register it first (fieldwise.register_model), or run "
             f"`fieldwise --import {name if ':' in str(name) else 'MODULE'} ...`"
         )
@@ -283,13 +283,13 @@ def _model(plain: Mapping[str, Any], folder: Path, given: type | None) -> ModelS
 
 @dataclass(frozen=True)
 class _Kept:
-    """The manifest's calibrations, as they are read."""
+    """The manifest's calibrations."""
 
     calibration: dict[str, Platt | Isotonic]
 
 
 def bundle_origin(folder: Path) -> dict[str, Any]:
-    """When a bundle was saved (`created`, UTC) and by what (`versions`, by package); nothing but its manifest is read.
+    """When a bundle was saved (`created`, UTC) and with which versions (`versions`, by package), from its manifest.
 
     Errors:
         BundleError: there is no bundle, or its manifest is damaged.
@@ -299,7 +299,7 @@ def bundle_origin(folder: Path) -> dict[str, Any]:
 
 
 def bundle_digest(folder: Path) -> str:
-    """The checksum of a bundle's manifest, which names those of all its files; nothing else is read.
+    """The checksum of a bundle's manifest, which covers the checksums of all its files; only the manifest is read.
 
     Errors:
         BundleError: there is no bundle, or its manifest is damaged.
@@ -308,10 +308,10 @@ def bundle_digest(folder: Path) -> str:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that a bundle cannot be saved to, before any work is spent on one.
+    """Check, before any work, that a bundle can be saved to a folder.
 
     Errors:
-        BundleError: it is a file, or holds files but no bundle.
+        BundleError: it is a file, or has files but no bundle.
     """
     BUNDLE.check_folder(folder)
 
@@ -320,7 +320,7 @@ def _check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None
     if (expected.size, expected.shape[:1]) != (found.size, found.shape[:1]):
         needed = f"its {len(found)} sample rows need {found.size} scores"
         raise BUNDLE.damaged(folder, f"{needed}, saved were {expected.size}")
-    expected = expected.reshape(found.shape)  # without rows, a list does not tell how many labels there are
+    expected = expected.reshape(found.shape)  # without rows, a list does not show the number of labels
     off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
     if not np.all(off <= SCORE_TOLERANCE):
         place = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
@@ -331,9 +331,9 @@ def _check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None
 
 
 def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
-    """Some rows of a table, evenly spread, with the columns that a bundle keeps: keys and fields.
+    """Sample rows of a table, evenly spaced, with the columns that a bundle keeps: keys and fields.
 
-    They stand for what is usual in explanations too: the first rows of a sorted log would be one user's.
+    They are also the background of explanations, so they are not just the first rows, which may be one user's.
     """
     keys = [k for k in schema.row_keys if k in frame.columns]
     some = np.unique(np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64))

@@ -1,11 +1,11 @@
-"""A bundle's network for other runtimes: ONNX, or a shared library that PyTorch compiles ahead of time (AOTInductor).
+"""Export of a bundle's network for other runtimes: ONNX, or a library compiled ahead of time (AOTInductor).
 
-The batch is dynamic. What goes in is what the encoder gives (`fieldwise.layout.Batch`); what comes out is the logit.
-The folder holds all that a program without fieldwise needs to run it, and an example that does:
+The batch size is dynamic. The input is the encoder's output (`fieldwise.layout.Batch`), the output is the logit. The
+folder has everything that a program without fieldwise needs to run it, and an example:
 
     model.onnx or model.pt2   the network
     samples.npz               the bundle's sample rows, encoded, and their logits
-    encoder.json, schema.toml what the columns mean and which id a value has
+    encoder.json, schema.toml the schema, and the ids of values
     example.py                runs the network on the samples and compares
     export.json               the bundle's digest, and size and SHA-256 of every file
 """
@@ -42,12 +42,12 @@ EXPORT = Kind(
     remedy="export the bundle again",
     origin="give a folder of `fieldwise export`",
 )
-TOLERANCE = 1e-5  # of a logit, relative above 1
+TOLERANCE = 1e-5  # for a logit, relative above 1
 MOST_ROWS, MOST_VALUES = 1_000_000, 100_000_000
 
 EXAMPLE = {
     "onnx": """\
-# Run with NumPy and ONNX Runtime alone: pip install numpy onnxruntime
+# Run with only NumPy and ONNX Runtime: pip install numpy onnxruntime
 import numpy as np
 import onnxruntime
 
@@ -59,7 +59,7 @@ names = [given.name for given in session.get_inputs()]
 print(f"{len(logit)} rows, largest difference {np.abs(logit - expected).max():.1e}")
 """,
     "aoti": """\
-# Run with NumPy and PyTorch alone, on the kind of processor that compiled it.
+# Run with only NumPy and PyTorch, on the same type of processor that compiled it.
 import numpy as np
 import torch
 
@@ -74,31 +74,31 @@ print(f"{len(logit)} rows, largest difference {(logit - expected).abs().max():.1
 
 
 def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> float:
-    """Write a bundle's network for another runtime, run it there, and compare.
+    """Export a bundle's network for another runtime, run it there, and compare.
 
     Args:
-        bundle: with at least two sample rows.
-        folder: new, or one that an export has written.
-        target: `onnx`, or `aoti`: a library for this kind of processor, which needs a C++ compiler.
+        bundle: a bundle with at least two sample rows.
+        folder: a new folder, or one with an export.
+        target: `onnx`, or `aoti`: a library for this type of processor, which needs a C++ compiler.
 
     Returns:
         The largest difference between its logits of the sample rows and the network's, relative above 1.
 
     Errors:
         ConfigError: an unknown target; `aoti` without a C++ compiler.
-        BundleError: a bundle that keeps a calibration, which is no part of its network; a folder of something else.
+        BundleError: a bundle with a calibration, which is not part of its network; a folder with other files.
         MissingExtraError: the exporter is not installed.
-        DataError: too few sample rows; logits that differ; a folder that cannot be written to.
+        DataError: too few sample rows; logits that differ; a folder that is not writable.
     """
     if target not in get_args(Target):
         raise ConfigError(f"a network is exported to {' or '.join(FILES)}, found {target!r}: {nearest(target, FILES)}")
     if bundle.calibration:
         raise BundleError(
-            "an exported network gives logits, which the calibration that this bundle keeps would turn into others: "
+            "an exported network returns logits without this bundle's calibration: "
             "export a copy without it (`fieldwise calibrate BUNDLE --method none --out COPY`)"
         )
     if bundle.samples.height < 2:
-        raise DataError(f"an export is made and checked with sample rows, at least 2, found {bundle.samples.height}")
+        raise DataError(f"an export needs at least 2 sample rows, found {bundle.samples.height}")
     EXPORT.check_folder(folder)
     table = bundle.encoder.transform(bundle.samples)
     scales = torch.tensor([label.scale or 1.0 for label in bundle.schema.labels])
@@ -109,7 +109,7 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         difference = _largest_difference(run, table, expected)
         if not difference <= TOLERANCE:
             raise DataError(
-                f"an exported network must give the same logits, to {TOLERANCE:g}, found a difference of "
+                f"an exported network must have the same logits within {TOLERANCE:g}, found a difference of "
                 f"{difference:.1e}: please report this bundle's settings"
             )
         arrays = {"logit": expected.astype(np.float32), **_arrays(table.batch(slice(None))[0])}
@@ -125,7 +125,7 @@ _Run = Callable[[Batch], np.ndarray]
 
 
 def _largest_difference(run: _Run, table: EncodedTable, expected: np.ndarray) -> float:
-    """Over batches of one row, of some and of all."""
+    """The largest difference over batches of one row, of some rows and of all rows."""
     found = []
     for rows in (slice(0, 1), slice(1, None), slice(None)):
         batch, own = table.batch(rows)[0], expected[rows]
@@ -138,11 +138,11 @@ def _arrays(batch: Batch) -> dict[str, np.ndarray]:
 
 
 class _Flat(nn.Module):
-    """A network of a batch's tensors, one by one, that gives logits, or numbers in a regression label's unit.
+    """A network with a batch's tensors as separate inputs, which returns logits, or numbers in a regression's unit.
 
     Args:
-        network: gives scores [B], or [B, T] with several labels.
-        scale: of the label, [], or of each label, [T]; 1 for a binary one.
+        network: returns scores [B], or [B, T] for several labels.
+        scale: scale of the label, [], or of each label, [T]; 1 for a binary one.
     """
 
     scale: Tensor
@@ -176,7 +176,7 @@ def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
     heard = logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")
     levels = [logger.level for logger in heard]
     with warnings.catch_warnings(), use_ops("plain"), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter's own
+        warnings.simplefilter("ignore")  # from the exporter
         for logger in heard:
             logger.setLevel(logging.ERROR)
         try:
@@ -192,7 +192,7 @@ def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
         finally:
             for logger, level in zip(heard, levels, strict=True):
                 logger.setLevel(level)
-    assert program is not None, "dynamo gives one"
+    assert program is not None, "dynamo returns one"
     program.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
@@ -211,14 +211,14 @@ def _aoti(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
 
     batch = table.batch(slice(None))[0]
     with warnings.catch_warnings(), use_ops("plain"), torch.no_grad():
-        warnings.simplefilter("ignore")  # the compiler's own
+        warnings.simplefilter("ignore")  # from the compiler
         program = torch.export.export(network, tuple(batch), dynamic_shapes=_shapes(table))
         try:
             aoti_compile_and_package(program, package_path=str(path))
         except InductorError as e:
             reason = str(e).splitlines()[0]
             raise ConfigError(
-                f"a compiled library needs a C++ compiler that works: {reason}; install GCC or Clang, or export to onnx"
+                f"a compiled library needs a working C++ compiler: {reason}; install GCC or Clang, or export to onnx"
             ) from None
     compiled = aoti_load_package(str(path))
 

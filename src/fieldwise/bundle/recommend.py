@@ -1,4 +1,4 @@
-"""The best items for users: every item of a table scored with each user's and context's own values."""
+"""Recommendations: the best items for users, by scoring every item of a table in each user's context."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from fieldwise.scoring.ranking import best_places
 __all__ = ["Catalogue", "recommend"]
 
 SCORE, RANK = "score", "rank"
-ROWS_AT_ONCE = 131_072  # rows of users and items that are made, encoded and scored together
+ROWS_AT_ONCE = 131_072  # rows of users and items per block
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """Which columns name users and items, and items' titles.
+    """The columns of user ids, item ids and titles.
 
     Args:
-        user: column of users; the schema's where left out (`fieldwise.schema.ids`).
-        item: column of items, likewise.
-        title: column with an item's readable name; the item column where left out.
+        user: column of user ids; the schema's if omitted (`fieldwise.schema.ids`).
+        item: column of item ids, likewise.
+        title: column of items' display names; the item column if omitted.
     """
 
     user: str | None = None
@@ -47,28 +47,28 @@ def recommend(
     n: int = 10,
     exclude_seen: bool = True,
 ) -> Any:
-    """The n items of highest score (by the main label) for a user, or for each of many, each in its last row's context.
+    """The n items with the highest score (main label) for one or several users, each in the context of the last row.
 
     Items have the values of their last rows. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`)
     recommends the same to a user in the same context.
 
     Args:
         bundle: scores the rows.
-        log: raw rows with the columns of the bundle's schema; every item in it is a candidate. Not to be left out.
-        catalogue: the columns of users, items and titles, where the schema does not say them.
-        user: whom to recommend to.
-        users: several users instead, in any order; one that is named twice counts once.
-        n: how many items, or fewer where the log has no more.
-        exclude_seen: leave out items that the log has for the user.
+        log: raw rows with the columns of the bundle's schema; every item in it is a candidate. Required.
+        catalogue: the columns of users, items and titles, if they are not in the schema.
+        user: the user.
+        users: several users instead, in any order; duplicates count once.
+        n: number of items; fewer if the log has no more.
+        exclude_seen: exclude items that the log has for the user.
 
     Returns:
-        For one user item, title (where there is one) and score, best first; ties in the order of the items' ids. For
-        several the same below one another, in the order of `users`, with the user and the rank (from 1) on the left. A
-        pandas or pyarrow table where the log is one, else a polars DataFrame.
+        For one user: item, title (if there is one) and score, best first; ties in the order of the items' ids. For
+        several users the same rows in the order of `users`, with the user and the rank (from 1) as first columns. A
+        pandas or pyarrow table if the log is one, else a polars DataFrame.
 
     Errors:
-        ConfigError: no log, no column of users or items, not one of `user` and `users`.
-        DataError: a column is missing, the log does not know a user, or a row of the log has no time.
+        ConfigError: no log, no column of users or items, both or neither of `user` and `users`.
+        DataError: a column is missing, a user is not in the log, or a row of the log has no time.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> log = simulate(1000, users=50, items=30)
@@ -82,7 +82,7 @@ def recommend(
     if log is None or not isinstance(catalogue, Catalogue | None):
         absent = "no log" if log is None else f"the catalogue {catalogue!r}"
         raise ConfigError(
-            f"recommendations need a log, whose items are the candidates, found {absent}: write "
+            f"recommendations need a log, whose items are the candidates, found {absent}: use "
             "recommend(log, user=...) or recommend(log, Catalogue(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
         )
     if (user is None) == (users is None):
@@ -100,7 +100,7 @@ def recommend(
 
 @dataclass(frozen=True, kw_only=True)
 class _Columns:
-    """The columns of a log that name users, items and titles."""
+    """The columns of user ids, item ids and titles in a log."""
 
     user: str
     item: str
@@ -110,7 +110,7 @@ class _Columns:
 def _ranked(
     bundle: Bundle, table: pl.DataFrame, catalogue: _Columns, names: list[str], *, n: int, exclude_seen: bool
 ) -> pl.DataFrame:
-    """User, rank, item, title and score of each user's best."""
+    """User, rank, item, title and score of each user's best items."""
     shown = list(dict.fromkeys([catalogue.item, catalogue.title]))
     _check_log(table, (catalogue.user, *shown), bundle)
     rows_of = _rows_of(table, catalogue.user, names)
@@ -151,7 +151,7 @@ def _check_log(log: pl.DataFrame, named: tuple[str, ...], bundle: Bundle) -> Non
             raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
     taken = sorted({SCORE, RANK}.intersection(named))
     if taken:
-        raise DataError(f"recommendations have a column {taken[0]!r} of their own: give the log's another name")
+        raise DataError(f"recommendations have a column {taken[0]!r}: rename the log's column of this name")
 
 
 def _names(users: Iterable[object]) -> list[str]:
@@ -163,7 +163,7 @@ def _names(users: Iterable[object]) -> list[str]:
     except (TypeError, pl.exceptions.PolarsError) as e:
         raise ConfigError(f"users must be a list of text or of numbers: {str(e).splitlines()[0]}") from None
     if not len(texts) or texts.null_count():
-        raise ConfigError(f"users must each be named, found {'no user' if not len(texts) else 'an empty one'}")
+        raise ConfigError(f"users must not be empty, found {'no user' if not len(texts) else 'an empty one'}")
     return [str(text) for text in texts.unique(maintain_order=True).to_list()]
 
 
@@ -180,21 +180,21 @@ def _rows_of(log: pl.DataFrame, column: str, names: list[str]) -> list[np.ndarra
 
 
 def _unseen(log: pl.DataFrame, column: str, items: pl.DataFrame, rows_of: list[np.ndarray]) -> list[np.ndarray]:
-    """The rows of `items` that each user's rows do not have."""
+    """The rows of `items` that are not in each user's rows."""
     place = items.select(column).with_row_index("place")
     at = log.select(column).join(place, on=column, how="left", maintain_order="left").get_column("place")
-    places = at.fill_null(items.height).to_numpy()  # an absent item is none
+    places = at.fill_null(items.height).to_numpy()  # a missing item is not an item
     return [np.setdiff1d(np.arange(items.height), places[rows]) for rows in rows_of]
 
 
 def _last(rows: np.ndarray, moments: np.ndarray | None) -> int:
-    """Which of the rows is the latest: by time where the log has it, else the last one; so too among equal times."""
+    """The latest of the rows: by time if the log has it, else the last one, also among equal times."""
     if moments is None:
         return int(rows[-1])
     return int(rows[len(rows) - 1 - np.argmax(moments[rows][::-1])])
 
 
 def _stretches(users: int, items: int) -> Iterator[tuple[int, int]]:
-    """Users from and to, so many that their rows with all items are about `ROWS_AT_ONCE`."""
+    """Ranges of users whose rows with all items are about `ROWS_AT_ONCE`."""
     size = max(1, ROWS_AT_ONCE // items)
     return ((first, min(first + size, users)) for first in range(0, users, size))

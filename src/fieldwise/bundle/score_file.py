@@ -1,4 +1,4 @@
-"""Predictions for a file's rows, written to a file: in slices, so that no table is too long."""
+"""Predictions for the rows of a file, written to a file in slices."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ SLICE_ROWS = 131_072
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredFile:
-    """What was written: how many rows, its columns, and the share of each field's values that no training row had."""
+    """The result: number of rows, columns, and each field's share of values that are not in the training rows."""
 
     rows: int
     columns: tuple[str, ...]
@@ -43,26 +43,25 @@ def score_file(
     columns: Sequence[str] | None = None,
     slice_rows: int = SLICE_ROWS,
 ) -> ScoredFile:
-    """Write keys and predictions of a file's rows, in its order; `out` appears whole or not at all.
+    """Write keys and predictions for a file's rows, in order; `out` is written atomically.
 
-    Memory holds a few slices of a Parquet or Arrow file; a text file is read whole (see `SlicedTable`).
+    Only a few slices of a Parquet or Arrow file are in memory; a text file is read as a whole (see `SlicedTable`).
 
     Args:
-        bundle: what scores.
-        data: any file that `as_table` reads; without a column of the schema's keys, rows are numbered from 0.
+        bundle: the bundle that scores.
+        data: any file that `as_table` reads; without the schema's key columns, rows are numbered from 0.
         out: any file that `write_table` writes.
-        column: of the main label's predictions: probabilities, or numbers; another label's is `COLUMN.NAME`.
-        logit: write the predictions' log-odds too, with any calibration, in a column `logit` for the main label and
-            `logit.NAME` for another; a label that is a number has none.
-        separator: of delimited text.
-        encoding: of delimited text.
-        columns: of delimited text without a header.
-        slice_rows: rows at once, at least 1.
+        column: column of the main label's predictions (probabilities or numbers); another label's is `COLUMN.NAME`.
+        logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
+            `logit.NAME` for others; only for binary labels.
+        separator: delimiter of text.
+        encoding: encoding of delimited text.
+        columns: column names of delimited text without a header.
+        slice_rows: rows per slice, at least 1.
 
     Errors:
-        ConfigError: `out` is `data`, a key has the name of a column of predictions, or logits are asked for and no
-            label is binary.
-        DataError: the file cannot be read, lacks a column or holds what it must not; `out` cannot be written.
+        ConfigError: `out` is `data`, a key has the name of a prediction column, or `logit` without a binary label.
+        DataError: the file cannot be read, lacks a column or has an invalid value; `out` cannot be written.
     """
     if out.resolve() == data.resolve():
         raise ConfigError(f"--out must not be the file that --data reads, found {out} for both: choose another name")
@@ -86,7 +85,7 @@ def score_file(
         for part in table.slices(wanted, slice_rows):
             score(part)
         if not rows:
-            score(table.empty.select(wanted))  # a file with the columns alone
+            score(table.empty.select(wanted))  # a file with only a header
     names = dict.fromkeys(name for name, _ in unseen)
     shares = {name: unseen[name, 0] / (unseen[name, 1] or 1) for name in names}
     return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *made.names), unseen=shares)
@@ -94,18 +93,16 @@ def score_file(
 
 @dataclass(frozen=True, kw_only=True)
 class _Columns:
-    """What is written beside the keys: a column of predictions a label, and of logits a binary label where asked."""
+    """The output columns besides the keys: predictions per label, and optionally logits per binary label."""
 
     predictions: tuple[str, ...]
-    logits: tuple[str | None, ...]  # of the labels in their order; None where a label has none, or none are asked for
+    logits: tuple[str | None, ...]  # per label; None if a label has no logit column
 
     @classmethod
     def of(cls, bundle: Bundle, column: str, logit: bool, keys: list[str]) -> "_Columns":
         labels = bundle.schema.labels
         if logit and all(label.task != "binary" for label in labels):
-            raise ConfigError(
-                f"--logit is for probabilities, but the label {labels[0].name!r} is a number: leave it out"
-            )
+            raise ConfigError(f"--logit is for probabilities, but the label {labels[0].name!r} is a number: omit it")
         ends = ["", *(f".{label.name}" for label in labels[1:])]
         logits = (
             LOGIT + end if logit and label.task == "binary" else None for end, label in zip(ends, labels, strict=True)
@@ -113,9 +110,7 @@ class _Columns:
         made = cls(predictions=tuple(column + end for end in ends), logits=tuple(logits))
         twice = [name for k, name in enumerate(made.names) if name in (*keys, *made.names[:k])]
         if twice:
-            raise ConfigError(
-                f"predictions need a column of their own, but {twice[0]!r} is taken already: give another --column"
-            )
+            raise ConfigError(f"predictions need a new column, but {twice[0]!r} exists already: give another --column")
         return made
 
     @property
@@ -123,7 +118,7 @@ class _Columns:
         return (*self.predictions, *(name for name in self.logits if name is not None))
 
     def filled(self, bundle: Bundle, score: np.ndarray) -> list[pl.Series]:
-        """The columns of rows with these scores."""
+        """The columns for rows with these scores."""
         shape = (len(score), len(self.predictions))
         found, logit = bundle.prediction(score).reshape(shape), bundle.calibrated(score).reshape(shape)
         pairs = [*zip(self.predictions, found.T, strict=True), *zip(self.logits, logit.T, strict=True)]

@@ -1,4 +1,4 @@
-"""Which rows trained a bundle: a sketch kept with it tells a table of them from a table of new rows."""
+"""Detecting training rows: a bundle's sketch of its training rows distinguishes them from new rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,14 +13,14 @@ from fieldwise.schema import Schema
 __all__ = ["TRAINED_ROWS", "rows_trained", "trained_rows", "trained_words"]
 
 TRAINED_ROWS = "train_rows"
-MARGIN = 0.05  # logs repeat themselves: so much more than among validation rows is more than that
+MARGIN = 0.05  # logs have repeated rows: a share above the validation rows' share plus this means training rows
 
 
 def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame) -> dict[str, Any]:
-    """What a bundle keeps of its training rows, as plain values.
+    """The sketch of a bundle's training rows, as plain values.
 
-    Rows are told apart by keys, fields and time, not by labels. Kept beside the sketch is the share of validation rows
-    that equal a training row: new rows do so as often.
+    Rows are identified by keys, fields and time, not by labels. The share of validation rows that equal a training row
+    is stored too, as an estimate for new rows.
     """
     named = dict.fromkeys([*schema.row_keys, *schema.columns, *([schema.time] if schema.time else [])])
     sketch = RowSketch.of(train, [name for name in named if name in train.columns and name in valid.columns])
@@ -28,33 +28,33 @@ def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame) -> di
 
 
 def trained_words(rows: int, seen: Overlap) -> str:
-    """That rows of a table trained the model, how many were looked for and found, and what their figures say.
+    """A sentence that rows of a table were trained on: how many were checked and found, and what that means.
 
     Args:
-        rows: of the table.
-        seen: of `rows_trained`.
+        rows: number of rows of the table.
+        seen: the result of `rows_trained`.
 
     >>> trained_words(5145, Overlap(looked=5145, found=4096))
-    '4,096 of these 5,145 rows trained the model, so these figures say little of new rows'
+    '4,096 of these 5,145 rows were trained on, so the metrics say little about new rows'
     >>> trained_words(90_000, Overlap(looked=5145, found=4096)).partition(", so")[0]
-    'of these 90,000 rows 5,145, drawn at random, were checked, and 4,096 of them trained the model'
+    'a random 5,145 of these 90,000 rows were checked, and 4,096 of them were trained on'
     """
     told = "nothing" if seen.share == 1 else "little"
     if seen.looked < rows:
-        checked = f"of these {rows:,} rows {seen.looked:,}, drawn at random, were checked"
-        found = f"{checked}, and {seen.found:,} of them trained the model"
+        checked = f"a random {seen.looked:,} of these {rows:,} rows were checked"
+        found = f"{checked}, and {seen.found:,} of them were trained on"
     else:
-        found = f"{seen.found:,} of these {rows:,} rows trained the model"
-    return f"{found}, so these figures say {told} of new rows"
+        found = f"{seen.found:,} of these {rows:,} rows were trained on"
+    return f"{found}, so the metrics say {told} about new rows"
 
 
 def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> Overlap | None:
-    """How many of a table's rows trained the bundle; none are found where no more do than new rows that repeat some.
+    """The number of a table's rows that the bundle was trained on; 0 if the share is no higher than for new rows.
 
-    Only some rows of long tables can be compared, a random sample of them.
+    For long tables only a random sample of rows is compared.
 
     Returns:
-        None where it cannot be told: an older bundle, or a table without a column that rows are told apart by.
+        None if unknown: an older bundle, or a table without a column that identifies rows.
     """
     kept = bundle.about.get(TRAINED_ROWS)
     if not isinstance(kept, Mapping):

@@ -1,6 +1,6 @@
-"""Start from another bundle: what of its network fits a new one by name is copied, and what was taken is reported.
+"""Warm start: copying weights by name from another bundle's network, with a report.
 
-FM as the start of AFM is the AFM paper's pre-training (Xiao et al., IJCAI 2017, Section 4.1); any bundle may start any
+FM as the start of AFM is the AFM paper's pre-training (Xiao et al., IJCAI 2017, Section 4.1); any bundle can start any
 model.
 """
 
@@ -20,20 +20,20 @@ from fieldwise.schema.label import Label
 
 __all__ = ["WarmStart", "warm_start"]
 
-SHARED = "embedding.weight"  # the table that networks of several labels hold once
+SHARED = "embedding.weight"  # the table that multi-task networks share
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """What a network took from a bundle.
+    """The report of a warm start.
 
     Args:
         source: the name of the bundle's model.
-        taken: by parameter, what was taken of it: `all`, or `n of m rows` of an embedding table.
-        fresh: by parameter, why it was left as it was.
-        same_test_rows: whether the bundle's own run, and the runs that it started from, kept the same test rows aside
-            (known for recipes alone); where one did not, it may have been trained on test rows of this run.
-        same_valid_rows: the same of the validation rows, by which the epoch is chosen.
+        taken: by parameter, the part that was copied: `all`, or `n of m rows` of an embedding table.
+        fresh: by parameter, the reason why it was not copied.
+        same_test_rows: whether the bundle's run, and the runs that it started from, had the same test rows (known only
+            for recipes); otherwise it may have been trained on test rows of this run.
+        same_valid_rows: the same for the validation rows.
     """
 
     source: str
@@ -43,41 +43,41 @@ class WarmStart:
     same_valid_rows: bool | None = None
 
     def sentence(self) -> str:
-        """What a person is told."""
+        """The report as a sentence."""
         taken = ", ".join(name if what == "all" else f"{name} ({what})" for name, what in self.taken.items())
-        return f"warm start from {self.source}: took {taken}; left fresh: {_by_reason(self.fresh) or 'nothing'}"
+        return f"warm start from {self.source}: copied {taken}; not copied: {_by_reason(self.fresh) or 'nothing'}"
 
     def caution(self) -> str | None:
-        """What a person must know of rows that the bundle may have seen; None where it kept them aside."""
+        """A warning about rows that the bundle may have been trained on; None if it held them out."""
         kept = {"test": self.same_test_rows, "validation": self.same_valid_rows}
         unkept = " and ".join(name for name, same in kept.items() if not same)
         if not unkept:
             return None
         return (
-            f"warning: the bundle of the warm start did not keep this run's {unkept} rows aside: it may have been "
-            f"trained on them, and {unkept} figures may then be too good"
-            + ("" if self.same_valid_rows else ", and the epoch ill chosen")
+            f"warning: the bundle of the warm start did not hold out this run's {unkept} rows: it may have been "
+            f"trained on them, and {unkept} metrics may be too good"
+            + ("" if self.same_valid_rows else ", and early stopping unreliable")
         )
 
 
 def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: Sequence[Label]) -> WarmStart:
-    """Copy into a network, in place, what fits by name from a bundle's network.
+    """Copy matching weights from a bundle's network into a network, in place.
 
-    Embedding tables of one width are matched row by row: a field of the same name gives the rows of the values that
-    both vocabularies hold, its missing and its unknown row; bins by their rank; numbers their vector; hashed fields
-    all rows where the buckets are as many. Rows without a match stay fresh. Any other tensor is copied where name and
-    shape agree, and the fields' names and roles too, in their order: elsewhere a weight would mean another field. What
-    else a model keeps by value (crosses of categories, DAT's augmented vectors) needs equal vocabularies. Where either
-    network has several labels, a head is taken by its label's name.
+    Embedding tables of the same width are matched row by row: for a field of the same name, the rows of values in both
+    vocabularies, and its missing and unknown rows; bins by rank; a number's vector; all rows of hashed fields with the
+    same number of buckets. Rows without a match keep fresh weights. Any other tensor is copied if name and shape match,
+    and the fields' names, roles and order too, since otherwise a weight would belong to another field. Other weights
+    by value (crosses of categories, DAT's augmented vectors) need equal vocabularies. If either network has several
+    labels, heads are matched by label name.
 
     Args:
-        network: fresh, built for `encoder.layout`.
-        encoder: fitted on the rows that the network is to be trained on.
+        network: a fresh network, built for `encoder.layout`.
+        encoder: fitted on the rows for training the network.
         bundle: a trained network with its own encoder.
-        labels: those that the network is to learn, the main one first.
+        labels: the network's labels, the main one first.
 
     Errors:
-        ConfigError: nothing fits.
+        ConfigError: nothing matches.
     """
     state, target = bundle.network.state_dict(), network.state_dict()
     names = _new_names(state, [label.name for label in bundle.schema.labels], [label.name for label in labels])
@@ -101,10 +101,10 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
             tensor[new_rows] = old[old_rows]
             taken[name] = f"{len(new_rows):,} of {len(tensor):,} rows"
         elif name in tables:
-            sizes = f"the bundle's is {old.shape[1]} wide, this one {tensor.shape[1]}"
+            sizes = f"width {old.shape[1]} in the bundle, {tensor.shape[1]} here"
             fresh[name] = sizes if old.shape[1] != tensor.shape[1] else "no field in common"
         elif old.shape != tensor.shape:
-            fresh[name] = f"the bundle's has shape {_shape(old)}, this one {_shape(tensor)}"
+            fresh[name] = f"shape {_shape(old)} in the bundle, {_shape(tensor)} here"
         elif not same_fields:
             fresh[name] = "the fields differ"
         elif name in by_value and encoder.fitted != bundle.encoder.fitted:
@@ -115,14 +115,14 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
     report = WarmStart(source=model_name(bundle.settings), taken=taken, fresh=fresh)
     if not taken:
         raise ConfigError(
-            f"a warm start needs parts that fit by name, but a bundle of {report.source} has none for this model: "
+            f"a warm start needs matching parameters, but a bundle of {report.source} has none for this model: "
             f"{_by_reason(fresh)}; choose another bundle, or the same sizes"
         )
     return report
 
 
 def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
-    """A bundle's parameter names with those that a network of other labels has for them; the rest is left out."""
+    """The new names of a bundle's parameters in a network with other labels, without unmatched ones."""
     if len(old) == len(new) == 1:
         return {name: name for name in names}
     found = {}
@@ -146,12 +146,12 @@ def _tables(network: nn.Module) -> dict[str, bool]:
 
 
 def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
-    """Rows of the new and of the old shared table that mean the same, as two int64 vectors; each new row once."""
+    """Matching rows of the new and the old shared table, as two int64 vectors; each new row once."""
     places = zip(old.fields, old.layout.fields, old.fitted, strict=True)
     former = {f.name: (at.offset, fitted) for f, at, fitted in places}
     rows: dict[int, int] = {}
     for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
-        if f.name in former and at.shares is None:  # a sharing field's rows are those of the field that it names
+        if f.name in former and at.shares is None:  # a field that shares rows is matched through the other field
             offset, other = former[f.name]
             rows.update((at.offset + a, offset + b) for a, b in _same_values(fitted, other))
     pairs = torch.tensor(list(rows.items()), dtype=torch.int64).reshape(-1, 2)
@@ -166,7 +166,7 @@ def _same_values(new: Fitted, old: Fitted) -> Sequence[tuple[int, int]]:
         return [(0, 0), (1, 1), *found]
     if type(new) is type(old) and new.rows == old.rows:
         return [(row, row) for row in range(new.rows)]
-    return [(0, 0)]  # every encoding has its missing row first
+    return [(0, 0)]  # every encoding has the missing row first
 
 
 def _by_reason(fresh: dict[str, str]) -> str:
