@@ -137,7 +137,7 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
     bundle = make(AFM(embedding_dim=4, attention_dim=3), rows=1)
     with pytest.raises(ConfigError, match="did you mean 'onnx'"):
         export_bundle(bundle, tmp_path / "e", "onx")
-    with pytest.raises(DataError, match="at least 2, found 1"):
+    with pytest.raises(DataError, match="at least 2 sample rows, found 1"):
         export_bundle(bundle, tmp_path / "e")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'fieldwise\[onnx\]'"):
