@@ -1,15 +1,20 @@
 """Columns against plain Python: one value has one text, faults name their row, hashes are the published FNV-1a."""
 
 import datetime
+import re
 from decimal import Decimal
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.data.encode.columns import as_list, as_number, as_text, stable_hash
+from fieldwise.data.encode.columns import WHITE, as_list, as_number, as_text, cell_list, cell_text, stable_hash
 from fieldwise.errors import DataError
+
+SRC = Path(__file__).parents[2] / "src" / "fieldwise"
 
 
 def fnv1a(text: str) -> int:
@@ -137,3 +142,40 @@ def test_hash_equals_a_plain_loop(texts: list[str], buckets: int) -> None:
 def test_one_long_text_costs_the_others_nothing() -> None:
     texts = ["x" * 10_000, *map(str, range(1000))]
     assert stable_hash(pl.Series(texts), 1000).tolist() == [fnv1a(t) % 1000 for t in texts]
+
+
+CELLS = st.none() | st.text(max_size=5) | st.booleans() | st.integers(-(2**126), 2**126) | st.floats()
+ITEMS = st.lists(st.none() | st.text(" a|\t\x1f\u2003\u00a0", max_size=5), max_size=5) | st.lists(
+    st.none() | st.floats(), max_size=3
+)
+
+
+@given(CELLS)
+def test_the_text_of_a_cell_is_that_of_its_column(cell):
+    assert cell_text(cell) == as_text(pl.Series([cell]))[0]
+
+
+@given(ITEMS | st.none() | st.text(" a|\t\x1f\u2003", max_size=9), st.none() | st.integers(1, 3))
+def test_the_list_of_a_cell_is_that_of_its_column(cell, newest):
+    found = as_list(pl.Series([cell], dtype=pl.List(pl.String) if cell == [] else None), "|")[0].to_list()
+    assert cell_list(cell, "|", newest=newest) == found[-newest if newest else 0 :]
+
+
+def test_white_space_is_that_of_polars():
+    letters = pl.Series([chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF])
+    assert set(WHITE) == set(letters.filter(letters.str.strip_chars() == ""))
+
+
+@pytest.mark.parametrize("cell", [("a",), {"a": 1}, np.int64(3), datetime.date(2026, 1, 1), b"a"])
+def test_other_cells_are_refused(cell):
+    with pytest.raises(TypeError, match="one value"):
+        cell_text(cell)
+    with pytest.raises(TypeError, match="a list of values"):
+        cell_list(cell, "|")
+
+
+def test_cells_become_text_and_lists_in_one_place():
+    """Whoever spells a boolean, or splits text at a field's separator, does it anew."""
+    anew = re.compile(r"str\(\w+\)\.lower\(\)|split\(\w*\.?separator")
+    found = {path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py") if anew.search(path.read_text())}
+    assert found == {"data/encode/columns.py"}

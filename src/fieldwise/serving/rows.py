@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from fieldwise.data.encode.columns import FLOAT32_MAX, as_text
+from fieldwise.data.encode.columns import FLOAT32_MAX, ONE_VALUE, cell_list, cell_text
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
@@ -21,7 +21,6 @@ MOST_VALUES = 1000  # of a bag; of a sequence the newest
 MOST_NAMES = 100  # of a row that are looked at for one that was meant
 MOST_CHARACTERS = 10_000  # of a text
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
-LARGEST_WHOLE = 2**53  # floats tell whole numbers apart below it
 
 __all__ = ["NO_ITEMS", "RequestError", "frame_of", "text_of", "values_of"]
 
@@ -98,9 +97,9 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
         return _number, pl.Float64()
     if isinstance(field, SequenceField):
         most = max(MOST_VALUES, field.max_length)
-        return lambda value: _texts(_newest(value, most), field.separator)[-most:], pl.List(pl.String)
+        return lambda value: cell_list(value, field.separator, newest=most, text=text_of), pl.List(pl.String)
     if isinstance(field, Bag):
-        return lambda value: _bounded(_texts(value, field.separator)), pl.List(pl.String)
+        return lambda value: _bounded(cell_list(value, field.separator, text=text_of)), pl.List(pl.String)
     return text_of, pl.String()
 
 
@@ -110,21 +109,15 @@ def text_of(value: Any) -> str:
     Errors:
         TypeError, ValueError: what it must be, to end a sentence with.
     """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError("a finite number, text or null")
-        if value.is_integer() and abs(value) < LARGEST_WHOLE:
-            return str(int(value))
-        return str(as_text(pl.Series([value]))[0])
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number, text or null")
     if isinstance(value, str) and not _is_unicode(value):
         raise ValueError("text of whole characters (a half of a surrogate pair is none)")
     if isinstance(value, str) and len(value) > MOST_CHARACTERS:
         raise ValueError(f"a text of at most {MOST_CHARACTERS:,} characters")
-    if isinstance(value, (int, str)):
-        return str(value)
-    raise TypeError("one value (text, a number, true or false) or null")
+    if value is None:
+        raise TypeError(ONE_VALUE)
+    return cell_text(value) or ""
 
 
 def _number(value: Any) -> float:
@@ -139,25 +132,6 @@ def _number(value: Any) -> float:
     if not abs(number) <= FLOAT32_MAX:
         raise ValueError("a finite number (of 32 bits) or null")
     return number
-
-
-def _texts(value: Any, separator: str) -> list[str]:
-    if isinstance(value, str):
-        found = value.split(separator)
-    elif isinstance(value, list):
-        found = value
-    else:
-        raise TypeError("a list of values, a text or null")
-    texts = [text_of(one) for one in found if one is not None]
-    return [text for text in texts if text.strip()]
-
-
-def _newest(value: Any, most: int) -> Any:
-    """The end of a long list that holds so many values; blanks and nulls do not count."""
-    if not isinstance(value, list) or len(value) <= most:
-        return value
-    named = (place for place in range(len(value) - 1, -1, -1) if value[place] is not None and str(value[place]).strip())
-    return value[next(islice(named, most - 1, None), 0) :]
 
 
 def _bounded(texts: list[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Encoding one row of plain values without a table, a fast path for a request's context.
 
 The result equals that of `Encoder.transform_part` for a table with this row. Values that need a table's conversions
-(dates, unusual floats, numbers as text) are not supported here.
+(dates, numbers as text) are not supported here.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,13 @@ import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.data.encode.columns import FLOAT32_MAX
+from fieldwise.data.encode.columns import FLOAT32_MAX, cell_list, cell_text
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted import MISSING, Bins, Cells, Fitted, Hashing, Scaling, Vocabulary, number_cells
 from fieldwise.layout import Batch, Layout
 from fieldwise.schema import Bag, Field, Sequence
 
 __all__ = ["encode_row"]
-
-LARGEST_WHOLE = 2**53  # below it, floats represent all integers
 
 
 def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:
@@ -68,10 +66,15 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
 def _cells(field: Field, fitted: Fitted, value: Any) -> Cells | None:
     if isinstance(fitted, (Scaling, Bins)):
         return _number(field, fitted, value)
-    if isinstance(field, (Bag, Sequence)):
-        return _several(field, fitted, value)
-    text, plain = _text(value)
-    return Cells(_ids(fitted, [text])) if plain else None
+    try:
+        if isinstance(field, (Bag, Sequence)):
+            newest = field.max_length if isinstance(field, Sequence) else None
+            texts = cell_list(value, field.separator, newest=newest)
+            ids = _ids(fitted, texts) if texts else np.array([MISSING], np.int32)
+            return Cells(ids, lengths=np.array([len(ids)], np.int64))
+        return Cells(_ids(fitted, [cell_text(value)]))
+    except TypeError:
+        return None
 
 
 def _number(field: Field, fitted: Scaling | Bins, value: Any) -> Cells | None:
@@ -80,31 +83,6 @@ def _number(field: Field, fitted: Scaling | Bins, value: Any) -> Cells | None:
     if type(value) not in (int, float) or not abs(value) <= FLOAT32_MAX:
         return None
     return number_cells(field, fitted, np.array([float(value)]))
-
-
-def _several(field: Bag | Sequence, fitted: Vocabulary | Hashing, value: Any) -> Cells | None:
-    found = [] if value is None else value.split(field.separator) if isinstance(value, str) else value
-    if type(found) is not list or not all(one is None or (type(one) is str and one.isprintable()) for one in found):
-        return None
-    texts = [one.strip() for one in found if one is not None and one.strip()]
-    if isinstance(field, Sequence):
-        texts = texts[-field.max_length :]
-    ids = _ids(fitted, texts) if texts else np.array([MISSING], np.int32)
-    return Cells(ids, lengths=np.array([len(ids)], np.int64))
-
-
-def _text(value: Any) -> tuple[str | None, bool]:
-    """A category's text, and whether it can be determined without a table."""
-    kind = type(value)
-    if value is None or kind is str:
-        return value or None, True
-    if kind is bool:
-        return str(value).lower(), True
-    if kind is int and -(2**63) <= value < 2**63:
-        return str(value), True
-    if kind is float and value == value and abs(value) < LARGEST_WHOLE and value.is_integer():
-        return str(int(value)), True
-    return None, False
 
 
 def _ids(fitted: Vocabulary | Hashing, texts: list[str | None] | list[str]) -> np.ndarray:

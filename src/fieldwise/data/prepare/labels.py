@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.data.encode.columns import as_number, as_text, cell_text
 from fieldwise.errors import DataError
 from fieldwise.schema import Label
 
@@ -139,7 +139,7 @@ def _check_positive_values(column: pl.Series, text: pl.Series, label: Label) -> 
 
 def _texts(values: Iterable[object], column: pl.Series) -> list[str]:
     """Values of a rule as text: `True`, as written by pandas, is true in a column of booleans."""
-    texts = [as_text(pl.Series([v])).item() or "" for v in values]
+    texts = [cell_text(v) or "" for v in values]
     return [text.lower() for text in texts] if column.dtype == pl.Boolean else texts
 
 
