@@ -100,7 +100,17 @@ OPTIONS = {
         "--threads",
         "--cache",
     },
-    ("predict",): {"--data", "--out", "--column", "--logit", "--separator", "--columns", "--encoding", "--threads"},
+    ("predict",): {
+        "--data",
+        "--out",
+        "--column",
+        "--logit",
+        "--raw",
+        "--separator",
+        "--columns",
+        "--encoding",
+        "--threads",
+    },
     ("calibrate",): {
         "--method",
         "--out",

@@ -352,3 +352,12 @@ def test_redis_does_not_search(redis, write):
     store = open_store(redis.url("search"), "user", "users")
     assert not isinstance(store, SearchableStore)
     assert asyncio.run(Lookup("users", store).search("u", 2)) == []
+
+
+def test_an_unknown_option_of_an_address_is_one_sentence(redis, postgres, write):
+    for server in (redis, postgres):
+        wrong = server.url("typo").replace("#", "?sokcet_timeout=3#")
+        refused(wrong, "must answer")
+        with pytest.raises(ConfigError, match="was not written") as caught:
+            write(ROWS, wrong)
+        assert QUOTED not in str(caught.value)

@@ -34,7 +34,7 @@ class ScoredFile:
 def score_file(
     bundle: Bundle,
     data: Path,
-    out: Path,
+    out: Path | TableWriter,
     *,
     column: str = PREDICTION,
     logit: bool = False,
@@ -50,7 +50,7 @@ def score_file(
     Args:
         bundle: the bundle that scores.
         data: any file that `as_table` reads; without the schema's key columns, rows are numbered from 0.
-        out: any file that `write_table` writes.
+        out: any file that `write_table` writes, or a writer of one.
         column: column of the main label's predictions (probabilities or numbers); another label's is `COLUMN.NAME`.
         logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
             `logit.NAME` for others; only for binary labels.
@@ -63,15 +63,16 @@ def score_file(
         ConfigError: `out` is `data`, a key has the name of a prediction column, or `logit` without a binary label.
         DataError: the file cannot be read, lacks a column or has an invalid value; `out` cannot be written.
     """
-    if out.resolve() == data.resolve():
-        raise ConfigError(f"--out must not be the file that --data reads, found {out} for both: choose another name")
+    writing = out if isinstance(out, TableWriter) else TableWriter(out)
+    if writing.path.resolve() == data.resolve():
+        raise ConfigError(f"--out must not be the file of --data, found {writing.path} for both: choose another name")
     table = SlicedTable(data, separator=separator, encoding=encoding, columns=columns)
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     made = _Columns.of(bundle, column, logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
     rows, unseen = 0, Counter[tuple[str, int]]()
-    with TableWriter(out) as writer:
+    with writing as writer:
 
         def score(part: pl.DataFrame) -> None:
             nonlocal rows

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from fieldwise.cli.signals import as_interrupts, die_by
+from fieldwise.cli.terminal import visible
 from fieldwise.errors import FieldwiseError
 
 __all__ = ["main", "run"]
@@ -104,11 +105,11 @@ def _memory_is_full(e: Exception) -> bool:
 def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
     """Show a warning meant for users as one sentence; show any other as Python does."""
     if category is UserWarning:
-        print(f"fieldwise: warning: {message}", file=sys.stderr)
+        print(visible(f"fieldwise: warning: {message}"), file=sys.stderr)
     else:
         shown(message, category, *where)
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(f"fieldwise: {sentence}", file=sys.stderr)
+    print(visible(f"fieldwise: {sentence}"), file=sys.stderr)
     return code

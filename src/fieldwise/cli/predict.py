@@ -22,6 +22,9 @@ class PredictOptions:
     out: Annotated[Path, typer.Option(help="File to write keys and predictions to: .csv, .tsv, .parquet or .arrow.")]
     column: Annotated[str, typer.Option(help="Name of the prediction column.")] = "prediction"
     logit: Annotated[bool, typer.Option("--logit", help="Also write the log-odds, in a column `logit`.")] = False
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write keys to text as they are, also those that a spreadsheet would run.")
+    ] = False
     reading: Reading
     threads: Threads = None
 
@@ -34,6 +37,7 @@ def run(options: PredictOptions) -> None:
     """
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.bundle.score_file import score_file
+    from fieldwise.data.read.writing import TableWriter
     from fieldwise.storage.files import check_file
 
     data, out, reading = options.data, options.out, options.reading
@@ -41,8 +45,11 @@ def run(options: PredictOptions) -> None:
     set_threads(options.threads)
     bundle = Bundle.load(options.bundle)
     with reading.lines(data):
-        done = score_file(bundle, data, out, column=options.column, logit=options.logit, **reading.arguments)
+        writer = TableWriter(out, raw=options.raw)
+        done = score_file(bundle, data, writer, column=options.column, logit=options.logit, **reading.arguments)
     say(f"{done.rows:,} predictions written to {out} ({', '.join(done.columns)})")
+    if writer.guarded:
+        say(f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)")
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
         say(

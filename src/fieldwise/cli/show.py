@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fieldwise.cli.terminal import visible
+
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
@@ -30,9 +32,9 @@ COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
 def console() -> "Console":
     """A console on standard output for tables. Text is printed literally: brackets are not markup."""
-    from rich.console import Console
+    from fieldwise.cli.terminal import visible_console
 
-    return Console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False, soft_wrap=True)
+    return visible_console(width=None if sys.stdout.isatty() else 120, markup=False, highlight=False, soft_wrap=True)
 
 
 def drawn_rows(frame: "pl.DataFrame", rows: int, seed: int, what: str) -> "pl.DataFrame":
@@ -47,7 +49,7 @@ def drawn_rows(frame: "pl.DataFrame", rows: int, seed: int, what: str) -> "pl.Da
 
 def say(sentence: str) -> None:
     """Print one line to standard error."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(visible(sentence), file=sys.stderr, flush=True)
 
 
 def print_json(plain: Mapping[str, Any], **how: Any) -> None:

@@ -67,6 +67,9 @@ class Cache:
         folder = self.folder / key
         if not (folder / ABOUT).is_file():
             return None
+        if not _is_ours(folder):
+            self.note(f"the cache entry {folder} is another user's and not read: use a cache folder of your own")
+            return None
         try:
             entry = ENTRY.open(folder)
             for part in entry.parts:
@@ -143,3 +146,11 @@ def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):  # already removed, or a read-only folder
         folder.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether an entry and its manifest belong to this user, or to the system's."""
+    if not hasattr(os, "getuid"):  # Windows
+        return True
+    owners = {path.lstat().st_uid for path in (folder, folder / ABOUT)}
+    return owners <= {os.getuid(), 0}

@@ -70,7 +70,9 @@ def _locked(path: Path, *, wait: bool) -> int | None:
 
     while True:
         is_folder = path.is_dir()
-        descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o644)
+        # A link of this name, which somebody else may have put there, is not followed.
+        flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(path, flags, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):

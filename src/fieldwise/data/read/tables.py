@@ -234,7 +234,7 @@ def _binary(path: Path, kind: str, read: Callable[[], T]) -> T:
         raise DataError(f"{path} is empty: a {kind} file was expected; write it again")
     try:
         return read()
-    except (pl.exceptions.PolarsError, OSError) as e:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as e:
         raise DataError(f"{path} is not a whole {kind} file ({str(e).splitlines()[0]}); write or copy it again") from e
 
 

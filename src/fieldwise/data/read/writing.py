@@ -19,6 +19,9 @@ from fieldwise.storage.files import sync_folder
 
 __all__ = ["TableWriter"]
 
+FORMULA = r"^[=+@\t\r\-]"
+NEGATIVE = r"^-[0-9.]+([eE][-+]?[0-9]+)?$"
+
 
 class TableWriter:
     """Writes a table in the format of its path's suffix (csv, tsv, tab, also with `.gz`; parquet; arrow, feather, ipc).
@@ -28,20 +31,25 @@ class TableWriter:
 
     Args:
         path: the file; its parent folders are created.
+        raw: if False, cells of delimited text that a spreadsheet would run as a formula (texts that begin with =, +, @,
+            a tab, or a minus that is no number's) are written with a ' in front.
+
+    After writing:
+        guarded: how many such cells there were.
 
     Errors:
         DataError: unknown suffix, a column that delimited text cannot hold, a full disk, a folder that is not
             writable.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, raw: bool = True) -> None:
         suffix, packed = suffix_of(path)
         self._separator = TEXT.get(suffix)
         self._packed, self._parquet = packed, suffix in PARQUET
         if self._separator is None and (packed or suffix not in (*PARQUET, *ARROW)):
             kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
             raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
-        self._path = path
+        self._path, self._raw, self.guarded = path, raw, 0
         self._folder = path.with_name(f".{secrets.token_hex(6)}.part")  # for the unfinished file
         self._whole = self._folder / "whole"
         self._slices: list[Path] = []
@@ -80,6 +88,8 @@ class TableWriter:
                 f"delimited text holds one value per cell, but column {nested[0]!r} holds {frame.schema[nested[0]]}; "
                 f"write {self._path.name} as parquet, or join the column's values into text"
             )
+        if not self._raw:
+            frame = self._without_formulas(frame)
         with self._told():
             first = self._text is None
             if self._text is None:
@@ -88,6 +98,20 @@ class TableWriter:
                     packer = self._open.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
                     self._text = cast(IO[bytes], packer)
             frame.write_csv(self._text, separator=separator, include_header=first)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    def _without_formulas(self, frame: pl.DataFrame) -> pl.DataFrame:
+        for name in (name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)):
+            text = frame.get_column(name).cast(pl.String)
+            runs = (text.str.contains(FORMULA) & ~text.str.contains(NEGATIVE)).fill_null(False)
+            if count := int(runs.sum()):
+                self.guarded += count
+                frame = frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).alias(name))
+        return frame
 
     def _finish(self) -> None:
         if self._separator is None:

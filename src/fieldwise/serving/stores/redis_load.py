@@ -50,7 +50,7 @@ def load_redis(source: Source, address: StoreURL) -> int | None:
         raise ConfigError(
             f"{address.shown} was written by another load meanwhile: nothing was changed, try again"
         ) from None
-    except (RedisError, OSError, ValueError) as e:
+    except (RedisError, OSError, ValueError, TypeError) as e:  # TypeError: an unknown option
         if isinstance(e, (ConfigError, DataError)):
             raise
         raise ConfigError(f"{address.shown} was not written: {address.told(e)}") from None

@@ -116,7 +116,7 @@ class RedisStore:
             )
             self._client = Redis.from_pool(pool)
             text = await self._client.get(f"{self._address.table}:current")
-        except (RedisError, OSError, ValueError) as e:
+        except (RedisError, OSError, ValueError, TypeError) as e:  # TypeError: an unknown option
             await self.close()
             raise ConfigError(
                 f"{where} must answer: {self._address.told(e)}; check address, user and password"

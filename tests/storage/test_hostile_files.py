@@ -1,0 +1,96 @@
+"""Links, other users' files, files that make a reader panic, and cells that run: none does what its author wished."""
+
+import os
+
+import polars as pl
+import pytest
+
+from fieldwise.cli.show import console, say
+from fieldwise.cli.terminal import visible
+from fieldwise.data.read.tables import SlicedTable, as_table
+from fieldwise.data.read.writing import TableWriter
+from fieldwise.errors import DataError
+from fieldwise.storage.cache import Cache
+from fieldwise.storage.locks import try_lock
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):
+    target = tmp_path / "precious"
+    target.write_text("kept")
+    (tmp_path / ".key.lock").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"), try_lock(tmp_path / ".key.lock"):
+        pass
+    (tmp_path / ".new.lock").symlink_to(tmp_path / "absent")
+    with pytest.raises(OSError, match="symbolic links"), try_lock(tmp_path / ".new.lock"):
+        pass
+    assert target.read_text() == "kept"
+    assert not (tmp_path / "absent").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no owners of files")
+def test_an_entry_of_the_cache_that_is_another_users_is_not_read(tmp_path, monkeypatch):
+    notes = []
+    cache = Cache(folder=tmp_path / "cache", note=notes.append)
+    cache.put("key", "a thing", lambda folder: (folder / "thing").write_text("theirs"))
+    read = lambda folder: (folder / "thing").read_text()  # noqa: E731
+    assert cache.get("key", read) == "theirs"
+    own = os.lstat
+
+    def as_of_another(path, **more):
+        found = own(path, **more)
+        return os.stat_result((*found[:4], 4242, *found[5:10]))
+
+    monkeypatch.setattr(os, "lstat", as_of_another)
+    monkeypatch.setattr("pathlib.Path.lstat", as_of_another)
+    assert cache.get("key", read) is None
+    assert "is another user's and not read" in notes[-1]
+    assert (tmp_path / "cache" / "key" / "thing").exists(), "it is theirs to remove"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_file_that_makes_polars_panic_is_one_sentence(tmp_path, monkeypatch, suffix):
+    path = tmp_path / f"log.{suffix}"
+    frame = pl.DataFrame({"a": [1]})
+    frame.write_parquet(path) if suffix == "parquet" else frame.write_ipc(path)
+
+    def panic(*args, **more):
+        raise pl.exceptions.PanicException("called `Result::unwrap()` on an `Err` value")
+
+    for name in ("read_parquet", "read_ipc", "scan_parquet", "scan_ipc"):
+        monkeypatch.setattr(pl, name, panic)
+    for read in (as_table, SlicedTable):
+        with pytest.raises(DataError, match=r"is not a whole .* file \(called `Result::unwrap"):
+            read(path)
+
+
+def test_cells_that_a_spreadsheet_would_run_are_guarded(tmp_path):
+    cells = ["=cmd|' /C calc'!A0", "+1", "@SUM(A1)", "-2+3", "\t=1", "\r=1", "-5", "-1.5e3", "a=b", "", None, "'=1"]
+    frame = pl.DataFrame({"key": cells, "n": [-1.0] * len(cells)})
+    with TableWriter(tmp_path / "safe.csv", raw=False) as writer:
+        writer.add(frame)
+        writer.add(frame)
+    assert writer.guarded == 12
+    found = pl.read_csv(tmp_path / "safe.csv")["key"].to_list()
+    guarded = [f"'{cell}" if cell in cells[:6] else cell for cell in cells]
+    assert found == guarded * 2
+    with TableWriter(tmp_path / "raw.csv") as writer:
+        writer.add(frame)
+    assert pl.read_csv(tmp_path / "raw.csv")["key"].to_list() == cells
+    with TableWriter(tmp_path / "whole.parquet", raw=False) as writer:
+        writer.add(frame)
+    assert pl.read_parquet(tmp_path / "whole.parquet").equals(frame), "no spreadsheet reads these"
+
+
+def test_escapes_of_a_terminal_are_shown_and_not_sent(capsys):
+    from rich.table import Table
+
+    hostile = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb"
+    table = Table(hostile, title=hostile)
+    table.add_row(hostile)
+    console().print(table)
+    console().print(hostile)
+    say(hostile)
+    told = "".join(capsys.readouterr())
+    assert not set(told) & set("\x1b\x07\x9b\u202e")
+    assert told.count("\\x1b]0;owned") >= 4
+    assert visible("é\t漢\n") == "é\t漢\n"
