@@ -36,8 +36,8 @@ def frappe_log(rows: int) -> Log:
     return Log(
         tuple(field.rows for field in fields),
         prepared.train.table.ids[order] - offsets,
-        prepared.train.y[order],
+        prepared.train.main[order],
         prepared.valid.table.ids[held] - offsets,
-        prepared.valid.y[held],
+        prepared.valid.main[held],
         f"Frappe (libFM form), {len(order):,} training rows",
     )

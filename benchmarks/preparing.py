@@ -56,7 +56,7 @@ def fieldwise_encode(path: Path, folder: Path) -> int:
     fields = (*(Numeric(name) for name in NUMBERS), *(Categorical(name) for name in CATEGORIES))
     schema = Schema(fields=fields, label=Label("label"))
     rows = read_labels(as_table(path), schema.labels)
-    encoder, table = Encoder.fit_transform(rows.frame, schema, y=rows.y)
+    encoder, table = Encoder.fit_transform(rows.frame, schema, y=rows.main)
     table.save(folder / "table")
     (folder / "encoder.json").write_text(encoder.to_json(), "utf-8")
     return rows.frame.height

@@ -53,7 +53,7 @@ def test_simulated_recipes_train_evaluate_and_save(name, tmp_path):
     assert counts["train_rows"] + counts["valid_rows"] + counts["test_rows"] == 3000
     p = prepared.test.frame.get_column("true_probability").to_numpy()
     assert run.best_possible is not None
-    assert run.best_possible["auc"] == pytest.approx(roc_auc_score(prepared.test.y, p))
+    assert run.best_possible["auc"] == pytest.approx(roc_auc_score(prepared.test.main, p))
     assert "true_probability" not in run.bundle.samples.columns
 
 
@@ -114,7 +114,7 @@ def test_regression_clips_predictions_to_the_labels_range():
     run = train_recipe(recipe, prepared)
     assert run.best_possible is None
     p = run.bundle.predict(prepared.test.frame)
-    assert run.test["rmse"] == pytest.approx(float(np.sqrt(np.mean((p - prepared.test.y) ** 2))), rel=1e-5)
+    assert run.test["rmse"] == pytest.approx(float(np.sqrt(np.mean((p - prepared.test.main) ** 2))), rel=1e-5)
     assert (np.abs(p) <= 1).all()
 
 
@@ -137,7 +137,7 @@ def test_a_file_or_a_name(tmp_path):
 def test_metrics_of_the_validation_rows_are_those_of_the_best_epoch():
     prepared, run = train("simulated/fm", [*SMALL[:-1], "training.epochs=3", "training.learning_rate=0.02"])
     logit = run.bundle.score(prepared.valid.frame)
-    expected = binary_metrics(prepared.valid.y.astype(np.float64), logit, group=prepared.valid.group)
+    expected = binary_metrics(prepared.valid.main.astype(np.float64), logit, group=prepared.valid.group)
     assert dict(run.valid) == pytest.approx(expected, abs=1e-6)
     assert dict(run.valid) == run.result.best.metrics
     assert sigmoid(logit) == pytest.approx(run.bundle.predict(prepared.valid.frame))

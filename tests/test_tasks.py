@@ -34,7 +34,7 @@ def test_the_afm_papers_task_by_hand():
     recipe = load_recipe("frappe/afm-squared", ["training.batch_size=8", "training.epochs=1"])
     assert recipe.schema.label.range == (-1.0, 1.0)
     prepared = prepare_recipe(recipe, Path(), frappe_like())
-    assert set(prepared.train.y.tolist()) == {-1.0, 1.0}
+    assert set(prepared.train.main.tolist()) == {-1.0, 1.0}
     run = train_recipe(recipe, prepared)
     network, objective = run.bundle.network, Objective.of(recipe.schema.label)
     with torch.no_grad():  # scores of each user alone, half of them far outside the range

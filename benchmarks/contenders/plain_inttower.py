@@ -123,7 +123,7 @@ def epoch(options: dict[str, Any]) -> Timed:
     loss_of = nn.BCEWithLogitsLoss()
     columns = columns_of(table, rows)
     assert table.y is not None
-    y = torch.from_numpy(table.y[:rows])
+    y = torch.from_numpy(table.y[:rows, 0])
 
     def turn() -> dict[str, float]:
         model.train()

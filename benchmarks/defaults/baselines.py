@@ -45,7 +45,7 @@ class Fit:
 def constant(prepared: Prepared, schema: Schema, threads: int) -> Fit:
     """The training rows' base rate."""
     del schema, threads
-    rate = float(prepared.train.y.mean())
+    rate = float(prepared.train.main.mean())
     logit = np.log(rate) - np.log1p(-rate)
     valid, test = (np.full(len(part.table), logit) for part in (prepared.valid, prepared.test))
     return Fit(valid, test, 0.0, {"rate": rate})
@@ -76,7 +76,7 @@ def scikit_learn(prepared: Prepared, schema: Schema, threads: int) -> Fit:
     """`LogisticRegression` on the one-hot rows, with the C of `CHOICES` of the least validation logloss."""
     del schema, threads
     train, valid, test = (one_hot(part.table) for part in (prepared.train, prepared.valid, prepared.test))
-    y, y_valid = prepared.train.y, np.asarray(prepared.valid.y, dtype=np.float64)
+    y, y_valid = prepared.train.main, np.asarray(prepared.valid.main, dtype=np.float64)
     began, best, limit = time.perf_counter(), None, []
     for c in CHOICES:
         model = LogisticRegression(C=c, max_iter=STEPS)
@@ -98,7 +98,7 @@ def trees(prepared: Prepared, schema: Schema, threads: int) -> Fit:
     parts = (prepared.train, prepared.valid, prepared.test)
     (x, categories), (valid, _), (test, _) = (features(part, schema, most=BAG_VALUES) for part in parts)
     began = time.perf_counter()
-    data = lightgbm.Dataset(x, prepared.train.y, categorical_feature=categories, params={"verbosity": -1})
+    data = lightgbm.Dataset(x, prepared.train.main, categorical_feature=categories, params={"verbosity": -1})
     quiet = {"objective": "binary", "verbosity": -1, "num_threads": threads, "seed": 0}
     booster = lightgbm.train(quiet, data)
     seconds = time.perf_counter() - began

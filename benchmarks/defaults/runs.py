@@ -130,14 +130,14 @@ def run(rows: Rows, model: str, seed: int, settings: Settings) -> Found:
     else:
         fit, more = _network(recipe_for(rows, model, seed, settings), prepared)
         about |= more
-    y = np.asarray(prepared.test.y, dtype=np.float64)
-    y_valid = np.asarray(prepared.valid.y, dtype=np.float64)
+    y = np.asarray(prepared.test.main, dtype=np.float64)
+    y_valid = np.asarray(prepared.valid.main, dtype=np.float64)
     about |= {
         "test": _figures(y, fit.test),
         "valid": {"logloss": logloss_from_logits(y_valid, fit.valid)},
         "counts": dict(prepared.counts),
-        "rows": rows.table.rows or sum(map(len, (prepared.train.y, prepared.valid.y, prepared.test.y))),
-        "base_rate": float(prepared.train.y.mean()),
+        "rows": rows.table.rows or sum(map(len, (prepared.train.main, prepared.valid.main, prepared.test.main))),
+        "base_rate": float(prepared.train.main.mean()),
         "fields": len(prepared.encoder.layout.fields),
         "embedding_rows": prepared.encoder.layout.num_rows,
         "settings": {"defaults": settings.defaults, "sets": list(settings.sets)},

@@ -64,7 +64,7 @@ def data_digest(prepared: Prepared) -> str:
     found = hashlib.sha256()
     for part in (prepared.train, prepared.valid, prepared.test):
         table = part.table
-        for array in (table.ids, table.values, table.bag_ids, table.bag_offsets, part.y):
+        for array in (table.ids, table.values, table.bag_ids, table.bag_offsets, part.main):
             found.update(np.ascontiguousarray(array).tobytes())
     found.update(repr([(f.kind, f.offset, f.rows, f.pooling) for f in prepared.encoder.layout.fields]).encode())
     return found.hexdigest()[:12]

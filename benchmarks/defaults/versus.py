@@ -83,7 +83,7 @@ def _kept(rows: Rows, name: str, make: Any, model: str, options: argparse.Namesp
     if found is None:
         began = time.perf_counter()
         logit, about = make(rows, model, options)
-        y = np.asarray(rows.prepared.test.y, dtype=np.float64)
+        y = np.asarray(rows.prepared.test.main, dtype=np.float64)
         test = {"auc": binary_metrics(y, logit)["auc"], "logloss": logloss_from_logits(y, logit)}
         about |= {"table": rows.name, "model": model, "seed": 0, "test": test, "environment": environment()}
         found = Found({**about, "seconds": time.perf_counter() - began}, y, logit)
@@ -115,7 +115,7 @@ def _tuned(rows: Rows, model: str, options: argparse.Namespace) -> tuple[np.ndar
         recipe, trials=options.trials, store=folder / "studies", data_dir=options.data_dir, final_seeds=1, note=_note
     )
     y, logit = found.runs[0].test_rows
-    if not np.array_equal(y, prepared.test.y):
+    if not np.array_equal(y, prepared.test.main):
         raise SystemExit(f"the tuned runs of {rows.name} were on other test rows: remove {folder} and run again")
     return logit, {"valid": {"logloss": found.value}, "values": dict(found.values), "trials": dict(found.trials)}
 

@@ -114,7 +114,7 @@ class _Rows:
     def of(cls, prepared: Prepared, schema: Schema) -> "_Rows":
         parts = [prepared.train, prepared.valid, prepared.test]
         matrices = [features(part, schema) for part in parts]
-        with_labels = [(x, part.y) for (x, _), part in zip(matrices, parts, strict=True)]
+        with_labels = [(x, part.main) for (x, _), part in zip(matrices, parts, strict=True)]
         return cls(*with_labels, categories=matrices[0][1])
 
 

@@ -59,8 +59,8 @@ def test_features_are_codes_numbers_and_a_column_a_tag(prepared, schema):
 def test_trees_learn_and_stop_at_the_best_of_the_validation_rows(prepared, schema):
     trees = fit_trees(prepared.train, prepared.valid, schema, label=schema.label, seed=0)
     assert trees.stopped == "patience"
-    assert roc_auc_score(prepared.test.y, trees.score(prepared.test, schema)) > 0.8
-    x, y = features(prepared.valid, schema)[0], prepared.valid.y
+    assert roc_auc_score(prepared.test.main, trees.score(prepared.test, schema)) > 0.8
+    x, y = features(prepared.valid, schema)[0], prepared.valid.main
 
     def loss(count):
         z = trees.booster.predict(x, raw_score=True, num_iteration=count)

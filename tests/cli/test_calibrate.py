@@ -33,7 +33,7 @@ def test_it_is_fitted_on_validation_rows_alone(fieldwise, own, method, fit):
     plain, rows = Bundle.load(own), parts(own)
     code, out, _ = fieldwise("calibrate", own, "--method", method, "--json")
     assert code == 0
-    expected = fit(rows.valid.y, plain.score(rows.valid.frame))
+    expected = fit(rows.valid.main, plain.score(rows.valid.frame))
     kept = Bundle.load(own)
     assert kept.calibration == {"click": expected}
     record = kept.about["calibration"]
@@ -46,8 +46,8 @@ def test_it_is_fitted_on_validation_rows_alone(fieldwise, own, method, fit):
     np.testing.assert_allclose(kept.predict(rows.test.frame), 1 / (1 + np.exp(-expected.logit(score))))
     shown = record["figures"]["test rows"]["click"]
     assert json.loads(out)["figures"]["test rows"]["click"] == shown
-    assert shown["before"]["logloss"] == pytest.approx(logloss_from_logits(rows.test.y, score))
-    assert shown["after"]["logloss"] == pytest.approx(logloss_from_logits(rows.test.y, expected.logit(score)))
+    assert shown["before"]["logloss"] == pytest.approx(logloss_from_logits(rows.test.main, score))
+    assert shown["after"]["logloss"] == pytest.approx(logloss_from_logits(rows.test.main, expected.logit(score)))
 
 
 def test_every_command_speaks_in_calibrated_probabilities(fieldwise, own, log, tmp_path):

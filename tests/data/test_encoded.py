@@ -103,7 +103,7 @@ def test_batches_equal_a_plain_assembly(problem: tuple[list[str], list[Row]], si
         batches = list(table.batches(size, order=given_order))
         for batch, y in batches:
             assert y is not None
-            numbers = [int(v) for v in y.tolist()]
+            numbers = [int(v) for v in y[:, 0].tolist()]
             check(batch, kinds, [rows[n] for n in numbers])
             seen += numbers
         assert seen == drawn

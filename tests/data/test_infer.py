@@ -221,7 +221,7 @@ def test_true_and_false_in_any_case_need_no_rule(values: list[object]) -> None:
     frame = pl.DataFrame({"y": values, "x": [1, 2, 1]})
     guess = infer_schema(frame)
     assert (guess.schema.label, guess.doubts) == (Label("y"), {})
-    assert read_label(frame, guess.schema.label).y.tolist() == [1, 0, 1]
+    assert read_label(frame, guess.schema.label).main.tolist() == [1, 0, 1]
 
 
 def test_where_frequency_alone_is_left_it_is_said_loudly() -> None:
@@ -262,7 +262,7 @@ def test_stars_make_a_binary_rule_with_a_comment() -> None:
     frame = pl.DataFrame({"stars": ["5 stars", "4 stars", "3 stars", "1 star", "2 stars"], "x": [1, 2, 1, 2, 1]})
     guess = infer_schema(frame)
     assert guess.schema.label == Label("stars", positive_values=("4 stars", "5 stars"), drop_values=("3 stars",))
-    assert read_label(frame, guess.schema.label).y.tolist() == [1, 1, 0, 0]
+    assert read_label(frame, guess.schema.label).main.tolist() == [1, 1, 0, 0]
     numbers = infer_schema(pl.DataFrame({"stars": [1, 2, 3, 4, 5], "x": [1, 2, 1, 2, 1]}))
     assert numbers.schema.label == Label("stars", positive_above=3, drop_values=(3,))
     assert "rows with 3 (1 of 5) are neutral and dropped" in numbers.to_toml()

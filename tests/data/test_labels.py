@@ -25,7 +25,7 @@ def test_rule_equals_a_plain_loop(ratings: list[int], dropped: set[int], above: 
         return
     rows = read_label(table(ratings), label)
     assert rows.frame["row"].to_list() == [i for i, _ in kept]
-    assert rows.y.tolist() == [float(r > above) for _, r in kept]
+    assert rows.main.tolist() == [float(r > above) for _, r in kept]
     assert rows.dropped == len(ratings) - len(kept)
     assert rows.y.dtype == np.float32
     assert rows.y.flags.writeable
@@ -33,7 +33,7 @@ def test_rule_equals_a_plain_loop(ratings: list[int], dropped: set[int], above: 
 
 @pytest.mark.parametrize("values", [[1, 0], [1.0, 0.0], ["1", "0"], [True, False], ["true", "false"]])
 def test_without_a_rule_zero_and_one_in_every_form(values: list[object]) -> None:
-    assert read_label(table(values), Label("y")).y.tolist() == [1.0, 0.0]
+    assert read_label(table(values), Label("y")).main.tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_without_a_rule_zero_and_one_in_every_form(values: list[object]) -> None
     [(["yes", "no"], "yes"), ([2, 1], 2), ([2.0, 1.0], 2), (["2", "1"], 2), ([True, False], True), ([5, 4], "5")],
 )
 def test_positive_values_in_every_form(values: list[object], positive: bool | int | str) -> None:
-    assert read_label(table(values), Label("y", positive_values=(positive,))).y.tolist() == [1.0, 0.0]
+    assert read_label(table(values), Label("y", positive_values=(positive,))).main.tolist() == [1.0, 0.0]
 
 
 def test_regression_keeps_numbers_within_the_range() -> None:
     label = Label("y", task="regression", range=(-1, 1), drop_values=(0,))
     rows = read_label(table([-1, 0, 1]), label)
-    assert rows.y.tolist() == [-1.0, 1.0]
+    assert rows.main.tolist() == [-1.0, 1.0]
     with pytest.raises(DataError, match=r"range \[-1, 1\]: column 'y' holds 2 in row 3 "):
         read_label(table([-1, 0, 0, 2]), label)
 
@@ -110,7 +110,7 @@ def test_a_rule_for_other_spellings_is_refused_not_all_negative():
     label = Label("income", positive_values=(">50K",))
     with pytest.raises(DataError, match=r"\['>50K'\] must occur in column 'income', found only '<=50K\.', "):
         read_label(frame, label)
-    assert read_label(frame, label, all_negative=True).y.tolist() == [0, 0]
+    assert read_label(frame, label, all_negative=True).main.tolist() == [0, 0]
 
 
 # Several labels
@@ -139,9 +139,9 @@ def test_a_row_that_any_label_drops_is_dropped_and_counted_once() -> None:
 
 
 def test_one_label_of_several_reads_as_if_alone() -> None:
-    alone = [read_label(watched().filter(pl.col("row").is_in([0, 3, 5])), label).y for label in SEVERAL]
+    alone = [read_label(watched().filter(pl.col("row").is_in([0, 3, 5])), label).main for label in SEVERAL]
     np.testing.assert_array_equal(read_labels(watched(), SEVERAL).y, np.stack(alone, axis=1))
-    assert read_labels(watched(), SEVERAL[:1]).y.shape == (4,)
+    assert read_labels(watched(), SEVERAL[:1]).y.shape == (4, 1)
 
 
 def test_what_a_dropped_row_holds_in_other_labels_is_not_looked_at() -> None:
@@ -168,9 +168,9 @@ def test_faults_name_the_label_that_has_them(columns: dict[str, list[object]], m
 def test_a_rule_written_for_text_holds_for_booleans() -> None:
     """pandas writes True to a CSV file, where it is text, and hands it over as a boolean."""
     for values in (["True", "False"], [True, False]):
-        assert read_label(pl.DataFrame({"y": values}), Label("y", positive_values=("True",))).y.tolist() == [1, 0]
-        assert read_label(pl.DataFrame({"y": values}), Label("y")).y.tolist() == [1, 0]
+        assert read_label(pl.DataFrame({"y": values}), Label("y", positive_values=("True",))).main.tolist() == [1, 0]
+        assert read_label(pl.DataFrame({"y": values}), Label("y")).main.tolist() == [1, 0]
     dropped = read_label(
         pl.DataFrame({"y": [True, False]}), Label("y", positive_values=(True,), drop_values=("False",))
     )
-    assert (dropped.y.tolist(), dropped.dropped) == ([1], 1)
+    assert (dropped.main.tolist(), dropped.dropped) == ([1], 1)

@@ -83,7 +83,7 @@ def test_a_label_with_decimal_commas() -> None:
     label = infer_schema(frame).schema.label
     assert label == Label("rating", positive_above=3, drop_values=(3,), number_format="1.234,5")
     rows = read_label(frame, label)
-    assert (rows.y.tolist(), rows.dropped) == ([1, 0, 1], 1)
+    assert (rows.main.tolist(), rows.dropped) == ([1, 0, 1], 1)
 
 
 def test_durations_are_seconds() -> None:

@@ -77,7 +77,7 @@ def test_rows_targets_groups_and_counts_equal_plain_filters() -> None:
         part: Part = getattr(prepared, name)
         truth = kept.filter(pl.col("part") == name)
         assert part.frame.equals(truth)
-        assert part.y.tolist() == [float(r > 3) for r in truth["rating"]]
+        assert part.main.tolist() == [float(r > 3) for r in truth["rating"]]
         assert len(part.table) == prepared.counts[f"{name}_rows"] == truth.height
         assert part.group is not None
         pairs = set(zip(part.group.tolist(), truth["user"].to_list(), strict=True))
@@ -162,8 +162,8 @@ def test_negatives_are_added_where_they_are_missing_only() -> None:
     positives = frame.filter(part="train").height
     assert prepared.counts["negatives_drawn"] == 2 * positives
     assert prepared.counts["train_rows"] == 3 * positives == len(prepared.train.table)
-    assert prepared.train.y.tolist() == [1.0] * positives + [0.0] * 2 * positives
-    assert prepared.train.frame["used"].to_list() == prepared.train.y.tolist()
+    assert prepared.train.main.tolist() == [1.0] * positives + [0.0] * 2 * positives
+    assert prepared.train.frame["used"].to_list() == prepared.train.main.tolist()
     used = set(frame.filter(used=1).select("user", "item").iter_rows())
     drawn = prepared.train.frame.filter(used=0)
     assert not used & set(drawn.select("user", "item").iter_rows())
@@ -186,7 +186,7 @@ def test_negatives_of_a_squared_loss_take_the_labels_least_value() -> None:
     frame = implicit(negatives_in=("valid", "test")).with_columns(used=pl.col("used") * 2.0 - 1)
     schema = Schema(fields=CLICKS.fields, label=Label("used", task="regression", range=(-1, 1)))
     prepared = prepare(frame, schema, split=BY_PART, seed=0, negatives=ask("train"))
-    assert sorted(set(prepared.train.y.tolist())) == [-1.0, 1.0]
+    assert sorted(set(prepared.train.main.tolist())) == [-1.0, 1.0]
 
 
 def test_negatives_of_other_labels() -> None:
@@ -285,7 +285,7 @@ def test_a_part_of_one_class_is_named() -> None:
 def test_a_regression_may_have_one_value() -> None:
     schema = Schema(fields=SCHEMA.fields, label=Label("rating", task="regression"))
     prepared = prepare(ratings().with_columns(rating=pl.lit(4)), schema, split=BY_PART, seed=0)
-    assert set(prepared.test.y.tolist()) == {4.0}
+    assert set(prepared.test.main.tolist()) == {4.0}
 
 
 FAULTS: list[tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = [
@@ -359,7 +359,7 @@ def test_several_labels_are_columns_of_the_targets_and_the_main_one_stratifies()
         rating = part.frame["rating"].to_numpy()
         expected = np.stack([rating > 3, rating == 5, part.frame["minutes"].to_numpy()], axis=1).astype(np.float32)
         np.testing.assert_array_equal(part.y, expected, strict=True)
-        assert alone.y.shape == (len(part.table),)
+        assert alone.y.shape == (len(part.table), 1)
 
 
 @pytest.mark.parametrize("only", ["positive", "negative"])

@@ -127,7 +127,7 @@ def test_a_difference_of_chance_is_called_so():
 
 def run_of(made, **changes):
     bundle, prepared = made
-    test = Scored(np.asarray(prepared.test.y, float), bundle.score(prepared.test.frame))
+    test = Scored(np.asarray(prepared.test.main, float), bundle.score(prepared.test.frame))
     recipe = SimpleNamespace(schema=changes.pop("schema", SCHEMA), target_encoding=changes.pop("target_encoding", None))
     found = {"recipe": recipe, "bundle": bundle, "prepared": prepared, "test": {"click": test}}
     return SimpleNamespace(**found | changes)

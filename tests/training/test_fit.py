@@ -44,7 +44,7 @@ def design(table):
     """One-hot rows [N, R] and labels [N]."""
     x = np.zeros((len(table), table.layout.num_rows))
     np.put_along_axis(x, table.ids.astype(np.int64), 1.0, axis=1)
-    return x, np.asarray(table.y, dtype=np.float64)
+    return x, np.asarray(table.y[:, 0], dtype=np.float64)
 
 
 def scripted(monkeypatch, network, values, monitor="auc", also=None):
@@ -141,9 +141,9 @@ def test_the_auxiliary_loss_of_inttower_is_trained_on(tables):
     before = weights(network)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        logit, auxiliary = network.train().forward_with_auxiliary(batch, y)
+        logit, auxiliary = network.train().forward_with_auxiliary(batch, y[:, 0])
     assert auxiliary.item() != 0
-    loss = nn.functional.binary_cross_entropy_with_logits(logit, y)
+    loss = nn.functional.binary_cross_entropy_with_logits(logit, y[:, 0])
     expected = dict(zip(dict(network.named_parameters()), torch.autograd.grad(
         loss + auxiliary, list(network.parameters()), allow_unused=True), strict=True))  # fmt: skip
     network = build_network(settings, tables.layout, 0)
@@ -350,7 +350,7 @@ def test_progress_is_closed_after_an_error_too(tables):
     [
         (BINARY, "rmse", "monitor must be one of auc, logloss, gauc, loss for a binary label, found 'rmse'"),
         (Objective(task="regression"), "auc", "monitor must be one of rmse, mae, loss for a regression label"),
-        (BINARY, "gauc", "needs the schema's group column"),
+        (BINARY, "gauc", "needs groups: say user = COLUMN"),
     ],
 )
 def test_a_monitor_that_does_not_fit_is_refused(tables, objective, monitor, sentence):
@@ -364,7 +364,7 @@ def test_group_auc_can_decide(tables):
     scores = score_batches(network, tables.valid.batches(1000))
     assert result.monitor == "gauc"
     assert result.best.metrics["gauc"] == pytest.approx(
-        binary_metrics(tables.valid.y.astype(np.float64), scores, group=group)["gauc"]
+        binary_metrics(tables.valid.y[:, 0].astype(np.float64), scores, group=group)["gauc"]
     )
 
 

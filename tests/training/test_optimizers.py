@@ -85,7 +85,7 @@ def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, backe
 def test_several_labels_share_one_table():
     layout, rows = mixed_tables()
     networks = [several_labels([build_network(FM(embedding_dim=3), layout, k) for k in range(2)]) for _ in range(2)]
-    y = np.stack([rows.y, 1 - rows.y], axis=1)
+    y = np.concatenate([rows.y, 1 - rows.y], axis=1)
     both = dataclasses.replace(rows, y=y)
     found = []
     for network, update in zip(networks, ("dense", "lazy"), strict=True):

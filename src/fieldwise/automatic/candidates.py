@@ -174,7 +174,7 @@ def of_trees(trees: Trees, problem: Problem) -> Candidate:
 
 def constant(problem: Problem) -> Candidate:
     """What a guess without looking gives: the training rows' share of positives, or their mean."""
-    mean = float(np.mean(problem.prepared.train.y, dtype=np.float64))
+    mean = float(np.mean(problem.prepared.train.main, dtype=np.float64))
     level = float(np.log(mean) - np.log1p(-mean)) if problem.schema.label.task == "binary" else mean
     valid = np.full(len(problem.prepared.valid.table), level)
     return Candidate(title=CONSTANT, valid=valid, value=_loss(problem, valid), level=level)
@@ -184,7 +184,7 @@ def _judged(score: np.ndarray, problem: Problem) -> tuple[np.ndarray, float, Cal
     """Scores of validation rows within the label's range, their logloss or RMSE, and a calibration where it helps."""
     valid, calibration = _within(score, problem.schema.label), None
     if problem.schema.label.task == "binary":
-        valid, calibration = calibrated(problem.prepared.valid.y, valid, seed=problem.settings["seed"])
+        valid, calibration = calibrated(problem.prepared.valid.main, valid, seed=problem.settings["seed"])
     return valid, _loss(problem, valid), calibration
 
 
@@ -218,7 +218,7 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
 
 
 def _loss(problem: Problem, score: np.ndarray) -> float:
-    y = np.asarray(problem.prepared.valid.y, dtype=np.float64)
+    y = np.asarray(problem.prepared.valid.main, dtype=np.float64)
     return logloss_from_logits(y, score) if problem.schema.label.task == "binary" else rmse(y, score)
 
 

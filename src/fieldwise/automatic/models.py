@@ -239,7 +239,7 @@ def _trial(tried: Tried, climb: Climb, values: dict[str, Any], other: Candidate)
 
 def _gains(problem: Problem, new: Candidate, old: Candidate) -> bool:
     """Whether a trial is better on validation rows by more than the standard error of the paired difference."""
-    y = np.asarray(problem.prepared.valid.y, dtype=np.float64)
+    y = np.asarray(problem.prepared.valid.main, dtype=np.float64)
     if problem.metric == "logloss":
         signs = np.where(y > 0.5, -1.0, 1.0)
         gain = np.logaddexp(0.0, signs * old.valid) - np.logaddexp(0.0, signs * new.valid)

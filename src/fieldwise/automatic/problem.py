@@ -96,10 +96,10 @@ def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note
     schema, inferred = _schema(frame, settings, note)
     split, why = (settings.split, "as asked for") if settings.split is not None else suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
-    parts = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.y)
+    parts = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.main)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
     note(f"rows are divided into {sizes} rows: {why}")
-    findings = audit(rows.frame[parts.train], rows.y[parts.train], schema, keep=settings.keep, seed=seed)
+    findings = audit(rows.frame[parts.train], rows.main[parts.train], schema, keep=settings.keep, seed=seed)
     schema = without(schema, findings)
     notes = _say(findings, inferred, schema, frame.columns, note)
     plain = {"data": to_plain(source), "schema": schema.to_dict(), "split": to_plain(split), "seed": seed}

@@ -123,7 +123,7 @@ def _measured(problem: Problem, tried: Tried, clock: Clock, seed: int) -> AutoRe
     binary = problem.schema.label.task == "binary"
     test = problem.prepared.test
     scores = [one.score(test, problem.schema) for one in tried.candidates]
-    board = board_of(tried.candidates, scores, np.asarray(test.y), chosen, binary=binary, seed=seed)
+    board = board_of(tried.candidates, scores, np.asarray(test.main), chosen, binary=binary, seed=seed)
     return AutoResult(
         best=_bundle(problem, chosen),
         schema=problem.schema,
@@ -147,7 +147,7 @@ def _bundle(problem: Problem, chosen: Candidate) -> Bundle:
     name = problem.schema.label.name
     parts = {"validation rows": problem.prepared.valid, "test rows": problem.prepared.test}
     figures = {
-        rows: {name: before_and_after(part.y, chosen.raw(part, problem.schema), chosen.calibration)}
+        rows: {name: before_and_after(part.main, chosen.raw(part, problem.schema), chosen.calibration)}
         for rows, part in parts.items()
     }
     rows = len(problem.prepared.valid.table)

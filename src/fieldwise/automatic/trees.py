@@ -127,8 +127,8 @@ def fit_trees(
         "verbosity": -1,
     }
     x, categories = features(train, schema)
-    data = lgb.Dataset(x, train.y, categorical_feature=categories, params=settings)
-    against = lgb.Dataset(features(valid, schema)[0], valid.y, reference=data)
+    data = lgb.Dataset(x, train.main, categorical_feature=categories, params=settings)
+    against = lgb.Dataset(features(valid, schema)[0], valid.main, reference=data)
     late = False
 
     def clock(env: Any) -> None:

@@ -179,5 +179,5 @@ def _scored(bundle: "Bundle", frame: "pl.DataFrame") -> "dict[str, tuple[np.ndar
     rows = read_labels(frame, labels)
     if rows.dropped:
         say(f"{rows.dropped:,} rows dropped by the label's rule")
-    y, score = (x.reshape(len(rows.frame), -1) for x in (rows.y, bundle.score(rows.frame)))
+    y, score = rows.y, bundle.score(rows.frame).reshape(len(rows.frame), -1)
     return {label.name: (y[:, k], score[:, k]) for k, label in enumerate(labels) if label.task == "binary"}

@@ -50,7 +50,7 @@ class EncodedTable:
         values: [N, V] float32, numeric fields (0 if missing).
         bag_ids: [M] int32, all bags, row by row and within a row field by field.
         bag_offsets: [N * G + 1] int64, the start of each bag.
-        y: [N] float32 targets, [N, T] with several labels, or None.
+        y: [N, T] float32 targets, a column per label, or None; [N] becomes [N, 1].
         weight: [N] float32, row weights for loss and metrics, or None.
     """
 
@@ -61,6 +61,10 @@ class EncodedTable:
     bag_offsets: np.ndarray
     y: np.ndarray | None = None
     weight: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.y is not None and self.y.ndim == 1:
+            object.__setattr__(self, "y", self.y.reshape(-1, 1))
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])

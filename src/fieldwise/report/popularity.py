@@ -143,7 +143,7 @@ def _parts(prepared: Prepared) -> list[Part]:
 
 
 def _pairs(part: Part, user: str, item: str) -> pl.DataFrame:
-    y = np.asarray(part.y, dtype=np.float64).reshape(len(part.y), -1)[:, 0]
+    y = np.asarray(part.main, dtype=np.float64)
     columns = {"user": as_text(part.frame.get_column(user)), "item": as_text(part.frame.get_column(item)), "y": y}
     return pl.DataFrame(columns).with_row_index("row").drop_nulls()
 
@@ -166,7 +166,7 @@ def _popular(train: Part, item: str, ids: list[str]) -> list[str]:
 
 def _counts(train: Part, item: str) -> dict[str, int]:
     """Positive training rows by item."""
-    y = np.asarray(train.y, dtype=np.float64).reshape(len(train.y), -1)[:, 0]
+    y = np.asarray(train.main, dtype=np.float64)
     return dict(as_text(train.frame.get_column(item)).filter(pl.Series(y == 1)).value_counts(name="n").rows())
 
 

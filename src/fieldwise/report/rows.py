@@ -30,7 +30,7 @@ def data_section(run: ReportedRun) -> Section:
     rows = []
     for name in PARTS:
         part = getattr(prepared, name)
-        y = np.asarray(part.y, dtype=np.float64).reshape(len(part.y), -1)
+        y = np.asarray(part.y, dtype=np.float64)
         cells = [WORDS[name], count(len(part.y)), *(number(float(y[:, k].mean())) for k in range(len(labels)))]
         if schema.grouping is not None:
             there = schema.grouping in part.frame.columns

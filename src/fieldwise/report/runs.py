@@ -151,8 +151,7 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
         assert kept is not None, "a run is a bundle or a kept one"
         frame, checked = prepared.test.frame, True
         y, score = kept.test_rows
-        own = prepared.test.y if prepared.test.y.ndim == 1 else prepared.test.y[:, 0]
-        if kept.about["test_digest"] != scored_rows_digest(frame, recipe) or not np.array_equal(own, y):
+        if kept.about["test_digest"] != scored_rows_digest(frame, recipe) or not np.array_equal(prepared.test.main, y):
             raise DataError(
                 f"the test rows must be those of the run {opened.folder}, but the data of {recipe.name} have changed "
                 f"since: {INSTEAD}"
@@ -181,7 +180,7 @@ def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     if prepared.encoder.to_json() != bundle.encoder.to_json():  # other training rows, or another version of fieldwise
         table = bundle.encoder.transform(rows.frame)
     score = bundle.score_table(table).reshape(len(table), -1)
-    y = np.asarray(rows.y, dtype=np.float64).reshape(len(table), -1)
+    y = np.asarray(rows.y, dtype=np.float64)
     found = {}
     for k, label in enumerate(bundle.schema.labels):
         found[label.name] = Scored(y[:, k], label.predicted(score[:, k]))

@@ -183,9 +183,7 @@ def _run(
         note(f"{title}: {caution}")
     label = run.recipe.schema.label
     score = score_batches(run.bundle.network, prepared.test.table.batches(SCORING_BATCH))
-    y = prepared.test.y
-    if y.ndim == 2:
-        y, score = y[:, 0], score[:, 0]
+    y, score = prepared.test.main, score.reshape(len(score), -1)[:, 0]
     score = label.predicted(score)
     about = {
         **run.record(),

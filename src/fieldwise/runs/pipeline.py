@@ -137,5 +137,4 @@ def best_possible(part: Part) -> dict[str, float] | None:
     if not (column.dtype.is_float() and column.is_between(0, 1, closed="none").all()):
         return None
     p = column.to_numpy()
-    y = part.y if part.y.ndim == 1 else part.y[:, 0]
-    return binary_metrics(y.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)
+    return binary_metrics(part.main.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)

@@ -293,8 +293,7 @@ def _columns(prepared: Prepared, schema: Schema, settings: RankingSettings) -> d
 
 def _likes(part: Part, columns: Mapping[str, str]) -> pl.DataFrame:
     """User and item of a part's positive rows, as text, and the rows' numbers; rows without one of the two are none."""
-    y = part.y if part.y.ndim == 1 else part.y[:, 0]
-    rows = np.flatnonzero(y > 0.5)
+    rows = np.flatnonzero(part.main > 0.5)
     named = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
     return pl.DataFrame({**named, ROW: rows}).drop_nulls()
 

@@ -158,9 +158,10 @@ class _Run:
         if self.show_unknown is not None:
             batch = self.show_unknown(batch)
         logit, own_loss = self.forward(batch, y)
-        if getattr(logit, "shape", None) != y.shape:  # broadcasting would hide it
-            found = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
-            network, wanted = type(self.network).__name__, list(y.shape)
+        wanted = list(y.shape if self.objective.more else y.shape[:1])
+        found = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
+        if found != wanted:  # broadcasting would hide it
+            network = type(self.network).__name__
             raise ConfigError(f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {found}")
         data_loss = self.objective.loss(logit, y, weight)
         total = data_loss if own_loss is None else data_loss + self.objective.weighted(own_loss)

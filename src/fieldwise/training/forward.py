@@ -40,7 +40,7 @@ class Forward:
         settings: only `precision` and `compile` are used.
 
     Shape:
-        call: Batch of B rows, labels [B] or [B, T] -> scores [B] or [B, T], and a scalar or [T]; None without an
+        call: Batch of B rows, labels [B, T] -> scores [B, T], or [B] of one label, and a scalar or [T]; None without an
         auxiliary loss.
 
     Errors:
@@ -74,7 +74,8 @@ class Forward:
         return score.float(), None if own is None else own.float()
 
     def _call(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        found = self.run(batch, y) if self.auxiliary else (self.run(batch), None)
+        label = y if y.shape[1] > 1 else y[:, 0]  # a network of one label has no dimension of labels
+        found = self.run(batch, label) if self.auxiliary else (self.run(batch), None)
         return cast(tuple[Tensor, Tensor | None], found)
 
     def _compiled(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -54,20 +54,17 @@ class Objective:
         """The mean loss over the batch, a weighted sum over the labels: a scalar.
 
         Args:
-            logit: scores [B], or [B, T] with several labels.
-            y: their targets.
+            logit: scores [B, T]; of one label [B] too.
+            y: their targets, likewise.
             weight: row weights [B] of the losses in the mean; their mean over all training rows is 1.
         """
-        if not self.more:
-            return self.weight * self._mean_loss(logit, y, weight)
-        columns = zip(self.each(), logit.unbind(1), y.unbind(1), strict=True)
+        columns = zip(self.each(), _unbound(logit), _unbound(y), strict=True)
         return torch.stack([o.weight * o._mean_loss(z, target, weight) for o, z, target in columns]).sum()
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The weighted sum of the labels' losses ([T], or a scalar for one label): a scalar."""
-        if not self.more:
-            return self.weight * losses
-        return torch.stack([o.weight * loss for o, loss in zip(self.each(), losses.unbind(), strict=True)]).sum()
+        each = zip(self.each(), losses.reshape(-1).unbind(), strict=True)
+        return torch.stack([o.weight * loss for o, loss in each]).sum()
 
     def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
         """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
@@ -163,5 +160,10 @@ def evaluate(
 
 
 def _columns(values: np.ndarray) -> list[np.ndarray]:
-    """The values per label [N], the main label's first."""
+    """The values of each label [N], the main one's first; of one label they may be [N] themselves."""
     return [values] if values.ndim == 1 else list(values.T)
+
+
+def _unbound(values: Tensor) -> tuple[Tensor, ...]:
+    """`_columns` of a tensor."""
+    return (values,) if values.dim() == 1 else values.unbind(1)

@@ -34,9 +34,8 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     batch, _ = train.batch(slice(0, PROBE_ROWS))
     heads = getattr(network, "heads", None) if objective.more else None
     networks = [network] if heads is None else list(heads)
-    columns = [train.y] if train.y.ndim == 1 else list(train.y.T)
     changed = []
-    for number, (one, y, task) in enumerate(zip(networks, columns, objective.each(), strict=True)):
+    for number, (one, y, task) in enumerate(zip(networks, train.y.T, objective.each(), strict=True)):
         start = base_score(np.asarray(y, np.float64) / task.scale, train.weight, binary=task.task == "binary")
         for name, parameter in output_biases(one, batch):
             if bool(parameter.count_nonzero()):

@@ -20,7 +20,7 @@ class LabelledRows:
     """Rows with targets (float32), the number of rows dropped by the labels' rules, and row weights.
 
     Shape:
-        y: [N], or [N, T] with several labels, the main one first.
+        y: [N, T], a column per label, the main one first.
         weight: [N] float64, or None.
         kept: [N] int64, the rows' numbers in the table, or None if none was dropped.
     """
@@ -34,7 +34,8 @@ class LabelledRows:
     @property
     def main(self) -> np.ndarray:
         """Targets of the main label [N]."""
-        return self.y if self.y.ndim == 1 else self.y[:, 0]
+        column: np.ndarray = self.y[:, 0]
+        return column
 
     def take(self, rows: np.ndarray) -> "LabelledRows":
         """Some of the rows, by number, with `dropped` 0."""
@@ -45,7 +46,7 @@ def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False)
     """`read_labels` for one label: targets [N].
 
     >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
-    >>> rows.y.tolist(), rows.dropped
+    >>> rows.main.tolist(), rows.dropped
     ([1.0, 0.0], 1)
     """
     return read_labels(frame, (label,), all_negative=all_negative)
@@ -90,8 +91,7 @@ def read_labels(
             f"no row is left: all {dropped} have a label in drop_values of column {named}; drop fewer values"
         )
     targets = [_target(column, keep, label) for column, label in zip(columns, labels, strict=True)]
-    # One label's targets stay a vector, so that code for a single label need not handle several.
-    y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
+    y = np.stack(targets, axis=1)
     if weight is not None:
         weight = weight[keep.to_numpy()]
     if not dropped:

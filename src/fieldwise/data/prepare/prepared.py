@@ -47,9 +47,15 @@ class Part:
 
     @property
     def y(self) -> np.ndarray:
-        """Targets [N], or [N, T] with several labels."""
+        """Targets [N, T], the main label's first."""
         assert self.table.y is not None, "prepared parts have targets"
         return self.table.y
+
+    @property
+    def main(self) -> np.ndarray:
+        """Targets of the main label [N]."""
+        column: np.ndarray = self.y[:, 0]
+        return column
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -235,7 +241,7 @@ def _with_negatives(
             "no "
             "such value: remove the negatives or that label"
         )
-    main = {name: _columns(y)[0] for name, y in targets.items()}
+    main = {name: y[:, 0] for name, y in targets.items()}
     positives = {name: part.filter(pl.Series(main[name] > 0)) for name, part in frames.items()}
     log = pl.concat(list(positives.values()))
     values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
@@ -264,7 +270,7 @@ def _with_negatives(
             if label.column != schema.label.column:
                 added = mark_negative(added, label.column, values[label.column])
         y = read_labels(added, schema.labels, all_negative=True).y
-        for label, target in zip(schema.labels, _columns(y), strict=True):
+        for label, target in zip(schema.labels, y.T, strict=True):
             if (target > 0).any():
                 raise DataError(
                     f"a sampled negative must not be positive: {values[label.column]!r} in column {label.column!r} is "
@@ -282,11 +288,6 @@ def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | fl
     return low if isinstance(low, (int, float)) and low <= 0 else 0
 
 
-def _columns(y: np.ndarray) -> list[np.ndarray]:
-    """The targets per label [N], the main label's first."""
-    return [y] if y.ndim == 1 else list(y.T)
-
-
 def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:
     if weights and negatives is not None:
         raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
@@ -301,7 +302,7 @@ def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSamplin
 
 def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
     for name, y in targets.items():
-        for label, target in zip(schema.labels, _columns(y), strict=True):
+        for label, target in zip(schema.labels, y.T, strict=True):
             positive = int((target > 0.5).sum())
             if label.task == "binary" and positive in (0, len(y)):
                 found = "positive" if positive else "negative"

@@ -43,15 +43,14 @@ class Facts:
         """Of encoded training rows with targets; the main label comes first."""
         assert train.y is not None, "training rows have targets"
         y = np.asarray(train.y, np.float64)
-        columns = y.reshape(len(train), -1)
-        main = columns[:, 0]
+        main = y[:, 0]
         return cls(
             layout=train.layout,
             rows=len(train),
             task=labels[0].task,
             mean=float(np.average(main, weights=train.weight)),
             labels=len(labels),
-            deviations=tuple(columns.std(axis=0).tolist()),
+            deviations=tuple(y.std(axis=0).tolist()),
             effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
         )
 
