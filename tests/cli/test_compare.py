@@ -112,7 +112,7 @@ def test_options_of_rankings(subtests, fieldwise, recipe):
             "--candidates must be `all` or the number of sampled items, found 'some'",
         ),
         (("--ranking", "--candidates", "0"), "candidates must be at least 1, found 0"),
-        (("--ranking", "--item", "itme"), "--item must be a column of the rows, found 'itme': did you mean 'item'?"),
+        (("--ranking", "--item", "itme"), "--item must be a column of the table, found 'itme': did you mean 'item'?"),
     ]:
         with subtests.test(options=options, sentence=sentence):
             code, _, err = fieldwise("compare", recipe, "--seeds", 1, "--quiet", "--no-cache", *options)

@@ -1,5 +1,6 @@
 """Tables of planted runs: what they say is known beforehand."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -167,3 +168,13 @@ def test_plain_values_and_a_picture(kept, tmp_path):
         assert (tmp_path / name).stat().st_size > 1000
     with pytest.raises(ConfigError, match=r"found 'board\.txt'"):
         plot_boards(boards, tmp_path / "board.txt")
+
+
+def test_a_record_that_lacks_a_fact_is_named(kept):
+    record = kept("m", 0, np.array([0, 1, 0, 1]), np.array([0.1, 0.4, -0.2, 0.9]))
+    facts = record.facts
+    assert (facts.benchmark, facts.task, facts.seed, facts.parameters) == ("noise", "binary", 0, 7)
+    assert (dict(facts.counts), facts.finished) == ({}, 0.0)  # older and foreign records may lack these
+    about = {name: value for name, value in record.about.items() if name != "test_digest"}
+    with pytest.raises(DataError, match=r"m0 is damaged: its record has no 'test_digest'"):
+        leaderboards({"m": [dataclasses.replace(record, about=about)]})

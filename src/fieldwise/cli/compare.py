@@ -147,9 +147,9 @@ def _print(
     else:
         show_boards(boards, ranked, options.seeds, settings)
         for name, records in runs.items():
-            for sentence in remarks_on_means([record.about["test"] for record in records], f"{name}'s test rows"):
+            for sentence in remarks_on_means([record.facts.test for record in records], f"{name}'s test rows"):
                 print(sentence)
-    counts = [record.about.get("counts", {}) for records in runs.values() for record in records]
+    counts = [record.facts.counts for records in runs.values() for record in records]
     for sentence in dict.fromkeys(sentence for one in counts for sentence in repeat_sentences(one)):
         say(f"WARNING: {sentence}")
 

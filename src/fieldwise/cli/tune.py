@@ -90,7 +90,7 @@ def _plain(found: "Tuned") -> dict[str, object]:
 
     plain = {f.name: getattr(found, f.name) for f in fields(found) if f.name not in ("recipe", "runs")}
     texts = {"study": str(found.study), "recipe_file": str(found.recipe_file)}
-    runs = [{"folder": str(run.folder), "seed": run.about["seed"], "test": run.about["test"]} for run in found.runs]
+    runs = [{"folder": str(run.folder), "seed": run.facts.seed, "test": dict(run.facts.test)} for run in found.runs]
     return {**{key: to_plain(value) for key, value in plain.items() if key not in texts}, **texts, "runs": runs}
 
 
@@ -108,7 +108,7 @@ def _show(found: "Tuned", recipe: "Recipe") -> None:
     for path in search_space(recipe):
         table.add_row(path, _shown(value_at(recipe, path)), _shown(found.values.get(path)))
     screen.print(table)
-    tests = [run.about["test"] for run in found.runs]
+    tests = [run.facts.test for run in found.runs]
     for metric in ("auc", "logloss", "rmse"):
         values = [test[metric] for test in tests if metric in test]
         if values:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from fieldwise.config import to_plain
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.registry import compared, shown_name
@@ -14,7 +15,7 @@ from fieldwise.report.runs import ReportedRun, Scored
 from fieldwise.runs.fits import with_words
 from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.leaderboard import Board, leaderboards
-from fieldwise.runs.records import Record
+from fieldwise.runs.records import Record, RunFacts
 
 __all__ = ["comparison_sections"]
 
@@ -43,15 +44,19 @@ def _record(run: ReportedRun) -> Record:
     """A run as a record for the leaderboard."""
     label = run.recipe.schema.label
     rows = run.test[label.name]
-    about = {
-        "seed": run.recipe.seed,
-        "task": label.task,
-        "test_digest": scored_rows_digest(run.frame, run.recipe),
-        "test": _metrics(rows, label.task),
-        **{name: run.record.get(name) or 0 for name in ("parameters", "epochs", "seconds")},
-        "seconds_per_epoch": run.record.get("seconds_per_epoch"),
-    }
-    return with_words(Record(run.folder, about, (rows.y, rows.score)), run.recipe)
+    facts = RunFacts(
+        benchmark="",
+        protocol="",
+        task=label.task,
+        test_digest=scored_rows_digest(run.frame, run.recipe),
+        seed=run.recipe.seed,
+        test=_metrics(rows, label.task),
+        parameters=int(run.record.get("parameters", 0)),
+        epochs=float(run.record.get("epochs", 0)),
+        seconds=float(run.record.get("seconds", 0.0)),
+        seconds_per_epoch=run.record.get("seconds_per_epoch"),
+    )
+    return with_words(Record(run.folder, to_plain(facts), (rows.y, rows.score)), run.recipe)
 
 
 def _metrics(rows: Scored, task: str) -> dict[str, float]:

@@ -151,7 +151,7 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
         assert kept is not None, "a run is a bundle or a kept one"
         frame, checked = prepared.test.frame, True
         y, score = kept.test_rows
-        if kept.about["test_digest"] != scored_rows_digest(frame, recipe) or not np.array_equal(prepared.test.main, y):
+        if kept.facts.test_digest != scored_rows_digest(frame, recipe) or not np.array_equal(prepared.test.main, y):
             raise DataError(
                 f"the test rows must be those of the run {opened.folder}, but the data of {recipe.name} have changed "
                 f"since: {INSTEAD}"

@@ -18,7 +18,7 @@ from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import Record, Store, run_key
+from fieldwise.runs.records import Record, RunFacts, Store, run_key
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import keep_elsewhere
@@ -88,7 +88,7 @@ def recorded_runs(
 
     def kept(key: str) -> Record | None:
         record = store.get(key)
-        if record is None or (again and record.about["finished"] < began):
+        if record is None or (again and record.facts.finished < began):
             return None
         return record if ranking is None or _has(record, ranking) else None
 
@@ -185,13 +185,23 @@ def _run(
     score = score_batches(run.bundle.network, prepared.test.table.batches(SCORING_BATCH))
     y, score = prepared.test.main, score.reshape(len(score), -1)[:, 0]
     score = label.predicted(score)
+    facts = RunFacts(
+        benchmark=recipe.benchmark,
+        protocol=recipe.protocol,
+        task=label.task,
+        test_digest=scored_rows_digest(prepared.test.frame, recipe),
+        seed=recipe.seed,
+        test=run.test,
+        parameters=run.parameters,
+        epochs=run.result.epochs,
+        seconds=round(run.seconds, 3),
+        seconds_per_epoch=run.result.seconds_per_epoch,
+        counts=run.counts,
+        finished=time.time(),
+    )
     about = {
         **run.record(),
-        "benchmark": recipe.benchmark,
-        "protocol": recipe.protocol,
-        "task": label.task,
-        "test_digest": scored_rows_digest(prepared.test.frame, recipe),
-        "finished": time.time(),
+        **to_plain(facts),
         "environment": environment(),
         "history": result_to_plain(run.result)["history"],
         "settings": run.recipe.to_dict(),

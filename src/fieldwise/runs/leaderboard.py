@@ -136,7 +136,7 @@ def leaderboards(
     Errors:
         ConfigError: a base or metric that is none of them. DataError: damaged runs; a recipe's runs of different rows.
     """
-    check_choices(runs, {str(r.about["task"]) for records in runs.values() for r in records}, base, metric)
+    check_choices(runs, {r.facts.task for records in runs.values() for r in records}, base, metric)
     tables: dict[tuple[str, ...], list[str]] = {}
     for name, records in runs.items():
         tables.setdefault(_table_of(name, records), []).append(name)
@@ -160,11 +160,8 @@ def check_choices(names: Collection[str], tasks: Collection[str], base: str | No
 def _table_of(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     """Benchmark, protocol, task and test rows of a recipe's runs."""
     places = {
-        (
-            *(str(record.about[word]) for word in ("benchmark", "protocol", "task", "test_digest")),
-            hashlib.sha256(record.test_rows[0].tobytes()).hexdigest(),
-        )
-        for record in records
+        (of.benchmark, of.protocol, of.task, of.test_digest, hashlib.sha256(record.test_rows[0].tobytes()).hexdigest())
+        for record, of in ((record, record.facts) for record in records)
     }
     if len(places) != 1:
         raise DataError(f"the seeds of a recipe must share their test rows, but those of {name} differ: set data_seed")
@@ -173,7 +170,7 @@ def _table_of(name: str, records: Sequence[Record]) -> tuple[str, ...]:
 
 def _measured(record: Record, metric: MetricName) -> float:
     """A metric of a run's test rows; runs of before there was one are measured by their kept scores."""
-    found = record.about["test"]
+    found = record.facts.test
     if metric == "ece" and metric not in found:
         y, score = record.test_rows
         return calibration_error(y, sigmoid(score))
@@ -184,8 +181,8 @@ def _board(
     runs: Mapping[str, Sequence[Record]], base: str | None, metric: str | None, replicates: int, seed: int
 ) -> Board:
     names = list(runs)
-    about = runs[names[0]][0].about
-    task = str(about["task"])
+    facts = runs[names[0]][0].facts
+    task = facts.task
     main = next((m for m in compared(task) if m == metric), compared(task)[0])
     reference = names.index(base) if base in names else 0
     y = runs[names[0]][0].test_rows[0]
@@ -208,26 +205,26 @@ def _board(
                 )
                 for m in compared(task)
             }
-        epochs = [record.about["seconds_per_epoch"] for record in records]
-        timed = [s for s in epochs if s is not None]
+        of_runs = [record.facts for record in records]
+        timed = [of.seconds_per_epoch for of in of_runs if of.seconds_per_epoch is not None]
         lines.append(
             Line(
                 recipe=name,
-                seeds=tuple(record.about["seed"] for record in records),
+                seeds=tuple(of.seed for of in of_runs),
                 metrics={m: estimate(by_seed[m][k], drawn[m][:, k], least=0.0) for m in compared(task)},
                 by_seed={m: tuple(by_seed[m][k].tolist()) for m in compared(task)},
                 against=against,
-                parameters=records[0].about["parameters"],
-                epochs=float(np.mean([record.about["epochs"] for record in records])),
-                seconds=float(np.mean([record.about["seconds"] for record in records])),
+                parameters=of_runs[0].parameters,
+                epochs=float(np.mean([of.epochs for of in of_runs])),
+                seconds=float(np.mean([of.seconds for of in of_runs])),
                 seconds_per_epoch=float(np.mean(timed)) if timed else None,
                 runs=tuple(str(record.folder) for record in records),
             )
         )
     lines.sort(key=lambda line: line.metrics[main].value, reverse=METRICS[main].higher)
     return Board(
-        benchmark=str(about["benchmark"]),
-        protocol=str(about["protocol"]),
+        benchmark=facts.benchmark,
+        protocol=facts.protocol,
         rows=len(y),
         task=task,
         metric=main,

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from fieldwise.storage.files import check_folder
 from fieldwise.storage.locks import try_lock
 from fieldwise.storage.writer import writing
 
-__all__ = ["Record", "Store", "read_record", "run_key"]
+__all__ = ["Record", "RunFacts", "Store", "read_record", "run_key"]
 
 ABOUT = "record.json"
 RUN = Kind(
@@ -46,6 +46,50 @@ RUN = Kind(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What every run says of itself, whoever made it: what leaderboards, `tune` and reports read.
+
+    Args:
+        benchmark: the task, by the recipe's word or its source of data.
+        protocol: how its rows were split, by the recipe's word or the kind of split.
+        task: `binary` or `regression`.
+        test_digest: which rows its test rows are.
+        test: metrics of the test rows by name.
+        epochs: that were trained, or a tree model's rounds.
+        seconds: in total.
+        seconds_per_epoch: None if no epoch was whole.
+        counts: of rows, by what they are.
+        finished: when, in seconds since 1970.
+    """
+
+    benchmark: str
+    protocol: str
+    task: str
+    test_digest: str
+    seed: int
+    test: Mapping[str, float]
+    parameters: int
+    epochs: float
+    seconds: float
+    seconds_per_epoch: float | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    finished: float = 0.0
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any], folder: Path) -> "RunFacts":
+        """Those of a record's plain values.
+
+        Errors:
+            DataError: one is absent.
+        """
+        known = {f.name: about[f.name] for f in fields(cls) if f.name in about}
+        absent = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING and f.name not in known]
+        if absent:
+            raise RUN.damaged(folder, f"its record has no {absent[0]!r}")
+        return cls(**known)
+
+
 @dataclass(frozen=True)
 class Record:
     """One finished run.
@@ -59,6 +103,15 @@ class Record:
     about: Mapping[str, Any]
     rows: tuple[np.ndarray, np.ndarray] | None = None
     saved: Artifact | None = None
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What the run says of itself.
+
+        Errors:
+            DataError: the record lacks something.
+        """
+        return RunFacts.of(self.about, self.folder)
 
     @cached_property
     def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
