@@ -163,7 +163,7 @@ def test_another_model_or_split_starts_from_its_own_defaults(file):
 def test_extends_must_not_go_in_a_circle(file):
     (file.parent / "a.toml").write_text('extends = "b"')
     (file.parent / "b.toml").write_text('extends = "a"')
-    with pytest.raises(ConfigError, match=r"circle, found a\.toml -> b\.toml -> a\.toml"):
+    with pytest.raises(ConfigError, match=r"circular, found a\.toml -> b\.toml -> a\.toml"):
         load_recipe(file.parent / "a.toml")
 
 
@@ -263,8 +263,8 @@ def test_later_overrides_win_and_add_up():
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("training.epochs", "a setting is given as key=value, found 'training.epochs'"),
-        ("=3", "a setting is given as key=value, found '=3'"),
+        ("training.epochs", "a setting must be given as key=value, found 'training.epochs'"),
+        ("=3", "a setting must be given as key=value, found '=3'"),
         ("trainin.epochs=3", "no setting 'trainin.epochs': did you mean 'training.epochs'"),
         ("training.epoch=3", "no setting 'training.epoch': did you mean 'training.epochs'[?] known: adagrad_"),
         ("training.embedding_dim=3", "no setting 'training.embedding_dim': did you mean 'model.embedding_dim'"),

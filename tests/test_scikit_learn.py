@@ -125,7 +125,7 @@ def test_a_schema_is_inferred_and_kept(capsys: pytest.CaptureFixture[str], tmp_p
     assert fitted.schema is None
     assert fitted.schema_.label == Label("liked")
     assert {"user_id", "item_id", "device"} <= {f.name for f in fitted.schema_.fields}
-    assert (fitted.schema_.time, fitted.schema_.group) == ("timestamp", "user_id")
+    assert (fitted.schema_.time, fitted.schema_.user) == ("timestamp", "user_id")
     assert fitted.inference_.notes["user_id"] in capsys.readouterr().err
     beside = Recommender(model=LR(), training=QUICK).fit(frame.drop(columns="liked"), frame["liked"])
     np.testing.assert_array_equal(beside.decision_function(frame), fitted.decision_function(frame))

@@ -70,7 +70,7 @@ def test_a_recipes_own_space_lies_over_the_models(tmp_path):
 
 @pytest.mark.parametrize("path", ["seed", "data_seed", "split.valid", "training.monitor", "target_encoding.folds"])
 def test_what_a_search_is_judged_by_stays_as_it_is(path):
-    with pytest.raises(ConfigError, match=r"may change model\.\* and training\.\*"):
+    with pytest.raises(ConfigError, match=r"may only change model\.\* and training\.\*"):
         check_space(load_recipe("simulated/afm"), {path: Range(low=1, high=2)})
 
 

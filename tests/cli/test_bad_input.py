@@ -360,7 +360,7 @@ def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, recipe,
         code, _, err = fieldwise(*ask)
     (run,) = (tmp_path / "spare").glob("*/*")
     assert code == 2
-    assert f"The run is not lost: it is {run}, move that folder into runs" in err
+    assert f"The run was saved as {run}: move that folder into runs" in err
     run.rename(Path("runs") / run.name)
     monkeypatch.setattr("fieldwise.runs.fits.train_recipe", lambda *_, **__: pytest.fail("run again"))
     assert fieldwise(*ask)[0] == 0

@@ -99,7 +99,7 @@ def test_rankings_stand_below_the_figures(fieldwise, recipe, lr):
     assert {line["recipe"] for line in ranking["lines"]} == {str(recipe), str(lr), "popularity"}
     assert (ranking["k"], ranking["users"], ranking["items"]) == (3, 9, 7)
     drawn = fieldwise(*ask, "--candidates", 2, "--users", 5)[1]
-    assert "5 of 9 users (seed 0), 2 items drawn of 7 (seed 0) beside what they liked" in drawn
+    assert "5 of 9 users (seed 0), 2 items sampled of 7 (seed 0), plus those they liked" in drawn
     assert "Metrics on sampled candidates are higher" in drawn
 
 

@@ -104,10 +104,10 @@ def test_parquet_with_structs_vectors_and_durations(fieldwise, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        (text(table().head(1)), ("'click' holds 0 alone",)),
+        (text(table().head(1)), ("'click' only holds 0",)),
         (text(table().head(1).clear()), ("the table has none",)),
-        (text(table().with_columns(click=pl.lit("no"))), ("'click' holds 'no' alone", "--label")),
-        (text(table().head(2).with_columns(click=pl.Series([0, 1]))), ("a recipe needs rows",)),
+        (text(table().with_columns(click=pl.lit("no"))), ("'click' only holds 'no'", "--label")),
+        (text(table().head(2).with_columns(click=pl.Series([0, 1]))), ("training, validation and test rows",)),
         (text(table().with_columns(click=pl.Series(["a", "b", "c"] * (ROWS // 3)))), ("holds 3, ", "--positive VALUE")),
     ],
 )  # fmt: skip
@@ -164,7 +164,7 @@ def test_exact_copies_of_rows_are_counted_and_stay(fieldwise, tmp_path: Path) ->
     (tmp_path / "t.csv").write_text(text(rows))
     assert "an earlier row" not in fieldwise("data", "infer", "t.csv")[2]
     (tmp_path / "t.csv").write_text(text(pl.concat([rows, rows.head(7), rows.head(2)])))
-    sentence = "9 of 309 rows equal an earlier row in every column: they stay"
+    sentence = "9 of 309 rows equal an earlier row in every column: they are kept"
     assert sentence in fieldwise("data", "infer", "t.csv")[2]
     assert sentence in fieldwise("init", "t.csv")[2]
     assert as_table(tmp_path / "t.csv").height == 309

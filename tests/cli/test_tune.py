@@ -35,12 +35,12 @@ def test_a_search_that_goes_on_after_its_look_says_so(fieldwise, tuned):
         assert went_on or "2 settings have been evaluated on them by now" in out
     (record,) = Path("runs/tune").glob("*.test.json")
     told = fieldwise("tune", tuned, "--final-seeds", 1, "--no-cache", "--trials", 2)[2]
-    assert "6 trials, more than the 2 asked for" in told
+    assert "6 trials, more than the 2 requested" in told
     for damage in ("{", "[{}]", '{"a": 1}', "[]", "[1]"):
         record.write_text(damage)
         code, out, err = fieldwise(*ask, "--trials", 6)
         assert (code, out) == (2, "")
-        assert err.startswith(f"fieldwise: the record of looks at the test rows {record} is damaged (")
+        assert err.startswith(f"fieldwise: the record of test evaluations {record} is damaged (")
         assert len(err.splitlines()) == 1
 
 

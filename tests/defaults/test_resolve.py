@@ -200,7 +200,7 @@ def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():
     run, lr = train_recipe(recipe, prepared), lr_on_valid(recipe, prepared)
     sentence = below_lr(run, lr)
     assert sentence is not None
-    assert f"logloss {lr['logloss']:.4f} against {run.valid['logloss']:.4f}" in sentence
+    assert f"logloss {lr['logloss']:.4f} compared with {run.valid['logloss']:.4f}" in sentence
     good = dataclasses.replace(run, valid={**run.valid, "logloss": lr["logloss"] - 0.01})
     assert below_lr(good, lr) is None
 
@@ -209,7 +209,7 @@ def test_rules_go_by_the_settings_that_are_given():
     given_batch = resolve(FM(), TrainingSettings(batch_size=64, evaluations_per_epoch=20), facts(rows=200_000))
     assert (given_batch.training.patience, given_batch.training.plateau_patience) == (100, 40)
     steps = resolve(FM(), TrainingSettings(batch_size=64), facts(rows=200_000))
-    assert "evaluations per epoch 4: 3,125 steps an epoch" in [str(choice) for choice in steps.chosen]
+    assert "evaluations per epoch 4: 3,125 steps per epoch" in [str(choice) for choice in steps.chosen]
     assert resolve(FM(), TrainingSettings(optimizer="sgd"), facts()).training.learning_rate == 1e-3
     large = facts(layout=Layout.of_sizes([200_000, 200_000]))
     dense = resolve(FM(), TrainingSettings(embedding_update="dense"), large).training

@@ -138,8 +138,10 @@ def test_a_case_by_hand():
     # v liked a before, w liked nothing in the test: u is left, with b, for c was liked before.
     assert (task.users, task.all_users, task.liked_before, task.items.height) == (1, 1, 2, 3)
     assert task.by_popularity().tolist() == [2]
-    words = "ranking by user and item: 1 users, all 3 items, less what the user liked in training and validation rows"
-    assert task.sentence() == f"{words} (2 test positives among it)"
+    words = (
+        "ranking by user and item: 1 users, all 3 items, without those the user liked in training and validation rows"
+    )
+    assert task.sentence() == f"{words} (2 test positives among them)"
 
 
 def test_drawn_items_are_none_that_the_user_liked(log, prepared, bundle):
@@ -188,7 +190,7 @@ def test_rows_without_an_id_are_nobodys(log):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"label": Label("price", task="regression")}, "ranking needs a label that says what was liked, but 'price'"),
+        ({"label": Label("price", task="regression")}, "ranking needs a binary label, but 'price'"),
         ({"fields": SCHEMA.fields[1:4]}, "no field of the schema has the role user or context"),
         ({"fields": (SCHEMA.fields[0], SCHEMA.fields[4])}, "no field of the schema has the role item"),
     ],
@@ -203,10 +205,12 @@ def test_columns_that_are_not_named(log):
     fields = (SCHEMA.fields[2], SCHEMA.fields[4])
     schema = Schema(fields=fields, label=Label("liked"))
     prepared = prepare(log, schema, split=ColumnSplit(column="part"), seed=0)
-    with pytest.raises(ConfigError, match="needs a column of users, and the schema says none: say user = COLUMN in it"):
+    with pytest.raises(
+        ConfigError, match="needs a column of user ids, which the schema does not have: set user = COLUMN"
+    ):
         RankingTask.of(prepared, schema, RankingSettings())
     assert RankingTask.of(prepared, schema, RankingSettings(user="user", item="item")).items.height == 31
-    with pytest.raises(ConfigError, match="by two columns, found 'user' for both"):
+    with pytest.raises(ConfigError, match="must be two different columns, found 'user' for both"):
         RankingTask.of(prepared, schema, RankingSettings(user="user", item="user"))
     with pytest.raises(ConfigError, match="--item must be a column of the table, found 'itme'"):
         RankingTask.of(prepared, schema, RankingSettings(user="user", item="itme"))
@@ -271,7 +275,7 @@ def test_a_task_that_cannot_be_is_refused_before_any_training(folder, monkeypatc
     )
     (folder / "number.toml").write_text(text)
     monkeypatch.setattr(module, "train_recipe", lambda *_: pytest.fail("trained"))
-    with pytest.raises(ConfigError, match=r"number\.toml: ranking needs a label that says what was liked"):
+    with pytest.raises(ConfigError, match=r"number\.toml: ranking needs a binary label, but 'click' is a number"):
         recorded_runs(
             [load_recipe("number.toml")], [0], ranking=RankingSettings(), store=Store(Path("s")), data_dir=Path("none")
         )

@@ -179,7 +179,7 @@ def test_another_bundle_to_start_from_is_another_run(folder):
 
 def test_a_store_that_cannot_be_one_is_told_first(recipes, counted):
     Path("store").write_text("a file")
-    with pytest.raises(DataError, match="runs need a folder"):
+    with pytest.raises(DataError, match="runs need a writable folder"):
         recorded_runs(recipes, [0], store=Store(Path("store")), data_dir=DATA)
     assert counted == []
 

@@ -199,7 +199,7 @@ def test_a_torn_last_line_is_cut_off_and_told(recipe):
     file.write_bytes(file.read_bytes()[:-9])
     notes = []
     assert search(recipe, trials=3, note=notes.append).trials["complete"] >= 2
-    assert any("unfinished" in note for note in notes)
+    assert any("incomplete" in note for note in notes)
 
 
 def test_a_damaged_study_is_one_sentence(recipe):

@@ -44,10 +44,10 @@ def folder(tmp_path_factory, ranker):
         ([], "", "found an empty one: give --token or FIELDWISE_TOKEN a value, or unset it"),
         ([], "  ", "found an empty one"),
         (["--token", ""], None, "found an empty one"),
-        (["--host", "0.0.0.0"], None, "a server that others can reach needs a token, found --host 0.0.0.0"),
+        (["--host", "0.0.0.0"], None, "a server on a non-loopback address needs a token, found --host 0.0.0.0"),
         (["--host", "::"], None, "needs a token, found --host ::"),
         (["--host", "a-name-of-some-machine"], None, "needs a token"),
-        (["--no-token"], "secret", "--no-token lets everyone in, found a token too"),
+        (["--no-token"], "secret", "--no-token allows access without a token, found a token too"),
     ],
 )
 def test_what_would_let_everyone_in_is_refused(folder, monkeypatch, capsys, arguments, token, said):

@@ -245,7 +245,7 @@ def test_few_files_are_no_end_of_service(folder):
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 
     with serving(folder, "ranker", "--head-timeout", 1, before=few) as server:
-        assert "at most 72 connections, since the system lets this process open so many files" in server.log
+        assert "at most 72 connections, because of the system's limit of open files" in server.log
         held = []
         for _ in range(400):
             try:

@@ -350,7 +350,7 @@ def test_progress_is_closed_after_an_error_too(tables):
     [
         (BINARY, "rmse", "monitor must be one of auc, logloss, gauc, loss for a binary label, found 'rmse'"),
         (Objective(task="regression"), "auc", "monitor must be one of rmse, mae, loss for a regression label"),
-        (BINARY, "gauc", "needs groups: say user = COLUMN"),
+        (BINARY, "gauc", "needs groups: set user or group"),
     ],
 )
 def test_a_monitor_that_does_not_fit_is_refused(tables, objective, monitor, sentence):

@@ -140,7 +140,7 @@ def test_wrong_weights_are_a_sentence(subtests):
         (np.zeros(LOG.height), "the weights of all 1500 rows are zero"),
         (["much"] * LOG.height, "weights must be numbers"),
         ((LOG["liked"] == 1).to_numpy(), "the train rows must hold both classes"),
-        (np.r_[1.0, np.zeros(1499)], "weigh more than 0|both classes"),
+        (np.r_[1.0, np.zeros(1499)], "a weight above 0|both classes"),
     ]:
         with subtests.test(weight=weight, message=message), pytest.raises(DataError, match=message):
             Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, sample_weight=weight)

@@ -1,4 +1,4 @@
-"""Where a server listens, whom it lets in, and what connections may take: options of `fieldwise serve`."""
+"""Options of `fieldwise serve` for its address, access and connection limits."""
 
 import ipaddress
 import os
@@ -18,38 +18,40 @@ __all__ = ["Listening"]
 
 TOKEN = "FIELDWISE_TOKEN"
 RESERVED = 128  # open files that are not connections: mapped indexes, tables, stores, the log
-FEWEST = 16  # connections that a server is worth starting for
+FEWEST = 16  # minimum number of connections to start a server
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where a server listens, and whom it lets in."""
+    """Options of a server's address and of access to it."""
 
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000
-    token: Annotated[str | None, typer.Option(envvar=TOKEN, show_envvar=True, help="What requests must bear.")] = None
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8000
+    token: Annotated[
+        str | None, typer.Option(envvar=TOKEN, show_envvar=True, help="Bearer token that requests must send.")
+    ] = None
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Let everyone in who reaches --host, another address than loopback.")
+        bool, typer.Option("--no-token", help="Allow access without a token although --host is not a loopback address.")
     ] = False
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name that requests may call this server by (their header Host); may be repeated. Any name with a "
-            "token or at another address than loopback, where left out; else localhost alone.",
+            help="A host name that requests may use (header Host). May be repeated. Default: any name with a token or "
+            "on an address other than loopback, else only localhost.",
         ),
     ] = None
-    max_connections: Annotated[int, typer.Option(min=1, help="Connections open at the same time.")] = 1000
+    max_connections: Annotated[int, typer.Option(min=1, help="Maximum number of open connections.")] = 1000
     max_connections_per_address: Annotated[
-        int, typer.Option(min=1, help="Of these, from one address; a proxy is one.")
+        int, typer.Option(min=1, help="Maximum number of open connections per address; a proxy counts as one.")
     ] = 256
-    max_head: Annotated[int, typer.Option(min=1000, help="Bytes of a request's first line and headers.")] = 1 << 15
+    max_head: Annotated[
+        int, typer.Option(min=1000, help="Maximum size in bytes of a request's first line and headers.")
+    ] = 1 << 15
     head_timeout: Annotated[
-        float, typer.Option(min=0.01, help="Seconds that the first line and headers may take to arrive.")
+        float, typer.Option(min=0.01, help="Timeout in seconds for receiving the first line and headers.")
     ] = 10.0
-    idle_timeout: Annotated[
-        float, typer.Option(min=0.01, help="Seconds that a connection may stay open without a request.")
-    ] = 5.0
+    idle_timeout: Annotated[float, typer.Option(min=0.01, help="Timeout in seconds of an idle connection.")] = 5.0
 
     @property
     def is_loopback(self) -> bool:
@@ -61,7 +63,7 @@ class Listening:
 
     @property
     def hosts(self) -> frozenset[str] | None:
-        """The names that requests may call this server by; None for any."""
+        """The allowed host names of requests; None for any."""
         if self.allow_host is not None:
             return None if "*" in self.allow_host else frozenset(name.lower() for name in self.allow_host)
         if self.token is None and self.is_loopback:
@@ -69,37 +71,38 @@ class Listening:
         return None
 
     def check(self) -> None:
-        """Refuse what would let in who should stay outside.
+        """Check that access is not open by mistake.
 
         Errors:
-            ConfigError: an empty token; another address than loopback without a token; a token and none.
+            ConfigError: an empty token; another address than loopback without a token; --token together with
+                --no-token.
         """
-        given = os.environ.get(TOKEN) if self.token is None else self.token  # the parser takes an empty one for none
+        given = os.environ.get(TOKEN) if self.token is None else self.token  # the parser treats an empty one as none
         if given is not None and not given.strip():
             raise ConfigError(
                 f"a token must be a text, found an empty one: give --token or {TOKEN} a value, or unset it"
             )
         if self.token is not None and self.no_token:
             raise ConfigError(
-                f"--no-token lets everyone in, found a token too (--token or {TOKEN}): give one of the two"
+                f"--no-token allows access without a token, found a token too (--token or {TOKEN}): give one of them"
             )
         if self.token is None and not self.no_token and not self.is_loopback:
             raise ConfigError(
-                f"a server that others can reach needs a token, found --host {self.host} without one: set {TOKEN}, or "
-                "give --no-token to let everyone in"
+                f"a server on a non-loopback address needs a token, found --host {self.host} without one: set {TOKEN}, "
+                "or give --no-token to allow access without one"
             )
 
     def limits(self, max_body: int) -> "ConnectionLimits":
-        """What connections may take, within what the system lets this process open.
+        """Limits of connections, within the system's limit of open files.
 
         Errors:
-            ConfigError: the system lets it open next to nothing.
+            ConfigError: the system's limit is too low.
         """
         from fieldwise.serving.connections import ConnectionLimits
 
         room = _room(self.max_connections)
         if room < self.max_connections:
-            say(f"at most {room:,} connections, since the system lets this process open so many files (ulimit -n)")
+            say(f"at most {room:,} connections, because of the system's limit of open files (ulimit -n)")
         return ConnectionLimits(
             connections=room,
             per_address=min(room, self.max_connections_per_address),
@@ -110,21 +113,21 @@ class Listening:
         )
 
     def listen(self) -> socket.socket:
-        """A socket that listens.
+        """A listening socket.
 
         Errors:
-            ConfigError: the address cannot be had.
+            ConfigError: the address is not available.
         """
         try:
             family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((self.host, self.port), family=family)
         except OSError as e:
             where = f"{self.host}:{self.port}"
-            raise ConfigError(f"cannot listen at {where}: {e.strerror or e}; give another --host or --port") from None
+            raise ConfigError(f"cannot listen on {where}: {e.strerror or e}; give another --host or --port") from None
 
 
 def _room(wanted: int) -> int:
-    """How many connections of those wanted this process may hold; its limit of open files is raised where it may be."""
+    """The number of connections that are possible, up to `wanted`; raises the limit of open files if allowed."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

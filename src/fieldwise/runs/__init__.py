@@ -1,1 +1,1 @@
-"""Recipes, and what turns them into figures: the pipeline, comparison, tuning, records."""
+"""Runs of recipes: pipeline, comparison, tuning, records."""

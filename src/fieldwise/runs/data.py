@@ -1,4 +1,4 @@
-"""A recipe's data: read, prepared, kept in the cache."""
+"""A recipe's data: reading, preparing and caching."""
 
 import dataclasses
 import tempfile
@@ -23,10 +23,10 @@ __all__ = ["data_inputs", "data_settings", "load_frame", "prepare_recipe"]
 
 
 def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
-    """The raw table that a recipe names.
+    """The raw table of a recipe.
 
     Errors:
-        ConfigError: an unknown name. DataError: absent or damaged files.
+        ConfigError: an unknown name. DataError: missing or damaged files.
     """
     if data.path is not None:
         return as_table(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns)
@@ -44,11 +44,11 @@ def prepare_recipe(
     """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
 
     Args:
-        recipe: data, schema, split, seed, negatives, history and target encoding decide; model and training do not.
+        recipe: its data, schema, split, seed, negatives, history and target encoding are used.
         data_dir: the folder of public data sets.
-        frame: the raw table, where it is read already.
-        cache: where the same data by the same settings were prepared before, they are opened, else kept. A given
-            `frame` is never looked for there.
+        frame: the raw table, if it has already been read.
+        cache: cache of prepared data, which is read if it has the same data and settings, else written; not used
+            with `frame`.
     """
     if cache is None or frame is not None:
         return _prepared_anew(recipe, data_dir) if frame is None else _prepare(recipe, as_table(frame))
@@ -62,7 +62,7 @@ def prepare_recipe(
     if found is not None:
         return found
     prepared = _prepared_anew(recipe, data_dir)
-    if inputs.unchanged(paths):  # else nobody knows which state of the files was read
+    if inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
         counts = ", ".join(f"{prepared.counts[f'{name}_rows']:,} {name}" for name in PARTS)
         short = Path(recipe.name).name if recipe.name.endswith(".toml") else recipe.name
         cache.put(key, f"{short}, {counts} rows", lambda folder: write_prepared(prepared, folder))
@@ -88,7 +88,7 @@ def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
         history=recipe.history,
         target_encoding=recipe.target_encoding,
     )
-    # A mapping outlives the name of its file; where a system holds on to mapped files, its own cleaning finds them.
+    # A mapping outlives its file's name; on systems that keep mapped files, their temporary folder is cleaned later.
     with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
         return dataclasses.replace(
             prepared,
@@ -99,10 +99,10 @@ def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
-    """The files that a recipe reads, digested.
+    """The files that a recipe reads, with digests.
 
     Errors:
-        DataError: one cannot be read.
+        DataError: a file cannot be read.
     """
     files = _data_files(recipe.data, data_dir)
     if not files and recipe.data.name in PUBLIC_SETS:
@@ -114,18 +114,18 @@ def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
 
 
 def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
-    """The files that `load_frame` may read, by names that do not tell where they lie."""
+    """The files that `load_frame` may read, by names that do not depend on their folder."""
     if data.path is not None:
         return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
     if data.name not in PUBLIC_SETS:
         return {}
     folder = data_dir / PUBLIC_SETS[data.name].folder
-    paths = {*folder.rglob("*"), *folder.glob("*/*")}  # rglob passes by what lies in folders that are links
+    paths = {*folder.rglob("*"), *folder.glob("*/*")}  # rglob skips the contents of linked folders
     return {str(path.relative_to(folder)): path for path in paths if path.is_file()}
 
 
 def data_settings(recipe: Recipe) -> dict[str, Any]:
-    """The settings that decide what prepared data hold, as plain values."""
+    """The settings that determine prepared data, as plain values."""
     data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file"))
     parts = {
         "split": recipe.split,

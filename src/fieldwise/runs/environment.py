@@ -1,4 +1,4 @@
-"""Where and by what a figure was made."""
+"""The machine and software of a run."""
 
 import datetime
 import os
@@ -28,7 +28,7 @@ def environment() -> dict[str, Any]:
 
 
 def machine() -> str:
-    """The processor's name and the number of cores, in words."""
+    """The processor's name and number of cores."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -39,7 +39,7 @@ def machine() -> str:
 
 @cache
 def commit() -> str:
-    """The commit that runs, with `+` where the tree has changes; `unknown` where the package is no checkout."""
+    """The running commit, with `+` if the tree has changes; `unknown` if the package is not a checkout."""
     folder = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -47,7 +47,7 @@ def commit() -> str:
         return done.stdout.strip()
 
     try:
-        if not git("ls-files", Path(__file__).name):  # an installed copy that lies inside somebody's checkout
+        if not git("ls-files", Path(__file__).name):  # an installed copy inside another checkout
             return "unknown"
         return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain") else "")
     except (OSError, subprocess.CalledProcessError):

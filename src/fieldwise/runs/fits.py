@@ -1,4 +1,4 @@
-"""Runs that a comparison needs: those of the store as they are, the others trained and put there."""
+"""Runs of a comparison: stored runs are reused, the others are trained and stored."""
 
 import dataclasses
 import time
@@ -31,7 +31,7 @@ WAIT_SECONDS = 5.0
 
 
 def with_seed(recipe: Recipe, seed: int) -> Recipe:
-    """The recipe with another seed of weights, row order and dropout, and the rows that it had."""
+    """The recipe with another seed of weights, row order and dropout, and the same rows."""
     return dataclasses.replace(recipe, seed=seed, data_seed=recipe.rows_seed)
 
 
@@ -47,28 +47,27 @@ def recorded_runs(
     note: Callable[[str], None] = lambda _: None,
     progress: Callable[[str], Progress] = lambda _: Silent(),
 ) -> dict[str, list[Record]]:
-    """A run of every recipe with every seed, by the recipe's name; what the store has is not run again.
+    """A run of every recipe with every seed, by recipe name; stored runs are not run again.
 
-    Processes that share a store share the work: a run that another one is at is left to it, and waited for at the end.
+    Processes that share a store share the work: runs in progress in another process are waited for at the end.
 
     Args:
-        recipes: of different names.
-        seeds: of weights, row order and dropout; split and negatives are each recipe's own.
-        store: where runs are found and kept, each as soon as it is done.
+        recipes: recipes with different names.
+        seeds: seeds of weights, row order and dropout; split and negatives use each recipe's own seed.
+        store: the store of runs; each run is stored when it is finished.
         data_dir: the folder of public data sets.
-        cache: of prepared data.
-        again: run everything anew.
-        ranking: rank items for the users of the test rows, too; a run that was kept without that, or with other
-            settings of it, is run anew.
-        note: hears, in a sentence, what is done.
-        progress: what shows a run, by its title.
+        cache: cache of prepared data.
+        again: run everything again.
+        ranking: also rank items for the users of the test rows; stored runs without this ranking are run again.
+        note: called with a sentence on each step.
+        progress: makes the progress display of a run, by title.
 
     Errors:
         KeyboardInterrupt: Ctrl-C; finished runs are kept, the one in progress is not.
-        ConfigError, DataError, TrainingError: of the recipe and seed that the sentence names.
+        ConfigError, DataError, TrainingError: an error of a run; the message names recipe and seed.
     """
     began = time.time()
-    commit()  # of the code that runs, not of what the checkout holds when a run ends
+    commit()  # read now: the checkout may change before a run ends
     names = [recipe.name for recipe in recipes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -102,16 +101,16 @@ def recorded_runs(
                     if not mine:
                         left.append(one)
                         continue
-                    record = kept(one.key)  # another process may just have ended it
+                    record = kept(one.key)  # another process may just have finished it
                     if record is None:
                         record, how = _run(one, store, rows, ranking, note, progress), "done"
             recipe = one.recipe
             record = with_words(record, recipe)
-            _ = record.test_rows  # read now: another process may put a newer run in its place
+            _ = record.test_rows  # read now: another process may replace it with a newer run
             found[recipe.name, recipe.seed] = record
             note(f"{recipe.name} seed {recipe.seed}: {how}, {len(found)} of {len(wanted)} runs")
         if left and len(left) == len(open_runs):
-            note(f"waiting for {len(left)} runs that other processes are at")
+            note(f"waiting for {len(left)} runs of other processes")
         open_runs = left
         if left:
             time.sleep(WAIT_SECONDS)
@@ -119,7 +118,7 @@ def recorded_runs(
 
 
 def with_words(record: Record, recipe: Recipe) -> Record:
-    """A run that may be older, with the recipe's words of today for task and protocol."""
+    """A stored run, with the recipe's current names of task and protocol."""
     source = recipe.data.name or Path(str(recipe.data.path)).name
     words = {"benchmark": recipe.benchmark or source, "protocol": recipe.protocol or recipe.split.kind}
     return dataclasses.replace(record, about={**record.about, **words})
@@ -127,7 +126,7 @@ def with_words(record: Record, recipe: Recipe) -> Record:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """One run to have."""
+    """A run that is needed."""
 
     recipe: Recipe
     inputs: Inputs
@@ -146,17 +145,17 @@ def _wanted(recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path) -> 
 
 
 class _LastPrepared:
-    """Prepared data, the last kept: runs that follow each other mostly read the same."""
+    """A cache of the last prepared data, since consecutive runs usually use the same."""
 
     def __init__(self, data_dir: Path, cache: Cache | None) -> None:
         self.data_dir, self.cache = data_dir, cache
         self.last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
 
     def of(self, one: _Wanted) -> Prepared:
-        """What `prepare_recipe` gives."""
-        source = data_settings(one.recipe), one.inputs  # settings alone do not tell two files of one form apart
+        """The result of `prepare_recipe`."""
+        source = data_settings(one.recipe), one.inputs  # two files may have the same settings
         if self.last is None or self.last[0] != source:
-            self.last = None  # let go of the old rows before new ones are made
+            self.last = None  # free the old rows before preparing new ones
             self.last = source, prepare_recipe(one.recipe, self.data_dir, cache=self.cache)
         return self.last[1]
 
@@ -216,11 +215,11 @@ def _has(record: Record, ranking: RankingSettings) -> bool:
 
 
 def _put(store: Store, key: str, put: Callable[[Store], Record]) -> Record:
-    """Keep a run, elsewhere where the store does not take it after all; the error says where."""
+    """Store a run; if the store is not writable, save it elsewhere, which the error names."""
     try:
         return put(store)
     except DataError as e:
         kept = keep_elsewhere(lambda folder: put(Store(folder)))
         if kept is None:
             raise
-        raise DataError(f"{e}. The run is not lost: it is {kept / key}, move that folder into {store.folder}") from e
+        raise DataError(f"{e}. The run was saved as {kept / key}: move that folder into {store.folder}") from e

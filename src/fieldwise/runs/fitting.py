@@ -1,4 +1,4 @@
-"""From prepared rows to a trained network: the one way, which recipes and `Recommender` go."""
+"""Training on prepared rows: the shared function of recipes and `Recommender`."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -33,16 +33,16 @@ LR_EPOCHS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings:
-    """What decides a training run besides its rows.
+    """Settings of a training run.
 
     Args:
-        schema: of the rows; its labels are learned.
-        model: settings of the model, or the class of one of one's own.
-        training: of optimizer, penalty and stopping.
-        defaults: `data`: settings of model and training that are not given follow from the training rows; `fixed`:
-            they are what the classes say.
-        seed: of initial weights, row order and dropout.
-        start: a bundle whose network the new one starts from, as far as parts fit by name.
+        schema: schema of the rows, with the labels to learn.
+        model: settings of the model, or the class of your own model.
+        training: optimizer, penalty and stopping.
+        defaults: `data`: settings of model and training that are not given are chosen from the training rows; `fixed`:
+            they have the classes' defaults.
+        seed: seed of initial weights, row order and dropout.
+        start: a bundle for a warm start.
     """
 
     schema: Schema
@@ -56,9 +56,9 @@ class FitSettings:
         object.__setattr__(self, "model", as_settings(self.model))
 
     def settled(self, train: Part) -> tuple["FitSettings", tuple[Chosen, ...]]:
-        """The same with every setting as a number, and those of them that follow from the training rows.
+        """Complete settings, and those of them that were chosen from the training rows.
 
-        Settings with `of_schema` take from the schema which fields name users and items.
+        Settings with `of_schema` take the fields of user and item ids from the schema.
         """
         model = self.model.of_schema(self.schema) if hasattr(self.model, "of_schema") else self.model
         if self.defaults == "fixed":
@@ -78,10 +78,10 @@ class Fitted:
     """A trained network.
 
     Args:
-        settings: every one as a number.
-        network: with the weights that were best on the validation rows.
-        chosen: the settings that followed from the data.
-        warm_start: what the network took from `settings.start`.
+        settings: complete settings.
+        network: with the best weights on the validation rows.
+        chosen: the settings chosen from the data.
+        warm_start: the report of the warm start.
     """
 
     settings: FitSettings
@@ -94,20 +94,20 @@ class Fitted:
 def fit_parts(
     settings: FitSettings, encoder: Encoder, train: Part, valid: Part, progress: Progress | None = None
 ) -> Fitted:
-    """Train on the training rows and restore the weights that were best on the validation rows.
+    """Train on the training rows and restore the best weights on the validation rows.
 
     Ctrl-C ends training early, as in `fieldwise.training.fit.fit`. PyTorch's idle threads sleep from now on
     (`fieldwise.training.waiting`).
 
     Args:
-        settings: what is not given of them follows from the training rows, where its `defaults` say so.
+        settings: settings of the run.
         encoder: fitted on the training rows.
-        train: encoded, with targets.
-        valid: encoded likewise.
-        progress: hears of every step and evaluation.
+        train: encoded training rows with targets.
+        valid: encoded validation rows with targets.
+        progress: notified of every step and evaluation.
 
     Errors:
-        ConfigError: settings that do not fit the model or the task; nothing of the bundle to start from fits.
+        ConfigError: settings that do not fit the model or the task; a warm start without matching weights.
         TrainingError: the loss is not finite.
     """
     settings, chosen = settings.settled(train)
@@ -130,11 +130,11 @@ def fit_parts(
 
 @dataclass(frozen=True, kw_only=True)
 class FittedRecipe:
-    """A trained recipe; the test rows were not looked at.
+    """A trained recipe; the test rows were not used.
 
     Args:
-        recipe: with every setting as a number.
-        chosen: those of them that followed from the data.
+        recipe: the recipe with complete settings.
+        chosen: the settings chosen from the data.
     """
 
     recipe: Recipe
@@ -145,16 +145,16 @@ class FittedRecipe:
 
 
 def settled(recipe: Recipe, prepared: Prepared) -> tuple[Recipe, tuple[Chosen, ...]]:
-    """The recipe with every setting of model and training as a number, and those that follow from the training rows."""
+    """The recipe with complete settings, and those of them that were chosen from the training rows."""
     found, chosen = _settings(recipe).settled(prepared.train)
     return _with(recipe, found), chosen
 
 
 def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> FittedRecipe:
-    """Train a recipe's model on its training rows, as `fit_parts` does.
+    """Train a recipe's model on its training rows with `fit_parts`.
 
     Errors:
-        BundleError: the recipe's warm_start is no bundle that can be read. ConfigError, TrainingError: see `fit_parts`.
+        BundleError: the recipe's warm_start is not a valid bundle. ConfigError, TrainingError: see `fit_parts`.
     """
     start = None if recipe.warm_start is None else Bundle.load(Path(recipe.warm_start))
     fitted = fit_parts(_settings(recipe, start), prepared.encoder, prepared.train, prepared.valid, progress)
@@ -172,9 +172,9 @@ def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = N
 
 
 def lr_on_valid(recipe: Recipe, prepared: Prepared) -> Mapping[str, float]:
-    """Metrics of a logistic, or linear, regression by its default settings on a recipe's validation rows.
+    """Validation metrics of logistic or linear regression with default settings, a baseline for a recipe.
 
-    What a model of fields and their interactions should surpass; the test rows are not looked at.
+    The test rows are not used.
     """
     plain = FitSettings(schema=recipe.schema, model=LR(), training=TrainingSettings(epochs=LR_EPOCHS), seed=recipe.seed)
     return fit_parts(plain, prepared.encoder, prepared.train, prepared.valid).result.best.metrics
@@ -204,7 +204,7 @@ def _held_out(prepared: Prepared) -> tuple[tuple[str, Part], ...]:
 
 
 def _kept(bundle: Bundle, name: str, part: Part, schema: Schema) -> bool:
-    """Whether the run of a bundle, and what that one started from, kept these rows aside."""
+    """Whether the run of a bundle, and those that it started from, held out these rows."""
     former = bundle.about.get("run", {})
     if not same_rows(former.get(f"{name}_digest"), part.frame, schema):
         return False

@@ -1,4 +1,4 @@
-"""Whether rows are those of a former run: digests of what a schema or a recipe reads of them."""
+"""Digests of rows, to check whether they are those of an earlier run."""
 
 import polars as pl
 
@@ -10,12 +10,12 @@ __all__ = ["rows_digest", "same_rows", "scored_rows_digest"]
 
 
 def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
-    """SHA-256 over what a schema reads of a table's rows, in their order: are they those of a former run?"""
+    """SHA-256 over the columns that a schema reads of a table's rows, in order."""
     return digest_rows(_read_columns(frame, schema))
 
 
 def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
-    """A digest of which rows these are, whatever fields a recipe reads: by keys and labels, or by all raw columns."""
+    """A digest that identifies rows independently of a recipe's fields: by keys and labels, or all raw columns."""
     schema = recipe.schema
     made = {recipe.history.column} if recipe.history is not None else set()
     made |= set(recipe.target_encoding.made) if recipe.target_encoding is not None else set()
@@ -24,7 +24,7 @@ def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
 
 
 def same_rows(digest: object, frame: pl.DataFrame, schema: Schema) -> bool:
-    """Whether `rows_digest`, of this or an older version, gave `digest` for these rows."""
+    """Whether `digest` is the `rows_digest` of these rows, by this or an older version."""
     if not isinstance(digest, str):
         return False
     if ":" in digest:

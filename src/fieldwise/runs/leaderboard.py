@@ -1,4 +1,4 @@
-"""Runs of several recipes side by side: means over seeds, intervals, and a paired test against one of them."""
+"""Leaderboards of recipes: means over seeds, intervals, and paired tests against a baseline."""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
@@ -21,12 +21,12 @@ __all__ = ["Board", "Difference", "Line", "check_choices", "leaderboards"]
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """What a recipe gains over the baseline.
+    """The difference of a recipe and the baseline.
 
     Args:
-        estimate: the recipe's mean less the baseline's, paired by row and by seed, with its interval and p.
-        delong_p: of AUC alone: DeLong's test of the means over seeds, in which seeds do not count as luck; None where
-            a class has a single row.
+        estimate: the recipe's mean minus the baseline's, paired by row and by seed, with its interval and p.
+        delong_p: for AUC: DeLong's test of the means over seeds, without the variance over seeds; None if a class has
+            a single row.
     """
 
     estimate: Estimate
@@ -39,12 +39,12 @@ class Line:
 
     Args:
         metrics: the mean over seeds of each metric on the test rows.
-        by_seed: the metrics themselves, in the order of the seeds.
-        against: what is gained over the baseline, by metric; None for the baseline itself.
-        parameters: of the network.
-        epochs: the mean until training ended.
-        seconds: the mean of a run.
-        seconds_per_epoch: the mean of a run's median epoch; None where no run had a whole one.
+        by_seed: the metrics per seed.
+        against: differences from the baseline, by metric; None for the baseline itself.
+        parameters: number of parameters.
+        epochs: mean number of epochs.
+        seconds: mean duration of a run.
+        seconds_per_epoch: mean over runs of the median epoch; None if no run had a whole epoch.
         runs: the runs' folders.
     """
 
@@ -62,17 +62,17 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """Recipes that were measured on the same rows, the best first.
+    """A leaderboard of recipes with the same test rows, best first.
 
     Args:
-        benchmark: the name that the recipes give to their task; empty where they name none.
-        protocol: the name of the way of dividing its rows, likewise.
-        rows: of the test.
+        benchmark: the recipes' benchmark; may be empty.
+        protocol: the recipes' protocol; may be empty.
+        rows: number of test rows.
         task: `binary` or `regression`.
-        metric: what the order goes by.
-        base: the recipe that others are tested against.
-        replicates: of the bootstrap.
-        lines: a recipe each.
+        metric: the metric to sort by.
+        base: the baseline.
+        replicates: number of bootstrap replicates.
+        lines: one per recipe.
     """
 
     benchmark: str
@@ -86,18 +86,18 @@ class Board:
 
     @property
     def title(self) -> str:
-        """Benchmark and protocol in words."""
+        """Benchmark and protocol as a title."""
         words = [self.benchmark, f"protocol {self.protocol}" if self.protocol else ""]
         return ", ".join(word for word in words if word) or "a task without a name"
 
     def to_pandas(self) -> Any:
-        """A pandas frame of a row a recipe: metrics, their intervals, what is gained over the baseline, seconds."""
+        """A pandas frame with a row per recipe: metrics, intervals, differences from the baseline, seconds."""
         from fieldwise.notebook.frames import leaderboard_frame, to_pandas
 
         return to_pandas(leaderboard_frame(self))
 
     def plot(self, ax: Any = None) -> Any:
-        """The recipes with their intervals on Matplotlib's axes, which come back; new ones where left out."""
+        """Plot the recipes with intervals on Matplotlib axes (new ones if omitted) and return the axes."""
         from fieldwise.notebook.plots import plot_leaderboard
 
         return plot_leaderboard(self, ax)
@@ -108,7 +108,7 @@ class Board:
         return leaderboard_html(self)
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for JSON; a p is given of differences alone."""
+        """The leaderboard as plain values for JSON, with p only for differences."""
         plain: dict[str, Any] = to_plain(self)
         for line in plain["lines"]:
             for found in line["metrics"].values():
@@ -124,17 +124,17 @@ def leaderboards(
     replicates: int = 1000,
     seed: int = 0,
 ) -> list[Board]:
-    """A table for each protocol and set of test rows: figures of different ones never stand in one table.
+    """A leaderboard for each benchmark, protocol and set of test rows; different ones are never mixed.
 
     Args:
-        runs: of each recipe by its name, a run a seed.
-        base: the recipe to test against; the first of each table, where left out or not in it.
-        metric: what the order goes by; the task's first (`auc`, `rmse`), where left out.
-        replicates: of the bootstrap.
-        seed: of the bootstrap.
+        runs: runs by recipe name, one per seed.
+        base: the baseline; the first of each table if omitted or not in it.
+        metric: the metric to sort by; the task's default (`auc`, `rmse`) if omitted.
+        replicates: number of bootstrap replicates.
+        seed: seed of the bootstrap.
 
     Errors:
-        ConfigError: a base or metric that is none of them. DataError: damaged runs; a recipe's runs of different rows.
+        ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with different rows.
     """
     check_choices(runs, {r.facts.task for records in runs.values() for r in records}, base, metric)
     tables: dict[tuple[str, ...], list[str]] = {}
@@ -144,10 +144,10 @@ def leaderboards(
 
 
 def check_choices(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
-    """Refuse, before any work, a baseline or a metric that no table could have.
+    """Check, before any work, that some table can have the baseline and the metric.
 
     Errors:
-        ConfigError: the base is none of the recipes' names, or no task has the metric.
+        ConfigError: the base is not a recipe's name, or no task has the metric.
     """
     if base is not None and base not in names:
         raise ConfigError(f"the baseline must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
@@ -169,7 +169,7 @@ def _table_of(name: str, records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _measured(record: Record, metric: MetricName) -> float:
-    """A metric of a run's test rows; runs of before there was one are measured by their kept scores."""
+    """A metric of a run's test rows; for older runs without it, computed from the stored scores."""
     found = record.facts.test
     if metric == "ece" and metric not in found:
         y, score = record.test_rows

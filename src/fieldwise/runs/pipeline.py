@@ -1,4 +1,4 @@
-"""A recipe from prepared rows to a bundle: train, evaluate, keep. What the command line and the demo call."""
+"""Running a recipe on prepared rows: train, evaluate and make a bundle."""
 
 import dataclasses
 import time
@@ -35,9 +35,9 @@ class Run:
     """One trained recipe.
 
     Args:
-        best_possible: metrics of the main label's true probabilities on the test rows, where the data know them.
-        warm_start: what the network started from, where the recipe names a bundle.
-        chosen: settings that followed from the data; `recipe` has them as numbers.
+        best_possible: metrics of the main label's true probabilities on the test rows, if the data have them.
+        warm_start: the report of the warm start, if there was one.
+        chosen: settings chosen from the data, which are also in `recipe`.
     """
 
     recipe: Recipe
@@ -80,10 +80,10 @@ class Run:
 
 
 def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
-    """Train, restore the best weights, evaluate validation and, once, test rows.
+    """Train a recipe, restore the best weights, and evaluate validation rows and (once) test rows.
 
     Errors:
-        As `fit_recipe`.
+        As for `fit_recipe`.
     """
     began = time.perf_counter()
     fitted = fit_recipe(recipe, prepared, progress)
@@ -91,12 +91,12 @@ def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None =
 
 
 def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run:
-    """What a trained network makes: its bundle and its record, with the test rows evaluated, once.
+    """The run of a trained network: its bundle and its metrics, with the test rows evaluated once.
 
     Args:
         prepared: its rows.
-        fitted: the network, with the recipe that it was trained by.
-        spent: seconds that training took.
+        fitted: the network with its recipe.
+        spent: duration of training in seconds.
     """
     began, recipe = time.perf_counter(), fitted.recipe
     parts = {"test": prepared.test, "valid": prepared.valid}
@@ -130,7 +130,7 @@ def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run
 
 
 def best_possible(part: Part) -> dict[str, float] | None:
-    """Metrics of the true probabilities of a part's main label, as scores, where the rows know them."""
+    """Metrics of the true probabilities of a part's main label, if the rows have them."""
     if PROBABILITY not in part.frame.columns:
         return None
     column = part.frame.get_column(PROBABILITY)

@@ -1,4 +1,4 @@
-"""Pictures of leaderboards; Matplotlib (extra `plots`) is needed for them alone."""
+"""Plots of leaderboards with Matplotlib (extra `plots`)."""
 
 import io
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ KINDS = (".png", ".svg", ".pdf")
 
 
 def check_plot(path: Path) -> None:
-    """Refuse, before any work, a picture that cannot be made.
+    """Check, before any work, that a plot can be made.
 
     Errors:
-        ConfigError: a suffix that is no picture's, or Matplotlib is absent.
+        ConfigError: an unsupported suffix, or Matplotlib is missing.
         DataError: a file that cannot be written.
     """
     check_file(path)
@@ -28,11 +28,11 @@ def check_plot(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401 (is it there?)
     except ImportError:
-        raise ConfigError("a plot needs Matplotlib: pip install 'fieldwise[plots]', or leave --plot out") from None
+        raise ConfigError("a plot needs Matplotlib: pip install 'fieldwise[plots]', or omit --plot") from None
 
 
 def plot_boards(boards: Sequence[Board], path: Path) -> None:
-    """A panel for each board: each recipe's mean with its 95 % interval, its seeds as dots, the best on top.
+    """Write a plot with a panel per board: each recipe's mean with its 95 % interval and seeds as dots, best on top.
 
     Errors:
         ConfigError: as in `check_plot`.
@@ -51,7 +51,7 @@ def plot_boards(boards: Sequence[Board], path: Path) -> None:
 
 
 def draw_board(board: Board, panel: Any) -> None:
-    """One board on Matplotlib's axes."""
+    """Draw one board on Matplotlib axes."""
     for place, line in enumerate(reversed(board.lines)):
         found = line.metrics[board.metric]
         color = "C1" if line.recipe == board.base else "C0"

@@ -1,4 +1,4 @@
-"""The task of ranking a catalogue for the users of the test rows, and where a bundle puts what they liked.
+"""Ranking evaluation: ranking a catalogue for the users of the test rows.
 
 Letters: U users, N items, P test positives, S seen pairs.
 """
@@ -32,15 +32,15 @@ USER, ITEM, ROW = "user", "item", "row"
 
 @dataclass(frozen=True, kw_only=True)
 class RankingSettings:
-    """For whom what is ranked.
+    """Settings of the ranking evaluation.
 
     Args:
-        candidates: items drawn for each user beside the test positives, none of them liked; None: all items.
-        users: at most, drawn; None: all.
-        user: column that names a user, where it is not the schema's (`fieldwise.schema.ids`).
-        item: column that names an item, likewise.
-        keep_seen: rank what the user liked in training or validation rows, too.
-        seed: of users and items drawn, and of the order of equal scores.
+        candidates: number of sampled items per user, besides the test positives, none of them liked; None: all items.
+        users: maximum number of users, sampled; None: all.
+        user: column of user ids, if not the schema's (`fieldwise.schema.ids`).
+        item: column of item ids, likewise.
+        keep_seen: also rank items that the user liked in training or validation rows.
+        seed: seed for sampling users and items, and for the order of equal scores.
     """
 
     candidates: int | None = None
@@ -58,39 +58,39 @@ class RankingSettings:
 
 
 def check_ranking(schema: Schema) -> None:
-    """Refuse, before any work, a schema whose rows cannot be ranked by.
+    """Check, before any work, that a schema allows ranking.
 
     Errors:
-        ConfigError: the main label is no binary one, or all fields are of items, or none is.
+        ConfigError: the main label is not binary, or all fields are of items, or none is.
     """
     if schema.label.task != "binary":
         raise ConfigError(
-            f"ranking needs a label that says what was liked, but {schema.label.name!r} is a number: make it binary by "
-            "a rule (positive_above), or leave --ranking out"
+            f"ranking needs a binary label, but {schema.label.name!r} is a number: give it "
+            "a rule (positive_above), or omit --ranking"
         )
     own = {f.column for f in schema.with_role("item")}
     if not own or own == set(schema.columns):
         side = "user or context" if own else "item"
         raise ConfigError(
             f"ranking needs fields of items and of users or contexts, but no field of the schema has the role {side}: "
-            "give the fields their roles, or leave --ranking out"
+            "set the fields' roles, or omit --ranking"
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankingTask:
-    """Users with what they liked in the test rows, and the items to find it among.
+    """A ranking task: users with their test positives, and the candidate items.
 
     Args:
-        columns: which of the table name `user` and `item`.
-        contexts: of each user the first liked test row, with what models read of users and contexts, [U].
-        items: with what models read of them, as their latest rows have it, [N].
-        user: of each test positive, from 0, ascending [P].
-        place: of each test positive, its row of `items` [P].
-        seen: of each user the rows of `items` that are left out.
-        likes: positive training rows of each item [N].
-        all_users: of the test rows that liked an item which is not left out.
-        liked_before: test positives that are left out, since their user liked them before.
+        columns: the columns of `user` and `item` ids.
+        contexts: the first liked test row of each user, with the user and context columns, [U].
+        items: items with their columns, from their latest rows, [N].
+        user: user of each test positive, from 0, ascending [P].
+        place: row in `items` of each test positive [P].
+        seen: rows of `items` to exclude, per user.
+        likes: number of positive training rows of each item [N].
+        all_users: number of users of the test rows with a test positive that is not excluded.
+        liked_before: number of test positives that are excluded because their user liked them before.
     """
 
     settings: RankingSettings
@@ -106,10 +106,10 @@ class RankingTask:
 
     @classmethod
     def of(cls, prepared: Prepared, schema: Schema, settings: RankingSettings) -> "RankingTask":
-        """The task of a recipe's rows.
+        """The task for a recipe's rows.
 
         Errors:
-            ConfigError: no column names users or items, or the label is no binary one.
+            ConfigError: no column of user or item ids, or the label is not binary.
             DataError: no user liked an item of the test rows.
         """
         check_ranking(schema)
@@ -120,7 +120,7 @@ class RankingTask:
         row_of = pl.DataFrame({ITEM: names, "place": np.arange(len(names))})
         seen = pl.concat([likes["train"], likes["valid"]]).select(USER, ITEM).unique()
         pairs = _in_order(likes["test"], prepared.test.frame, schema)
-        first = pairs.unique(USER, keep="first")  # gives the context, whatever becomes of its item
+        first = pairs.unique(USER, keep="first")  # its context is used even if its item is excluded
         targets = pairs.unique([USER, ITEM], keep="first")
         before = targets.height
         if not settings.keep_seen:
@@ -159,16 +159,16 @@ class RankingTask:
 
     @property
     def users(self) -> int:
-        """How many users' items are ranked."""
+        """The number of users in the ranking."""
         return self.contexts.height
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Where each user's test positives begin, and the last one's end [U + 1]."""
+        """The start of each user's test positives, and the last one's end [U + 1]."""
         return np.searchsorted(self.user, np.arange(self.users + 1))
 
     def candidates(self, number: int) -> np.ndarray:
-        """The rows of `items` that are ranked for a user, ascending."""
+        """The rows of `items` to rank for a user, ascending."""
         free = np.ones(self.items.height, bool)
         free[self.seen[number]] = False
         if self.settings.candidates is not None:
@@ -183,7 +183,7 @@ class RankingTask:
 
     @cached_property
     def digest(self) -> str:
-        """Of who is to find what among which items: equal for models that can be compared."""
+        """A digest of users, positives and candidates: equal for comparable models."""
         hasher = hashlib.sha256(repr(to_plain(self.settings)).encode())
         hasher.update("\n".join(as_text(self.items.get_column(self.columns[ITEM])).to_list()).encode())
         sizes = np.array([len(rows) for rows in self.seen])
@@ -193,27 +193,27 @@ class RankingTask:
 
     @cached_property
     def tie(self) -> np.ndarray:
-        """An order drawn once, by which items of equal score are ranked [N]."""
+        """A random order that breaks ties between equal scores [N]."""
         return np.random.default_rng([self.settings.seed, 2]).permutation(self.items.height)
 
     def sentence(self) -> str:
-        """Who is to find what among which items."""
+        """A description of the task."""
         s = self.settings
         who = f"{self.users:,} users" if self.users == self.all_users else f"{self.users:,} of {self.all_users:,} users"
         drawn = "" if self.users == self.all_users else f" (seed {s.seed})"
         if s.candidates is None:
             what = f"all {self.items.height:,} items"
         else:
-            what = f"{s.candidates:,} items drawn of {self.items.height:,} (seed {s.seed}) beside what they liked"
-        less = "" if s.keep_seen else ", less what the user liked in training and validation rows"
-        gone = f" ({self.liked_before:,} test positives among it)" if self.liked_before and not s.keep_seen else ""
+            what = f"{s.candidates:,} items sampled of {self.items.height:,} (seed {s.seed}), plus those they liked"
+        less = "" if s.keep_seen else ", without those the user liked in training and validation rows"
+        gone = f" ({self.liked_before:,} test positives among them)" if self.liked_before and not s.keep_seen else ""
         return f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {who}{drawn}, {what}{less}{gone}"
 
     def ranks(self, scores: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-        """The place of each test positive among its user's candidates, from 1 [P].
+        """The rank of each test positive among its user's candidates, from 1 [P].
 
         Args:
-            scores: of a user, by number, and candidates, by their rows of `items`: a number each.
+            scores: returns the scores of candidates (rows of `items`) for a user (number).
         """
         out = np.empty(len(self.user), np.int64)
         for number in range(self.users):
@@ -222,19 +222,19 @@ class RankingTask:
         return out
 
     def by_popularity(self) -> np.ndarray:
-        """The places that the numbers of positive training rows give: what a model has to beat."""
+        """The ranks by popularity (number of positive training rows), as a baseline."""
         return self.ranks(lambda _, rows: self.likes[rows])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ranked:
-    """Where a bundle, and popularity, put the test positives.
+    """The ranks of the test positives by a bundle and by popularity.
 
     Args:
-        place: of each test positive among its user's candidates, from 1 [P].
+        place: rank of each test positive among its user's candidates, from 1 [P].
         popular: the same by popularity.
-        user: of each, from 0 [P].
-        about: plain values: the settings, the task's digest and sentence, users, items.
+        user: user of each, from 0 [P].
+        about: plain values: the settings, the task's digest and description, numbers of users and items.
     """
 
     place: np.ndarray
@@ -244,7 +244,7 @@ class Ranked:
 
     @property
     def users(self) -> int:
-        """How many there are."""
+        """The number of users."""
         return int(self.about["users"])
 
 
@@ -252,7 +252,7 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
     """Rank every user's candidates by the main label's scores in the context of the user's first liked test row.
 
     Errors:
-        DataError: a column of the schema's fields is absent, or training diverged.
+        DataError: a column of the schema's fields is missing, or training diverged.
     """
     split = split_columns(bundle.encoder, bundle.encoder.layout, task.contexts.columns, task.items.columns)
     items = bundle.encoder.transform_part(task.items, split.candidates.layout)
@@ -283,23 +283,23 @@ def _columns(prepared: Prepared, schema: Schema, settings: RankingSettings) -> d
     for role, column in found.items():
         if column is None:
             raise ConfigError(
-                f"ranking needs a column of {role}s, and the schema says none: say {role} = COLUMN in it, or give "
-                f"--{role} COLUMN"
+                f"ranking needs a column of {role} ids, which the schema does not have: set {role} = COLUMN in "
+                f"it, or give --{role} COLUMN"
             )
     if found[USER] == found[ITEM]:
-        raise ConfigError(f"users and items must be named by two columns, found {found[USER]!r} for both")
+        raise ConfigError(f"user and item ids must be two different columns, found {found[USER]!r} for both")
     return {role: str(column) for role, column in found.items()}
 
 
 def _likes(part: Part, columns: Mapping[str, str]) -> pl.DataFrame:
-    """User and item of a part's positive rows, as text, and the rows' numbers; rows without one of the two are none."""
+    """User and item of a part's positive rows, as text, and the rows' numbers, without rows that lack one of them."""
     rows = np.flatnonzero(part.main > 0.5)
     named = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
     return pl.DataFrame({**named, ROW: rows}).drop_nulls()
 
 
 def _in_order(likes: pl.DataFrame, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """By the schema's time, or as they stand."""
+    """The rows ordered by the schema's time, or unchanged."""
     if schema.time is None or schema.time not in frame.columns:
         return likes
     moment = order_values(frame, schema.time, "time", schema.time_format)[likes.get_column(ROW).to_numpy()]
@@ -307,7 +307,7 @@ def _in_order(likes: pl.DataFrame, frame: pl.DataFrame, schema: Schema) -> pl.Da
 
 
 def _catalogue(prepared: Prepared, schema: Schema, item: str) -> pl.DataFrame:
-    """Every item of all parts with its fields, as its latest row has them: by the schema's time, or the last one."""
+    """Every item of all parts with the fields of its latest row, by the schema's time, else its last row."""
     columns = list(dict.fromkeys([item, *(f.column for f in schema.with_role("item"))]))
     time = [] if schema.time is None or schema.time in columns else [schema.time]
     rows = pl.concat([getattr(prepared, name).frame.select(columns + time) for name in PARTS])

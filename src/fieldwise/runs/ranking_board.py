@@ -1,4 +1,4 @@
-"""Rankings of several recipes side by side: hit rate, NDCG and recall of the first k, with intervals over users."""
+"""Ranking leaderboards: hit rate, NDCG and recall at k, with intervals over users."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ MAIN = "ndcg"
 
 @dataclass(frozen=True, kw_only=True)
 class RankingLine:
-    """One recipe's rankings, or those by popularity.
+    """The ranking metrics of one recipe, or of popularity.
 
     Args:
         recipe: its name, or `popularity`.
         metrics: the mean over users and seeds, by name.
         by_seed: the means over users, in the order of the seeds.
-        against: what is gained over the baseline, by metric; None for the baseline itself.
+        against: differences from the baseline, by metric; None for the baseline itself.
     """
 
     recipe: str
@@ -37,17 +37,17 @@ class RankingLine:
 
 @dataclass(frozen=True, kw_only=True)
 class RankingBoard:
-    """Recipes that ranked the same items for the same users, and popularity; the best by NDCG first.
+    """A leaderboard of recipes and popularity on the same ranking task, by NDCG, best first.
 
     Args:
-        k: how many items of each ranking count.
-        sentence: who was to find what among which items.
-        users: how many.
-        items: of the catalogue.
-        candidates: items drawn for each user beside what was liked; None: all items.
-        base: the line that others are tested against.
-        replicates: of the bootstrap over users.
-        lines: the best first.
+        k: the cutoff.
+        sentence: description of the task.
+        users: number of users.
+        items: number of items of the catalogue.
+        candidates: number of sampled items per user besides the liked ones; None: all items.
+        base: the baseline.
+        replicates: number of bootstrap replicates over users.
+        lines: the lines, best first.
     """
 
     k: int
@@ -60,7 +60,7 @@ class RankingBoard:
     lines: tuple[RankingLine, ...]
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values for JSON; a p is given of differences alone."""
+        """The leaderboard as plain values for JSON, with p only for differences."""
         plain: dict[str, Any] = to_plain(self)
         for line in plain["lines"]:
             for found in line["metrics"].values():
@@ -71,14 +71,14 @@ class RankingBoard:
 def ranking_boards(
     runs: Mapping[str, Sequence[Ranked]], *, k: int = 10, base: str | None = None, replicates: int = 1000, seed: int = 0
 ) -> list[RankingBoard]:
-    """A table for each set of users, items and what was left out: most often one.
+    """A leaderboard for each ranking task (users, items and exclusions), usually one.
 
     Args:
-        runs: of each recipe by its name, a ranking a seed.
-        k: how many items of each ranking count.
-        base: the recipe to test against; the first of each table, where left out or not in it.
-        replicates: of the bootstrap over users.
-        seed: of the bootstrap.
+        runs: rankings by recipe name, one per seed.
+        k: the cutoff.
+        base: the baseline; the first of each table if omitted or not in it.
+        replicates: number of bootstrap replicates over users.
+        seed: seed of the bootstrap.
     """
     tables: dict[tuple[str, ...], list[str]] = {}
     for name, rankings in runs.items():

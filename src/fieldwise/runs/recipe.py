@@ -1,4 +1,4 @@
-"""Recipes: data, schema, split, model and training of one run, in TOML. A paper's table row is one recipe."""
+"""Recipes: data, schema, split, model and training of one run, in TOML."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -55,19 +55,19 @@ Defaults = Literal["data", "fixed"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """Where the rows come from.
+    """The source of the rows.
 
     Args:
-        name: a public set (`fieldwise data list`) or `simulated`.
-        path: a file of one's own (CSV, TSV, Parquet, Arrow), instead of `name`.
-            A relative path in a recipe file counts from that file's folder.
-        separator: of a text file, where it is not the usual one.
-        encoding: of a text file, where it is not UTF-8.
-        columns: names of the columns of a text file without a header line.
-        rows: of the simulated log.
-        users: of the simulated log.
-        items: of the simulated log.
-        seed: of the simulated log.
+        name: a public data set (`fieldwise data list`) or `simulated`.
+        path: your own file (CSV, TSV, Parquet, Arrow), instead of `name`. A relative path in a recipe file is relative
+            to that file's folder.
+        separator: delimiter of a text file; by its suffix if omitted.
+        encoding: encoding of a text file, if not UTF-8.
+        columns: column names of a text file without a header line.
+        rows: number of rows of the simulated log.
+        users: number of users of the simulated log.
+        items: number of items of the simulated log.
+        seed: seed of the simulated log.
     """
 
     name: str | None = None
@@ -82,13 +82,13 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
-            raise ConfigError("give either name (a known data set) or path (a file), not both and not neither")
+            raise ConfigError("give either name (a known data set) or path (a file)")
         if self.columns is not None:
             if isinstance(self.columns, str):
                 raise ConfigError(f"data.columns is a list of names, found the text {self.columns!r}")
             object.__setattr__(self, "columns", tuple(self.columns))
             if self.path is None:
-                raise ConfigError("data.columns names the columns of a text file of one's own: give data.path too")
+                raise ConfigError("data.columns are the column names of your own text file: also give data.path")
         check_seed(self.seed)
 
 
@@ -97,16 +97,16 @@ class Recipe:
     """One run, ready to train.
 
     Args:
-        defaults: what settings of `[model]` and `[training]` are that the recipe does not give: `data`, by rules from
-            the training rows (`fieldwise.runs.defaults`), or `fixed`, the values of the settings' classes, as the
-            recipes of papers and benchmarks have them.
-        warm_start: folder of a bundle that the network starts from (`fieldwise.bundle.warm_start`), such as a
-            trained FM for an AFM. A relative path in a recipe file counts from that file's folder.
-        search: what `fieldwise tune` may change, by dotted path, over the package's space for the model.
-        benchmark: the name of the task: rows, fields and label. Figures compare only within one benchmark and protocol.
-        protocol: the name of the way its rows are divided and its features made; the package has several for some.
-        seed: of initial weights, row order and dropout; of split and negatives too, where `data_seed` is left out.
-        data_seed: of split and negatives.
+        defaults: source of omitted `[model]` and `[training]` settings: `data`, rules on the training rows
+            (`fieldwise.runs.defaults`), or `fixed`, the classes' defaults, as in recipes of papers and benchmarks.
+        warm_start: folder of a bundle for a warm start (`fieldwise.bundle.warm_start`), such as a trained FM for an
+            AFM. A relative path in a recipe file is relative to that file's folder.
+        search: search space of `fieldwise tune`, by dotted path, merged over the built-in space of the model.
+        benchmark: name of the task: rows, fields and label. Metrics are comparable only within one benchmark and
+            protocol.
+        protocol: name of the split and feature definition; some data sets have several.
+        seed: seed of initial weights, row order and dropout; also of split and negatives if `data_seed` is omitted.
+        data_seed: seed of split and negatives.
     """
 
     name: str
@@ -130,18 +130,18 @@ class Recipe:
     def __post_init__(self) -> None:
         check_seed(self.seed)
         check_seed(self.rows_seed, "data_seed")
-        if isinstance(self.model, type):  # a model of one's own
+        if isinstance(self.model, type):  # a user-defined model
             from fieldwise.models.own import as_settings
 
             object.__setattr__(self, "model", as_settings(self.model))
 
     @property
     def rows_seed(self) -> int:
-        """The seed that decides which rows are whose."""
+        """The seed of the split and negatives."""
         return self.seed if self.data_seed is None else self.data_seed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that `from_dict` reads back."""
+        """The recipe as plain values for `from_dict`."""
         from fieldwise.models.build import model_name, model_to_dict
 
         plain: dict[str, Any] = to_plain(self)
@@ -153,13 +153,13 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], name: str) -> "Recipe":
-        """From the tables of a recipe file, with `extends` already resolved.
+        """A recipe from the tables of a recipe file, with `extends` already resolved.
 
         Errors:
-            ConfigError, SchemaError: an unknown, missing or wrong setting, by its path.
+            ConfigError, SchemaError: an unknown, missing or wrong setting; the message has its path.
         """
         top, schema, search = _checked(data, name)
-        from fieldwise.models.build import model_from_dict  # PyTorch: where the rest of the recipe is right
+        from fieldwise.models.build import model_from_dict  # imports PyTorch: only if the rest of the recipe is valid
 
         return cls(
             name=name,
@@ -203,7 +203,7 @@ class _Top:
 
 
 def _checked(data: Mapping[str, Any], name: str) -> tuple[_Top, Schema, dict[str, Bounds | Literal[False]]]:
-    """All of a recipe but its model's settings, for which alone PyTorch is loaded."""
+    """A recipe without its model's settings, which need PyTorch."""
     top = parse(_Top, data, f"recipe {name}")
     check_seed(top.seed)
     check_seed(top.seed if top.data_seed is None else top.data_seed, "data_seed")
@@ -212,35 +212,35 @@ def _checked(data: Mapping[str, Any], name: str) -> tuple[_Top, Schema, dict[str
 
 
 def check_seed(seed: int, what: str = "seed") -> None:
-    """A seed must be one that NumPy and PyTorch both take: 0 to 2**32 - 1, or ConfigError."""
+    """Check that a seed is valid for NumPy and PyTorch: 0 to 2**32 - 1."""
     if not 0 <= seed < 2**32:
         raise ConfigError(f"{what} must lie between 0 and {2**32 - 1}, found {seed}")
 
 
 def recipe_names() -> list[str]:
-    """Names of the recipes in the package, sorted. Files that begin with `_` are shared parts."""
+    """Names of the built-in recipes, sorted. Files that begin with `_` are shared parts."""
     files = (f for f in RECIPES.glob("*/*.toml") if not f.name.startswith("_"))
     return sorted(f"{f.parent.name}/{f.stem}" for f in files)
 
 
 def protocol_names(folder: str) -> list[str]:
-    """Names of the protocols in the package for the recipes of a folder, such as `movielens-1m`, sorted."""
+    """Names of the built-in protocols for the recipes of a folder, such as `movielens-1m`, sorted."""
     return sorted(file.stem for file in (RECIPES / folder / "protocols").glob("*.toml"))
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> Recipe:
-    """A recipe by its name in the package or by the path of a TOML file.
+    """A built-in recipe by name, or a recipe from a TOML file.
 
-    A file may say `extends = "OTHER"` (a file beside it, or a recipe of the package): its settings
-    are laid over those of OTHER, table by table. Lists are replaced whole, and so is a table whose `kind`, `name` or
-    `task` differs, and data by `name` where data by `path` are given. `schema` may be the path of a schema's own file,
-    counted, as `data.path`, from the recipe's folder.
+    A file may have `extends = "OTHER"` (a file in the same folder, or a built-in recipe): its settings override those
+    of OTHER, table by table. Lists are replaced as a whole, and so are tables with a different `kind`, `name` or
+    `task`, and data by `name` if data by `path` are given. `schema` may be the path of a schema file, relative to the
+    recipe's folder, like `data.path`.
 
     Args:
-        source: a name that `recipe_names` gives, or the path of a TOML file.
+        source: a name from `recipe_names`, or the path of a TOML file.
         overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`.
-        protocol: another way of dividing rows and making features, by its name (`protocol_names`): its settings are
-            laid over the recipe's. A recipe file of one's own takes those of its data set.
+        protocol: name of another split and feature definition (`protocol_names`), whose settings override the
+            recipe's. Your own recipe file can use those of its data set.
 
     Errors:
         ConfigError: no such recipe or protocol, invalid TOML, an unknown key (the nearest known one is named).
@@ -253,19 +253,19 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
 
 
 def check_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> None:
-    """`load_recipe`'s errors but those of the model's settings, without PyTorch: what a command checks first."""
+    """Check a recipe without PyTorch: raises the errors of `load_recipe`, except for the model's settings."""
     settings, name = _settings(source, overrides, protocol)
     _checked(settings, name)
 
 
 def _settings(source: str | Path, overrides: Sequence[str], protocol: str | None) -> tuple[dict[str, Any], str]:
-    """A recipe's tables, with all that is laid over them, and its name."""
+    """A recipe's tables with all overrides, and its name."""
     name, file = _find(source)
     settings = _read(file, name, ())
     if protocol is not None:
         over = _protocol(protocol, name, settings)
         if "split" in over:
-            settings.pop("split", None)  # the protocol's split is the whole of it
+            settings.pop("split", None)  # the protocol's split replaces it as a whole
         settings = _merge(settings, over)
     for override in overrides:
         settings = _merge(settings, _parse_override(override))
@@ -279,7 +279,7 @@ def _protocol(protocol: str, name: str, settings: Mapping[str, Any]) -> dict[str
     own = data.get("name") if isinstance(data, dict) else None
     folder = str(own or "") if name.endswith(".toml") else Path(name).parent.name
     known = protocol_names(folder) if folder else []
-    none = f"the package has none for {folder}" if folder else "data of your own are divided by the recipe's [split]"
+    none = f"the package has none for {folder}" if folder else "your own data are split by the recipe's [split]"
     if protocol not in known:
         hint = nearest(protocol, known) if known else none
         raise ConfigError(f"recipe {name} has no protocol {protocol!r}: {hint}")
@@ -294,7 +294,7 @@ def _find(source: str | Path) -> tuple[str, Path]:
         return str(path), path
     names = recipe_names()
     if str(source) not in ("", *names) and path.is_dir():
-        raise ConfigError(f"a recipe must be a TOML file or a name of the package's, found the folder {path}")
+        raise ConfigError(f"a recipe must be a TOML file or a built-in name, found the folder {path}")
     if str(source) not in names:
         raise ConfigError(f"no recipe is named {str(source)!r}: {nearest(str(source), names)}")
     return str(source), RECIPES / f"{source}.toml"
@@ -303,7 +303,7 @@ def _find(source: str | Path) -> tuple[str, Path]:
 def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
     if file.resolve() in seen:
         names = " -> ".join(f.name for f in (*seen, file))
-        raise ConfigError(f"recipe {name}: extends must not go in a circle, found {names}")
+        raise ConfigError(f"recipe {name}: extends must not be circular, found {names}")
     try:
         settings = tomllib.loads(file.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
@@ -323,7 +323,7 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _anchor(settings: dict[str, Any], folder: Path) -> None:
-    """A relative `data.path` or `warm_start` counts from `folder`, wherever a run is started and a bundle evaluated."""
+    """Make a relative `data.path` or `warm_start` relative to `folder`, independently of the working directory."""
     data = settings.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
         data["path"] = str((folder / data["path"]).resolve())
@@ -341,12 +341,12 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaces(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """Whether a table chooses something else than the one below it, whose settings then mean nothing."""
+    """Whether a table replaces the overridden one, because it makes another choice."""
     return ("path" in new and "name" in old) or any(c in new and new[c] != old.get(c) for c in CHOICES)
 
 
 def setting_path(key: str) -> list[str]:
-    """The tables of a recipe that a dotted key leads through; below `training.l2` the rest is one parameter's name.
+    """The parts of a dotted key in a recipe; below `training.l2` the rest is one parameter's name.
 
     >>> setting_path("training.l2.embedding.weight")
     ['training', 'l2', 'embedding.weight']
@@ -356,14 +356,14 @@ def setting_path(key: str) -> list[str]:
 
 
 def _check_name(override: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a path that a recipe does not have, and name the nearest of all; values are checked as they are read."""
+    """Check that a recipe has a path, with the nearest name in the error; values are checked later."""
     key = override.partition("=")[0].strip()
     table, *below = setting_path(key)
     names = setting_names(settings, DataSettings, model=table == "model")
     if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
         return
     near = nearest_setting(key, _paths(names), SURE)
-    if near is None:  # the model's settings too, for which PyTorch is loaded
+    if near is None:  # also the model's settings, which need PyTorch
         names = setting_names(settings, DataSettings)
         near = nearest_setting(key, _paths(names))
     listing = nearest(below[0], names[table]) if table in names else nearest(table, SECTIONS)
@@ -379,7 +379,7 @@ def _paths(names: Mapping[str, set[str]]) -> set[str]:
 def _parse_override(override: str) -> dict[str, Any]:
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
-        raise ConfigError(f"a setting is given as key=value, found {override!r}")
+        raise ConfigError(f"a setting must be given as key=value, found {override!r}")
     path = setting_path(key)
     try:
         value: Any = tomllib.loads(f"value = {text}")["value"]

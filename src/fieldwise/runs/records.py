@@ -1,9 +1,9 @@
-"""A store of finished runs: each under the digest of all that decides it, so that none is made twice.
+"""A store of finished runs, each under the digest of its settings and data, so that none is repeated.
 
-A run is a folder `KEY` of the store (`fieldwise.storage.artifact`) with `record.json` (what `Run.record` gives, the
-protocol, and where it was made) and `test.HASH.npz`: the test rows' labels `y` [N] and scores `score` [N] of the main
-label, logits or predicted numbers within the label's range. Where items were ranked, `ranking.HASH.npz` has the places
-of the test positives.
+A run is a folder `KEY` of the store (`fieldwise.storage.artifact`) with `record.json` (the result of `Run.record`, the
+protocol and the environment) and `test.HASH.npz`: the test rows' labels `y` [N] and scores `score` [N] of the main
+label, logits or predicted numbers within the label's range. With a ranking, `ranking.HASH.npz` has the ranks of the
+test positives.
 """
 
 import contextlib
@@ -95,8 +95,8 @@ class Record:
     """One finished run.
 
     Args:
-        rows: its test rows' labels and scores, where they are at hand; else they are read when first asked for.
-        saved: what was read from the store.
+        rows: its test rows' labels and scores, if in memory; else they are read when needed.
+        saved: the artifact in the store.
     """
 
     folder: Path
@@ -127,7 +127,7 @@ class Record:
 
     @cached_property
     def ranked(self) -> Ranked | None:
-        """Where the run put the test positives among other items, or None where nothing was ranked.
+        """The ranking of the run, or None if there is none.
 
         Errors:
             DataError: the file is damaged.
@@ -149,10 +149,10 @@ class Record:
 
 
 def read_record(folder: Path) -> Record | None:
-    """The run that a folder of a store holds, or None.
+    """The run in a folder of a store, or None.
 
     Errors:
-        DataError: it is there, but cannot be read.
+        DataError: there is one, but it cannot be read.
     """
     if not (folder / ABOUT).is_file():
         return None
@@ -161,17 +161,17 @@ def read_record(folder: Path) -> Record | None:
 
 
 def run_key(recipe: Recipe, inputs: Inputs) -> str:
-    """A name for the run of a recipe on its files: equal only where settings, seeds, files and warm start are.
+    """The key of a recipe's run on its files: equal only if settings, seeds, files and warm start are equal.
 
-    The recipe's name, words and search space do not count, nor where its file of data lies, nor fieldwise's version.
+    It does not include the recipe's name, description and search space, the data file's folder or fieldwise's version.
     """
     settings = recipe.to_dict()
     if recipe.defaults == "data":
-        settings["rules"] = RULES  # which decide what the recipe leaves open
+        settings["rules"] = RULES  # for settings that the recipe does not give
     for word in ("description", "benchmark", "protocol", "search"):
         settings.pop(word, None)
     if (code := source_digest(recipe.model)) is not None:
-        settings["code"] = code  # of a model of one's own, which changes with it
+        settings["code"] = code  # code of a user-defined model
     if "path" in settings["data"]:
         settings["data"] = {**settings["data"], "path": "file"}
     if recipe.warm_start is not None:
@@ -182,39 +182,39 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of runs; several processes may fill it together."""
+    """A folder of runs, which several processes may share."""
 
     folder: Path
 
     def check(self) -> None:
-        """Make the folder.
+        """Create the folder and check that it is writable.
 
         Errors:
-            DataError: it cannot be one, or nothing can be written to it.
+            DataError: it cannot be created or is not writable.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise DataError(
-                f"runs need a folder to be written to, but {self.folder} is none: {e.strerror or e}; choose another"
+                f"runs need a writable folder, but {self.folder} is not: {e.strerror or e}; choose another"
             ) from None
         check_folder(self.folder)
 
     def get(self, key: str) -> Record | None:
-        """The run of this key, or None.
+        """The run with this key, or None.
 
         Errors:
-            DataError: it is there, but cannot be read.
+            DataError: there is one, but it cannot be read.
         """
         return read_record(self.folder / key)
 
     def put(
         self, key: str, about: Mapping[str, Any], y: np.ndarray, score: np.ndarray, ranked: Ranked | None = None
     ) -> Record:
-        """Keep a run, in place of one of this key that is there already.
+        """Store a run, replacing one with the same key.
 
         Errors:
-            DataError: the disk is full or the folder cannot be written to.
+            DataError: the disk is full or the folder is not writable.
         """
         facts = dict(about)
         with writing(RUN, self.folder / key) as writer:
@@ -230,7 +230,7 @@ class Store:
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[bool]:
-        """Whether this process may make the run of `key`: no other is at it. A claim ends with its process."""
+        """A context that claims the run of `key` unless another process has; yields whether it has the claim."""
         self.check()
         with contextlib.ExitStack() as held:
             try:
@@ -244,7 +244,7 @@ class Store:
 
 
 def _packed(**arrays: np.ndarray) -> bytes:
-    """Arrays as a file of NumPy's."""
+    """Arrays as the bytes of an .npz file."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Search spaces: what `fieldwise tune` may change in a recipe, and between which bounds."""
+"""Search spaces: the settings that `fieldwise tune` may change, with their bounds."""
 
 import json
 import tomllib
@@ -31,11 +31,11 @@ DEFAULTS = Path(__file__).parents[1] / "recipes" / "_search.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Numbers between two bounds, both included; whole ones where both bounds are.
+    """Numbers between two inclusive bounds; whole numbers if both bounds are.
 
     Args:
-        log: even on the scale of their logarithms.
-        step: only `low` plus multiples of it.
+        log: uniform on a logarithmic scale.
+        step: only `low` plus multiples of `step`.
     """
 
     low: int | float
@@ -57,11 +57,11 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether the range is of whole numbers."""
+        """Whether the range has whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def ends(self) -> tuple[Any, ...]:
-        """The values between which all others lie."""
+        """The bounds."""
         return self.low, self.high
 
     def suggest(self, trial: "Trial", name: str) -> Any:
@@ -73,20 +73,20 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """One of some values: numbers, words, booleans, or lists of them."""
+    """A choice of values: numbers, texts, booleans, or lists of them."""
 
     choices: tuple[Any, ...]
 
     def __post_init__(self) -> None:
         if not self.choices:
-            raise ConfigError("choices must name at least one value, found none")
+            raise ConfigError("choices must have at least one value, found none")
 
     def ends(self) -> tuple[Any, ...]:
         """All values."""
         return self.choices
 
     def suggest(self, trial: "Trial", name: str) -> Any:
-        """A value of Optuna's choice; a list is kept as text in the study."""
+        """A value of Optuna's choice; a list is stored as text in the study."""
         plain: list[Any] = [v if isinstance(v, (str, int, float)) else json.dumps(v) for v in self.choices]
         return self.choices[plain.index(trial.suggest_categorical(name, plain))]
 
@@ -97,10 +97,10 @@ Bounds = Range | Choices
 def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Literal[False]]:
     """A space by dotted path, such as `training.learning_rate`, from a recipe's `[search]`.
 
-    Paths may be quoted keys or nested tables; `false` takes a path out of the space that this one is laid over.
+    Paths may be quoted keys or nested tables; `false` removes a path from the overridden space.
 
     Errors:
-        ConfigError: neither bounds nor choices, or such as make no range.
+        ConfigError: neither bounds nor choices, or invalid ones.
 
     >>> parse_space({"training": {"learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}}, "search")
     {'training.learning_rate': Range(low=0.0001, high=0.01, log=True, step=None)}
@@ -123,13 +123,13 @@ def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Lit
 
 @cache
 def default_space(model: str) -> Mapping[str, Bounds]:
-    """The package's space for a model by name: that of all models, with its own laid over it."""
+    """The built-in space of a model by name: the space of all models, overridden by its own."""
     tables = tomllib.loads(DEFAULTS.read_text("utf-8"))
     return merged_space(*(parse_space(tables.get(name, {}), f"search.{name}") for name in ("all", model)))
 
 
 def merged_space(*spaces: Mapping[str, Bounds | Literal[False]]) -> dict[str, Bounds]:
-    """Spaces laid over each other, the last on top; what is False on top is left out."""
+    """Merged spaces, where later ones override; paths that are False are removed."""
     merged = {path: bounds for space in spaces for path, bounds in space.items()}
     return {path: bounds for path, bounds in merged.items() if bounds is not False}
 
@@ -140,12 +140,12 @@ def suggested(trial: "Trial", space: Mapping[str, Bounds]) -> dict[str, Any]:
 
 
 def grid_ends(space: Mapping[str, Bounds]) -> Sequence[tuple[str, Any]]:
-    """Every path with each of its ends: what a space must be able to set."""
+    """Every path with each of its ends, for checking a space."""
     return [(path, value) for path, bounds in space.items() for value in bounds.ends()]
 
 
 def chosen_value(bounds: Bounds, chosen: Any) -> Any:
-    """What a study keeps of a value, as the value itself."""
+    """A value from its form in a study."""
     if isinstance(bounds, Choices) and chosen not in bounds.choices:
         return json.loads(chosen)
     return chosen

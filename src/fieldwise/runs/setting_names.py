@@ -1,4 +1,4 @@
-"""Settings of a recipe by dotted path: which there are, and which one a wrong path most likely means."""
+"""Settings of a recipe by dotted path, and the nearest one to a wrong path."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -11,17 +11,17 @@ from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["NEAR", "SURE", "nearest_setting", "setting_names"]
 
-NEAR = 0.6  # of likeness, from which a setting is named
-SURE = 0.9  # from which no other is looked for
+NEAR = 0.6  # minimum similarity for a suggestion
+SURE = 0.9  # similarity above which no other is searched
 
 
 def setting_names(recipe: Mapping[str, Any], data: type, *, model: bool = True) -> dict[str, set[str]]:
-    """The settings below those tables of a recipe whose names are fixed.
+    """The settings in the fixed tables of a recipe.
 
     Args:
-        recipe: its tables; the settings of its model are known by the model's name.
+        recipe: its tables, with the model's name.
         data: the dataclass of the table `data`.
-        model: whether the model's settings are wanted too, which loads PyTorch.
+        model: whether to include the model's settings, which imports PyTorch.
     """
     classes: dict[str, tuple[Any, ...]] = {
         "data": (data,),
@@ -44,7 +44,7 @@ def setting_names(recipe: Mapping[str, Any], data: type, *, model: bool = True) 
 
 
 def nearest_setting(key: str, known: Collection[str], least: float = NEAR) -> str | None:
-    """The dotted path that a wrong one most likely means: near as a whole, or of the same last part elsewhere.
+    """The nearest dotted path to a wrong one: similar as a whole, or with the same last part.
 
     >>> nearest_setting("epochs", ["training.epochs", "model.layers", "seed"])
     'training.epochs'

@@ -1,4 +1,4 @@
-"""The file of a search: JSON lines that are only appended (Optuna's journal), and its looks at the test rows."""
+"""The file of a search (Optuna's journal of JSON lines, append-only), and its evaluations on the test rows."""
 
 import contextlib
 import json
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["counted", "mend", "open_study", "optuna_library", "read_test_looks", "states", "with_test_look"]
 
-UNFINISHED_SECONDS = 1.0  # a line that nobody goes on with for so long will not be finished
+UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this long is abandoned
 
 
 def open_study(file: Path, name: str, *, maximize: bool, first: Mapping[str, Any]) -> "Study":
-    """The study of a file, begun where there is none; trials of processes that are gone are ended.
+    """Open or create the study of a file; trials of dead processes are ended.
 
     Args:
         file: the journal.
-        name: of the study in it.
+        name: name of the study in it.
         maximize: whether a higher value is better.
         first: values of the first trial of a new study.
 
     Errors:
-        DataError: the file is damaged. ConfigError: Optuna is absent.
+        DataError: the file is damaged. ConfigError: Optuna is missing.
     """
     optuna = optuna_library()
     try:
@@ -44,7 +44,8 @@ def open_study(file: Path, name: str, *, maximize: bool, first: Mapping[str, Any
         )
     except (ValueError, LookupError) as e:
         raise DataError(
-            f"the study {file} is damaged ({e}): cut off what follows its last whole line, or remove it to search anew"
+            f"the study {file} is damaged ({e}): remove everything after its last complete line, or remove the file "
+            "to start a new search"
         ) from None
     if not study.get_trials(deepcopy=False):
         study.enqueue_trial(dict(first))
@@ -53,7 +54,7 @@ def open_study(file: Path, name: str, *, maximize: bool, first: Mapping[str, Any
 
 
 def _end_dead_trials(study: "Study") -> None:
-    """Trials of processes of this machine that are gone count as failed: they will never end by themselves."""
+    """Mark trials of dead processes of this machine as failed."""
     optuna = optuna_library()
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         host, process = trial.user_attrs.get("process", (None, 0))
@@ -63,7 +64,7 @@ def _end_dead_trials(study: "Study") -> None:
 
 
 def _alive(process: int) -> bool:
-    if os.name != "posix":  # elsewhere a signal of 0 is no question
+    if os.name != "posix":  # elsewhere signal 0 is not a test
         return True
     try:
         os.kill(process, 0)
@@ -75,7 +76,7 @@ def _alive(process: int) -> bool:
 
 
 def counted(study: "Study") -> int:
-    """Trials that ended by themselves; those of an interrupted or killed process are made up for."""
+    """The number of trials that ended by themselves; those of an interrupted or killed process do not count."""
     return sum(
         trial.state.name in ("COMPLETE", "PRUNED") or "failed" in trial.user_attrs
         for trial in study.get_trials(deepcopy=False)
@@ -83,24 +84,24 @@ def counted(study: "Study") -> int:
 
 
 def mend(file: Path, note: Callable[[str], None]) -> None:
-    """Cut off a last line that a crash left unfinished: Optuna would write the next one behind it."""
+    """Remove a last line that a crash left incomplete, to which Optuna would append the next one."""
     content = file.read_bytes() if file.exists() else b""
     if not content or content.endswith(b"\n"):
         return
     time.sleep(UNFINISHED_SECONDS)  # another process may be writing it
     if file.read_bytes() == content:
         write_atomically(file, content[: content.rfind(b"\n") + 1])
-        note(f"the last line of {file} was unfinished: it was cut off")
+        note(f"the last line of {file} was incomplete and has been removed")
 
 
 def states(study: "Study") -> dict[str, int]:
-    """How many trials ended, by how: complete, pruned, fail."""
+    """The number of ended trials by state: complete, pruned, fail."""
     names = [trial.state.name.lower() for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
     return {name: names.count(name) for name in sorted(set(names))}
 
 
 def with_test_look(path: Path, study: "Study", values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The settings that were measured on the test rows so far, these among them; kept in a file."""
+    """Record an evaluation on the test rows in a file; returns all settings evaluated on them so far."""
     looks = read_test_looks(path)
     plain = to_plain(dict(values))
     if not looks or looks[-1]["values"] != plain:
@@ -111,21 +112,21 @@ def with_test_look(path: Path, study: "Study", values: Mapping[str, Any]) -> lis
 
 
 def read_test_looks(path: Path) -> list[dict[str, Any]]:
-    """The looks that are written down; to lose count of them silently would make a search look better than it is."""
+    """The recorded evaluations on the test rows; losing count of them would make a search look better than it is."""
     if not path.exists():
         return []
     try:
         looks = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as e:
-        raise DataError(f"the record of looks at the test rows {path} is damaged ({e}): restore it") from None
+        raise DataError(f"the record of test evaluations {path} is damaged ({e}): restore it") from None
     known = {"trial", "after_trials", "values"}
     if not isinstance(looks, list) or not looks or not all(isinstance(x, dict) and known <= set(x) for x in looks):
-        raise DataError(f"the record of looks at the test rows {path} is damaged (no looks in it): restore it")
+        raise DataError(f"the record of test evaluations {path} is damaged (it is empty): restore it")
     return looks
 
 
 def optuna_library() -> Any:
-    """The module optuna, quiet.
+    """The module optuna, with its logging off.
 
     Errors:
         ConfigError: it is not installed.

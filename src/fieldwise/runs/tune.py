@@ -1,7 +1,7 @@
-"""A search for better settings on the validation rows; the test rows are looked at once, when it is over.
+"""Hyperparameter search on the validation rows; the test rows are evaluated once, at the end.
 
-The study lies in one append-only file of JSON lines (Optuna's journal): a search that was broken off goes on from it,
-and processes that name the same one share it.
+The study is one append-only file of JSON lines (Optuna's journal): an interrupted search is resumed from it, and
+several processes can share it.
 """
 
 import dataclasses
@@ -44,17 +44,17 @@ __all__ = ["Tuned", "check_space", "search_space", "tune", "value_at", "with_val
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What a search found.
+    """The result of a search.
 
     Args:
         study: its file.
-        recipe: the best settings as a recipe of their own, also in `recipe_file`.
-        values: what the search chose, by path.
-        metric: what it went by, on the validation rows.
-        value: the best of it.
-        trials: how many ended, by how: complete, pruned, fail.
-        runs: of the best settings with each final seed, test rows and all.
-        test_looks: how often, and for which settings, this study's best was measured on the test rows so far.
+        recipe: the best settings as a recipe, also in `recipe_file`.
+        values: the best values, by path.
+        metric: the validation metric of the search.
+        value: its best value.
+        trials: number of ended trials by state: complete, pruned, fail.
+        runs: runs of the best settings with each final seed, including test metrics.
+        test_looks: the evaluations of this study's best settings on the test rows so far.
     """
 
     study: Path
@@ -69,7 +69,7 @@ class Tuned:
 
 
 def search_space(recipe: Recipe) -> dict[str, Bounds]:
-    """What may change: the package's space for the model, with the recipe's own `[search]` laid over it."""
+    """The search space: the built-in space of the model, overridden by the recipe's `[search]`."""
     space = default_space(model_name(recipe.model))
     names = {f"model.{f.name}" for f in dataclasses.fields(recipe.model)}  # type: ignore[arg-type]
     space = {path: bounds for path, bounds in space.items() if not path.startswith("model.") or path in names}
@@ -80,15 +80,13 @@ def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
     """Try every end of a space on the recipe, before any work.
 
     Errors:
-        ConfigError: a path that the recipe has not, or a value that it does not take.
+        ConfigError: a path that the recipe does not have, or an invalid value.
     """
     if not space:
         raise ConfigError(f"recipe {recipe.name} has nothing to search: give it a [search]")
     for path, value in grid_ends(space):
         if setting_path(path)[0] not in ("model", "training") or path == "training.monitor":
-            raise ConfigError(
-                f"a search may change model.* and training.*, not what it is judged by, found {path!r}: take it out"
-            )
+            raise ConfigError(f"a search may only change model.* and training.*, found {path!r}: remove it")
         with_values(recipe, {path: value})
 
 
@@ -96,7 +94,7 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """The recipe with other values at dotted paths.
 
     Errors:
-        ConfigError: a path or value that it does not take.
+        ConfigError: an invalid path or value.
     """
     plain = recipe.to_dict()
     for path, value in values.items():
@@ -105,13 +103,13 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
         for key in keys[:-1]:
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"search.{path}: {key!r} of the recipe is no table of settings")
+                raise ConfigError(f"search.{path}: {key!r} of the recipe is not a table of settings")
         table[keys[-1]] = to_plain(value)
     return Recipe.from_dict(plain, recipe.name)
 
 
 def value_at(recipe: Recipe, path: str) -> Any:
-    """What the recipe has at a dotted path; None where it has nothing."""
+    """The recipe's value at a dotted path; None if there is none."""
     value: Any = recipe.to_dict()
     for key in setting_path(path):
         value = value.get(key) if isinstance(value, dict) else None
@@ -130,25 +128,25 @@ def tune(
     note: Callable[[str], None] = lambda _: None,
     progress: Callable[[str], Progress] = lambda _: Silent(),
 ) -> Tuned:
-    """Search until the study has so many ended trials, then measure the best settings on the test rows.
+    """Search until the study has `trials` ended trials, then evaluate the best settings on the test rows.
 
-    The first trial is the recipe's own settings, as far as the space holds them. Each trial
-    trains on the training rows and counts by its best evaluation of the validation rows; one that falls
-    behind the median of the others at the same evaluation is broken off (Optuna's TPE sampler and median pruner).
+    The first trial has the recipe's own settings, as far as they are in the space. Each trial trains on the training
+    rows and is scored by its best evaluation on the validation rows; a trial below the median of the others at the same
+    evaluation is stopped (Optuna's TPE sampler and median pruner).
 
     Args:
-        recipe: what is varied.
-        trials: of the whole study, earlier calls and other processes included.
+        recipe: the recipe to vary.
+        trials: total trials of the study, including earlier calls and other processes.
         store: a folder of studies, with the final runs below `runs`.
         data_dir: the folder of public data sets.
-        cache: of prepared data.
-        seed: of the search.
-        final_seeds: runs of the best settings, with seeds 0, 1, ...
-        note: hears, in a sentence, what is done.
-        progress: what shows a trial, by its title.
+        cache: cache of prepared data.
+        seed: seed of the search.
+        final_seeds: number of runs of the best settings, with seeds 0, 1, ...
+        note: called with a sentence on each step.
+        progress: makes the progress display of a trial, by title.
 
     Errors:
-        ConfigError: a space that does not fit the recipe; Optuna is absent; no trial was completed.
+        ConfigError: a space that does not fit the recipe; Optuna is missing; no trial was completed.
         KeyboardInterrupt: Ctrl-C; the ended trials are kept.
     """
     optuna = optuna_library()
@@ -157,7 +155,7 @@ def tune(
     key = _study_key(recipe, space, data_dir)
     Store(store).check()
     prepared = prepare_recipe(recipe, data_dir, cache=cache)
-    recipe = settled(recipe, prepared)[0]  # what a search begins from, and what judges it, are numbers
+    recipe = settled(recipe, prepared)[0]  # the search needs complete settings
     stem = f"{_short(recipe)}-{key[:8]}"
     file = store / f"{stem}.journal"
     mend(file, note)
@@ -165,8 +163,8 @@ def tune(
     study = open_study(file, stem, maximize=METRICS[metric].higher, first=_own_values(recipe, space))
     begun = counted(study)
     read_test_looks(file.with_suffix(".test.json"))  # before any work
-    study.sampler = optuna.samplers.TPESampler(seed=hash((seed, begun)) % 2**32)  # others than those before
-    done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} asked for"
+    study.sampler = optuna.samplers.TPESampler(seed=hash((seed, begun)) % 2**32)  # not the samples of earlier calls
+    done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} requested"
     note(f"{recipe.name}: {done}; searching {', '.join(space)}")
     if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
         note(caution)
@@ -180,7 +178,7 @@ def tune(
     values = {path: chosen_value(space[path], chosen) for path, chosen in study.best_params.items()}
     found = with_values(recipe, values)
     recipe_file = _write_recipe(found, file.with_suffix(".toml"))
-    looks = with_test_look(file.with_suffix(".test.json"), study, values)  # written down before the look itself
+    looks = with_test_look(file.with_suffix(".test.json"), study, values)  # recorded before the evaluation itself
     runs = recorded_runs(
         [found],
         range(final_seeds),
@@ -220,7 +218,7 @@ class _Search:
         self.failures: list[str] = []
 
     def run(self, study: "Study", trials: int) -> None:
-        """Go on until the study has so many ended trials."""
+        """Run trials until the study has `trials` ended ones."""
 
         def stop(study: "Study", _: object) -> None:
             if counted(study) >= trials:
@@ -235,7 +233,7 @@ class _Search:
         shown = self.progress(f"{self.recipe.name} trial {trial.number}")
         try:
             result = fit_recipe(one, self.prepared, _Reporting(shown, trial, self.metric, self.note)).result
-        except (ConfigError, TrainingError) as e:  # settings that do not go together, or diverge: the search goes on
+        except (ConfigError, TrainingError) as e:  # incompatible settings, or divergence: the search continues
             self.failures.append(str(e))
             trial.set_user_attr("failed", str(e))
             self.note(f"trial {trial.number} failed: {e}")
@@ -255,24 +253,24 @@ def _write_recipe(found: Recipe, path: Path) -> Path:
 
 
 class _Reporting:
-    """Passes everything on, and tells the study of every evaluation; a hopeless trial ends there."""
+    """Forwards progress and reports every evaluation to the study, which may prune the trial."""
 
     def __init__(self, shown: Progress, trial: "Trial", metric: str, note: Callable[[str], None]) -> None:
         self.shown, self.trial, self.metric, self.note, self.looks = shown, trial, metric, note, 0
         self.epoch, self.step, self.close = shown.epoch, shown.step, shown.close
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
-        """The validation rows were scored."""
+        """Called after an evaluation on the validation rows."""
         self.shown.evaluation(look, monitor, better)
         self.trial.report(look.metrics[self.metric], self.looks)
         self.looks += 1
         if self.trial.should_prune():
-            self.note(f"trial {self.trial.number}: broken off at {self.metric} {look.metrics[self.metric]:.4f}")
+            self.note(f"trial {self.trial.number}: stopped at {self.metric} {look.metrics[self.metric]:.4f}")
             raise optuna_library().TrialPruned
 
 
 def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
-    """What the recipe itself has of a space, as a study keeps it; what it has outside the bounds is left to chance."""
+    """The recipe's own values of a space, as a study stores them; those outside the bounds are sampled."""
     found = {}
     for path, bounds in space.items():
         value = value_at(recipe, path)
@@ -287,7 +285,7 @@ def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
 
 
 def _check_parameters(recipe: Recipe, space: Mapping[str, Bounds], prepared: Prepared) -> None:
-    """Every L2 of the space must name parameters of the network, or ConfigError."""
+    """Check that every L2 pattern of the space matches parameters of the network."""
     named = [setting_path(path)[2] for path in space if path.startswith("training.l2.")]
     network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(recipe.schema.labels))
     l2_strengths(network, dict.fromkeys(named, 1.0))

@@ -233,7 +233,7 @@ def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool
     if monitor not in known:
         raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")
     if monitor == "gauc" and not grouped:
-        raise ConfigError("monitor = 'gauc' needs groups: say user = COLUMN, or group, in the schema")
+        raise ConfigError("monitor = 'gauc' needs groups: set user or group in the schema")
     return monitor
 
 

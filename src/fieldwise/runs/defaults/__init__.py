@@ -1,7 +1,7 @@
-"""Defaults by the data: settings that were not given, as numbers that follow from the training rows.
+"""Defaults chosen from the training rows for settings that were not given.
 
-`resolve` fills in what a model's and a training run's settings leave open, by the rules of `rules.py`,
-each with its reason. Whatever is given stays as it is. docs/defaults.md has the rules and the measurements behind them.
+`resolve` fills in missing settings of a model and its training by the rules in `rules.py`, each with its reason. Given
+settings are not changed. See docs/defaults.md for the rules and the measurements behind them.
 """
 
 from fieldwise.runs.defaults.facts import Facts

@@ -1,4 +1,4 @@
-"""How far values of fields move the label: the variance of first-order weights, from the training rows alone."""
+"""The effect size of fields' values: the variance of first-order weights, estimated from the training rows."""
 
 from collections.abc import Iterator
 
@@ -11,17 +11,17 @@ __all__ = ["effect_variance"]
 
 SMALLEST, LARGEST = 0.1, 3.0
 STEPS = 31  # candidates between them, evenly spaced in the logarithm
-ROWS = 200_000  # that are read at most, evenly spaced
+ROWS = 200_000  # maximum number of rows read, evenly spaced
 
 
 def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
-    """The variance of a Gaussian prior on first-order weights under which the labels are most likely.
+    """The maximum-likelihood variance of a Gaussian prior on first-order weights.
 
     Empirical Bayes with one Newton step: around the base rate p, a value of a field whose rows have the summed
     residual g and the information i = p (1 - p) sum of x^2 has a log-odds weight of about g / i. With a prior of
-    variance t, g is Gaussian with variance i + i^2 t; the t of the greatest likelihood over all values is returned.
-    Each value is seen by itself, so that fields that tell the same count twice; one step falls short of large weights,
-    so that a variance of 2 is found as some 1.2.
+    variance t, g is Gaussian with variance i + i^2 t; the t of maximum likelihood over all values is returned.
+    Values are treated independently, so correlated fields count twice; one step underestimates large weights, so a
+    variance of 2 is found as about 1.2.
 
     Args:
         train: encoded training rows, with weights relative to their mean; at most 200,000 of them are read, evenly
@@ -29,7 +29,7 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
         y: the binary targets [N] of all rows.
 
     Returns:
-        A variance between 0.1 and 3; 1.0, scikit-learn's default, where all targets are equal.
+        A variance between 0.1 and 3; 1.0, scikit-learn's default, if all targets are equal.
     """
     rows = np.arange(0, len(train), -(-len(train) // ROWS))
     weight = np.asarray(train.weight, np.float64)[rows] if train.weight is not None else np.ones(len(rows))
@@ -48,7 +48,7 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
 
 
 def _occurrences(train: EncodedTable, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Field by field the embedding rows, what multiplies them, and the place in `rows` where each stands."""
+    """For each field the embedding rows, their factors, and the index in `rows` of each."""
     places = np.arange(len(rows))
     singles = [f for f in train.layout.fields if f.kind != "bag"]
     numbers = iter(range(train.values.shape[1]))

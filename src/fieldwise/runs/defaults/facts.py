@@ -1,4 +1,4 @@
-"""What the rules read of the training rows."""
+"""Facts about the training rows, for the rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ __all__ = ["Facts"]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Sizes of the training rows; validation and test rows are not looked at.
+    """Facts about the training rows; validation and test rows are not used.
 
     Args:
         layout: the encoded fields.
-        rows: training rows.
-        task: of the main label.
-        mean: of the main label's targets: the share of positives, for a binary label.
-        labels: how many there are.
+        rows: number of training rows.
+        task: task of the main label.
+        mean: mean of the main label's targets: the positive rate for a binary label.
+        labels: number of labels.
         deviations: the standard deviation of each label's targets, the main one's first.
-        effects: the variance of first-order weights that the rows show (`effects.py`); 1 for a number.
+        effects: the variance of first-order weights (`effects.py`); 1 for a regression.
 
     >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
     1
@@ -40,7 +40,7 @@ class Facts:
 
     @classmethod
     def of(cls, train: EncodedTable, labels: Sequence[Label]) -> "Facts":
-        """Of encoded training rows with targets; the main label comes first."""
+        """Facts about encoded training rows with targets; the main label comes first."""
         assert train.y is not None, "training rows have targets"
         y = np.asarray(train.y, np.float64)
         main = y[:, 0]
@@ -56,11 +56,11 @@ class Facts:
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the shared embedding table."""
+        """Number of rows of the shared embedding table."""
         return self.layout.num_rows
 
     @property
     def pairs(self) -> int:
-        """Pairs of fields, at least 1."""
+        """Number of pairs of fields, at least 1."""
         fields = self.layout.num_fields
         return max(1, fields * (fields - 1) // 2)

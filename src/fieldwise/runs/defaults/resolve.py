@@ -1,4 +1,4 @@
-"""From settings of which some were given to settings of which all are, with the reason of every choice."""
+"""Filling in settings that were not given, with the reason of every choice."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -22,12 +22,12 @@ __all__ = ["Chosen", "Resolved", "resolve", "scaled_labels", "sentence_of"]
 
 @dataclass(frozen=True)
 class Chosen:
-    """A setting that follows from the data.
+    """A setting chosen from the data.
 
     Args:
         setting: its path in a recipe, such as `training.batch_size`.
-        value: as it is used, a plain value.
-        reason: of the rule, with the number that it read: `9,731 rows`.
+        value: the value, as a plain value.
+        reason: the rule's reason, with the number that it used: `9,731 rows`.
     """
 
     setting: str
@@ -39,35 +39,35 @@ class Chosen:
 
     @property
     def words(self) -> str:
-        """The setting's name as a person reads it."""
+        """The setting's name for display."""
         return self.setting.partition(".")[2].replace("_", " ").replace(".", " ")
 
     @property
     def shown(self) -> str:
-        """The value as a person reads it."""
+        """The value for display."""
         return _shown(self.value)
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """Settings of which every one is given, and those of them that the data chose."""
+    """Complete settings, and those of them that were chosen from the data."""
 
     model: ModelSettings
     training: TrainingSettings
     chosen: tuple[Chosen, ...]
 
     def sentence(self) -> str:
-        """The choices on one line, with the reasons that are numbers of the data; empty where everything was given."""
+        """The choices on one line, with reasons that are numbers from the data; empty if everything was given."""
         return sentence_of(self.chosen)
 
 
 def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> Resolved:
-    """The settings with what was not given chosen by the rules.
+    """Complete settings: those that were not given are chosen by the rules.
 
     Args:
-        model: settings of a model; those of a model of one's own stay.
+        model: settings of a model; those of your own model are not changed.
         training: settings of the run.
-        facts: of the training rows.
+        facts: facts about the training rows.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM
@@ -88,12 +88,12 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
 
 
 def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> tuple[Schema, tuple[Chosen, ...]]:
-    """The schema with a scale for each regression label that needs one and names none.
+    """The schema with a scale for each regression label that needs one and has none.
 
     Args:
-        schema: of the rows.
-        facts: of the training rows.
-        before: the labels of the bundle that training starts from, by name: they keep their scale.
+        schema: the schema.
+        facts: facts about the training rows.
+        before: the labels of the warm start's bundle, by name, whose scales are kept.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.schema import Categorical
@@ -122,7 +122,7 @@ def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> 
 
 
 def sentence_of(chosen: Iterable[Chosen]) -> str:
-    """Choices on one line, with the reasons that are numbers of the data.
+    """Choices on one line, with reasons that are numbers from the data.
 
     >>> sentence_of([Chosen("training.batch_size", 128, "9,731 rows"), Chosen("model.layers", 1, "of this model")])
     'batch size 128: 9,731 rows; layers 1'
@@ -142,7 +142,7 @@ def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, li
 
 
 def _embeddings(model: ModelSettings, facts: Facts) -> dict[str, int]:
-    """The width of every embedding table that the model has, by its parameter's name; no memory is taken for them."""
+    """The width of every embedding table of the model, by parameter name, without allocating memory."""
     with torch.device("meta"):
         network = build_network(model, facts.layout, 0, labels=facts.labels)
     modules = network.named_modules()

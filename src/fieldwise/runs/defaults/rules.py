@@ -1,8 +1,8 @@
-"""The rules: each setting that may follow from the data, as a number with its reason.
+"""The rules for settings chosen from the data, each with a reason.
 
-docs/defaults.md says why each rule is as it is, what was measured, and what was tried and dropped. Strengths of L2 are
-`c / rows`: with the mean loss over the rows they are Gaussian priors of variance `1 / c` on each weight, whatever
-the size of the table (for `c` = 1 the strength of scikit-learn's `LogisticRegression(C=1)`).
+docs/defaults.md explains each rule, with measurements and rejected alternatives. L2 strengths are `c / rows`: with the
+mean loss over rows they are Gaussian priors of variance `1 / c` on each weight, independent of the table's size (`c` =
+1 is the strength of scikit-learn's `LogisticRegression(C=1)`).
 """
 
 import math
@@ -15,27 +15,30 @@ from fieldwise.training.optimizer_kinds import OPTIMIZERS
 
 __all__ = ["RULES", "Rule", "label_scale", "model_rules", "training_rules"]
 
-RULES = 5  # raised where a rule changes: kept runs that followed other rules are then run again
+RULES = 5  # increased when a rule changes, so that stored runs with other rules are run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
-LARGE_VOCABULARY = 2**18  # rows of the shared table, from which on a step moves those of its batch alone
-MANY_ROWS = 100_000  # from which on the validation rows are looked at several times an epoch
+LARGE_VOCABULARY = 2**18  # minimum rows of the shared table for lazy updates
+MANY_ROWS = 100_000  # minimum rows for several evaluations per epoch
 STEPS_A_LOOK = 100
-LEAST_DEVIATION, MOST_DEVIATION = 0.5, 2.0  # of a regression label that is learned as it is, such as ratings
+LEAST_DEVIATION, MOST_DEVIATION = (
+    0.5,
+    2.0,
+)  # range of standard deviations of regression labels that need no scale, such as ratings
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a kind of model starts from, is held to and learns at.
+    """Initialisation, regularisation and learning rate of a kind of model.
 
     Args:
-        std: deviation of the embeddings' starting values.
+        std: standard deviation of the embeddings' initial values.
         prior: `c` of the embeddings' L2 strength `c / rows`.
         rate: Adam's learning rate.
-        few: training rows below which `slow` is the learning rate instead.
+        few: number of training rows below which `slow` is the learning rate.
         slow: see `few`.
-        of_pairs: whether `prior` is divided by the number of pairs of fields, as AFM's mean over pairs asks.
+        of_pairs: whether `prior` is divided by the number of pairs of fields, because of AFM's mean over pairs.
     """
 
     std: float
@@ -105,26 +108,26 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-NORMALIZED = ("autoint+",)  # batch normalization in the MLP, where there are many rows
-ROWS_A_VALUE = 4.0  # training rows for each row of the embedding table, from which on
+NORMALIZED = ("autoint+",)  # batch normalization in the MLP, with many rows
+ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for it
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A value and why: what of the data it follows from."""
+    """A value with its reason from the data."""
 
     value: Any
     reason: str
 
 
 def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]) -> dict[str, Rule]:
-    """Every training setting that has a rule.
+    """Rules for training settings.
 
     Args:
-        model: its name among `fieldwise.models.MODELS`; "" for one of one's own.
-        facts: of the training rows.
-        tables: the width of each embedding table by its parameter's name; width 1 are first-order weights.
-        fixed: the training settings that are given, which others depend on.
+        model: its name in `fieldwise.models.MODELS`; "" for your own model.
+        facts: facts about the training rows.
+        tables: the width of each embedding table by parameter name; width 1 for first-order weights.
+        fixed: the training settings that are given, on which others depend.
     """
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
     batch = fixed.get("batch_size", batch_size(facts.rows))
@@ -139,19 +142,19 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         ),
         "monitor": Rule("logloss" if binary else "rmse", f"a {facts.task} label"),
         "epochs": Rule(100, "early stopping ends the run"),
-        "evaluations_per_epoch": Rule(looks, f"{steps:,} steps an epoch"),
+        "evaluations_per_epoch": Rule(looks, f"{steps:,} steps per epoch"),
         "patience": Rule(5 * looks, "five epochs"),
         "plateau_patience": Rule(2 * looks, "two epochs"),
-        "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values stand for those not seen yet"),
-        "plateau_factor": Rule(0.3, "where the validation rows gain nothing more"),
+        "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
+        "plateau_factor": Rule(0.3, "when the validation metric stops improving"),
     }
     optimizer = fixed.get("optimizer", "adam")
-    if optimizer == "adam":  # other optimizers' steps are of another scale
+    if optimizer == "adam":  # other optimizers need other rates
         rules["learning_rate"] = _rate(PLANS.get(model, DEEP), facts, model or "a model")
     if OPTIMIZERS[optimizer].rows_only:
-        rules["l2_rows"] = Rule("touched", f"{optimizer} moves the rows of a batch alone")
+        rules["l2_rows"] = Rule("touched", f"{optimizer} updates only the rows of a batch")
     if facts.vocabulary < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
-        return rules | {"average": Rule(0.99, "the mean of the latest steps' weights")}
+        return rules | {"average": Rule(0.99, "average of the latest steps' weights")}
     large = f"{facts.vocabulary:,} rows of the embedding table"
     return rules | {
         "embedding_update": Rule("lazy", large),
@@ -161,11 +164,11 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
 
 
 def model_rules(model: str, facts: Facts) -> dict[str, Rule]:
-    """Every setting of a model that has a rule; none for a model of one's own.
+    """Rules for a model's settings; none for your own model.
 
     Args:
-        model: its name among `fieldwise.models.MODELS`; "" for one of one's own.
-        facts: of the training rows.
+        model: its name in `fieldwise.models.MODELS`; "" for your own model.
+        facts: facts about the training rows.
     """
     if model in ("", "lr"):
         return {}
@@ -174,12 +177,12 @@ def model_rules(model: str, facts: Facts) -> dict[str, Rule]:
     found |= {name: Rule(value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
     if model in NORMALIZED:
         share = facts.rows / facts.vocabulary
-        found["batch_norm"] = Rule(share >= ROWS_A_VALUE, f"{share:.3g} rows a value")
+        found["batch_norm"] = Rule(share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
     return found
 
 
 def batch_size(rows: int) -> int:
-    """The power of 2 that gives 50 steps an epoch or more, between 32 and 2,048.
+    """The largest power of 2 with at least 50 steps per epoch, between 32 and 2,048.
 
     >>> [batch_size(rows) for rows in (100, 9_731, 10_000_000)]
     [32, 128, 2048]
@@ -189,7 +192,7 @@ def batch_size(rows: int) -> int:
 
 
 def label_scale(deviation: float) -> Rule | None:
-    """What a regression label's targets are divided by; None where they are of the size of 1 by themselves.
+    """The scale of a regression label's targets; None if their standard deviation is about 1.
 
     >>> label_scale(96_431.0).value, label_scale(1.12)
     (96000.0, None)
