@@ -235,9 +235,8 @@ def test_the_digest_of_rows_never_changes() -> None:
     assert digest_rows(rows) == "rows2:8d879bd745bebf9e5354d5ffd8105d3c4966ee2068976eec29aa126e6c354b6b"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_other_rows_have_another_digest(subtests):
+    for other in [
         ROWS[::-1],
         ROWS[:2],
         ROWS.select(reversed(ROWS.columns)),
@@ -249,10 +248,9 @@ def test_the_digest_of_rows_never_changes() -> None:
         ROWS.with_columns(l=pl.Series([[1, None], [], None])),
         ROWS.with_columns(pl.col("n").cast(pl.String)),
         ROWS.with_columns(d=pl.col("d").dt.offset_by("1d")),
-    ],
-)
-def test_other_rows_have_another_digest(other: pl.DataFrame) -> None:
-    assert digest_rows(other) != digest_rows(ROWS)
+    ]:
+        with subtests.test(other=other):
+            assert digest_rows(other) != digest_rows(ROWS)
 
 
 def test_text_does_not_flow_from_cell_to_cell() -> None:
@@ -270,16 +268,17 @@ def test_digests_of_older_bundles_are_still_understood() -> None:
     assert not same_rows(None, frame, recipe.schema)
 
 
-@pytest.mark.parametrize("size", [0, 1, 8, 2**20, 2**20 + 3, 3 * 2**20])
-def test_word_sums_tell_damage(tmp_path: Path, size: int) -> None:
-    content = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
-    path = tmp_path / "f"
-    path.write_bytes(content.tobytes())
-    found = word_sums(path)
-    for at in {0, size // 2, size - 1} if size else set():
-        content[at] ^= 1
-        path.write_bytes(content.tobytes())
-        assert word_sums(path) != found
-        content[at] ^= 1
-    path.write_bytes(content.tobytes() + b"\0")
-    assert word_sums(path) != found
+def test_word_sums_tell_damage(subtests, tmp_path):
+    for size in [0, 1, 8, 2**20, 2**20 + 3, 3 * 2**20]:
+        with subtests.test(size=size):
+            content = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+            path = tmp_path / "f"
+            path.write_bytes(content.tobytes())
+            found = word_sums(path)
+            for at in {0, size // 2, size - 1} if size else set():
+                content[at] ^= 1
+                path.write_bytes(content.tobytes())
+                assert word_sums(path) != found
+                content[at] ^= 1
+            path.write_bytes(content.tobytes() + b"\0")
+            assert word_sums(path) != found

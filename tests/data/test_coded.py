@@ -34,16 +34,17 @@ COLUMNS = [
 ]
 
 
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda c: str(c.dtype))
-def test_codes_stand_for_the_cells_texts(column: pl.Series) -> None:
-    cells, truth = coded(column), as_text(column).to_list()
-    texts = [*cells.texts.to_list(), None]
-    assert [texts[code] for code in cells.codes] == truth
-    assert len(set(texts)) == len(texts)
-    assert dict(zip(texts, cells.counts().tolist(), strict=False)) == {t: truth.count(t) for t in texts[:-1]}
-    assert cells.look_up(np.arange(10, 10 + len(texts) - 1, dtype=np.int32), -1).tolist() == [
-        -1 if text is None else 10 + texts.index(text) for text in truth
-    ]
+def test_codes_stand_for_the_cells_texts(subtests):
+    for column in COLUMNS:
+        with subtests.test(column=column):
+            cells, truth = coded(column), as_text(column).to_list()
+            texts = [*cells.texts.to_list(), None]
+            assert [texts[code] for code in cells.codes] == truth
+            assert len(set(texts)) == len(texts)
+            assert dict(zip(texts, cells.counts().tolist(), strict=False)) == {t: truth.count(t) for t in texts[:-1]}
+            assert cells.look_up(np.arange(10, 10 + len(texts) - 1, dtype=np.int32), -1).tolist() == [
+                -1 if text is None else 10 + texts.index(text) for text in truth
+            ]
 
 
 def test_a_column_of_lists_is_refused() -> None:

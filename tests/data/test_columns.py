@@ -24,22 +24,25 @@ def fnv1a(text: str) -> int:
     return value
 
 
-@pytest.mark.parametrize("column", [["12"], [12], [12.0], [Decimal("12.00")], [Decimal("12")]])
-def test_one_id_has_one_text_whatever_its_type(column: list[object]) -> None:
-    assert as_text(pl.Series(column)).to_list() == ["12"]
-    assert as_list(pl.Series(column), "|").to_list() == [["12"]]
-    assert as_list(pl.Series([column]), "|").to_list() == [["12"]]
+def test_one_id_has_one_text_whatever_its_type(subtests):
+    for column in [["12"], [12], [12.0], [Decimal("12.00")], [Decimal("12")]]:
+        with subtests.test(column=column):
+            assert as_text(pl.Series(column)).to_list() == ["12"]
+            assert as_list(pl.Series(column), "|").to_list() == [["12"]]
+            assert as_list(pl.Series([column]), "|").to_list() == [["12"]]
 
 
-@pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt8, pl.Int32, pl.UInt64, pl.Float32, pl.Float64])
-def test_every_width_of_number_gives_the_same_text(dtype: type[pl.DataType]) -> None:
-    assert as_text(pl.Series([0, 7, 100, None], dtype=dtype)).to_list() == ["0", "7", "100", None]
+def test_every_width_of_number_gives_the_same_text(subtests):
+    for dtype in [pl.Int8, pl.UInt8, pl.Int32, pl.UInt64, pl.Float32, pl.Float64]:
+        with subtests.test(dtype=dtype):
+            assert as_text(pl.Series([0, 7, 100, None], dtype=dtype)).to_list() == ["0", "7", "100", None]
 
 
-@pytest.mark.parametrize("value", [2**24, 2**24 + 1, 2**31 + 1, 2**53 - 1])
-def test_large_ids_stay_apart_as_integers_and_as_floats(value: int) -> None:
-    assert as_text(pl.Series([value, value - 1])).to_list() == [str(value), str(value - 1)]
-    assert as_text(pl.Series([float(value), float(value - 1)])).to_list() == [str(value), str(value - 1)]
+def test_large_ids_stay_apart_as_integers_and_as_floats(subtests):
+    for value in [2**24, 2**24 + 1, 2**31 + 1, 2**53 - 1]:
+        with subtests.test(value=value):
+            assert as_text(pl.Series([value, value - 1])).to_list() == [str(value), str(value - 1)]
+            assert as_text(pl.Series([float(value), float(value - 1)])).to_list() == [str(value), str(value - 1)]
 
 
 def test_absent_values_become_null() -> None:
@@ -88,18 +91,22 @@ def test_times_count_in_seconds_whatever_their_unit(unit: str) -> None:
     assert as_number(pl.Series([datetime.time(0, 1)]), "x").to_list() == [60.0]
 
 
-@pytest.mark.parametrize("text", ["old", "1,5", "1_000", "0x10", "--1"])
-def test_text_among_numbers_names_the_row(text: str) -> None:
-    with pytest.raises(DataError, match=f"column 'age' holds the text '{text}' in row 2 "):
-        as_number(pl.Series(["1", None, text, "bad"]), "column 'age'")
+def test_text_among_numbers_names_the_row(subtests):
+    for text in ["old", "1,5", "1_000", "0x10", "--1"]:
+        with (
+            subtests.test(text=text),
+            pytest.raises(DataError, match=f"column 'age' holds the text '{text}' in row 2 "),
+        ):
+            as_number(pl.Series(["1", None, text, "bad"]), "column 'age'")
 
 
-@pytest.mark.parametrize(
-    "column", [[1.0, float("inf")], [1.0, float("-inf")], ["1", "inf"], ["1", "1e400"], [1.0, 1e39]]
-)
-def test_infinity_and_what_overflows_32_bits_name_the_row(column: list[object]) -> None:
-    with pytest.raises(DataError, match=r"numbers must be finite .* column 'age' holds .* in row 1 "):
-        as_number(pl.Series(column), "column 'age'")
+def test_infinity_and_what_overflows_32_bits_name_the_row(subtests):
+    for column in [[1.0, float("inf")], [1.0, float("-inf")], ["1", "inf"], ["1", "1e400"], [1.0, 1e39]]:
+        with (
+            subtests.test(column=column),
+            pytest.raises(DataError, match=r"numbers must be finite .* column 'age' holds .* in row 1 "),
+        ):
+            as_number(pl.Series(column), "column 'age'")
 
 
 def test_lists_lose_blanks_and_absent_values() -> None:

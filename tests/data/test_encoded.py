@@ -124,9 +124,8 @@ def test_one_batch_by_numbers_or_by_slice(
     check(table.batch(slice(start, end))[0], kinds, rows[start:end])
 
 
-@pytest.mark.parametrize(
-    ("rows", "size", "sizes"),
-    [
+def test_a_last_batch_of_one_row_joins_the_one_before(subtests):
+    for rows, size, sizes in [
         (0, 4, []),
         (1, 4, [1]),
         (8, 4, [4, 4]),
@@ -134,13 +133,12 @@ def test_one_batch_by_numbers_or_by_slice(
         (10, 4, [4, 4, 2]),
         (3, 1, [1, 1, 1]),
         (3, 2, [3]),
-    ],
-)
-def test_a_last_batch_of_one_row_joins_the_one_before(rows: int, size: int, sizes: list[int]) -> None:
-    table = table_of(["id"], [[k % 10] for k in range(rows)])
-    assert [batch.size for batch, _ in table.batches(size)] == sizes
-    assert [batch.size for batch, _ in table.batches(size, order=torch.arange(rows))] == sizes
-    assert table.num_batches(size) == len(sizes)
+    ]:
+        with subtests.test(rows=rows, size=size, sizes=sizes):
+            table = table_of(["id"], [[k % 10] for k in range(rows)])
+            assert [batch.size for batch, _ in table.batches(size)] == sizes
+            assert [batch.size for batch, _ in table.batches(size, order=torch.arange(rows))] == sizes
+            assert table.num_batches(size) == len(sizes)
 
 
 def test_an_order_may_be_a_part_of_the_rows() -> None:

@@ -294,27 +294,26 @@ TRAIN = np.random.default_rng(0).lognormal(3.0, 1.5, 400)
 OTHER = np.concatenate([TRAIN[:50], [TRAIN.min() - 5, TRAIN.max() * 2, -3.0, 0.0]])
 
 
-@pytest.mark.parametrize(
-    ("transform", "truth"),
-    [
+def test_transforms_equal_scikit_learn_and_the_formulas(subtests):
+    for transform, truth in [
         ("none", OTHER),
         ("log", np.where(OTHER < 0, -1, 1) * np.log(1 + np.abs(OTHER))),
         ("standard", StandardScaler().fit(TRAIN[:, None]).transform(OTHER[:, None])[:, 0]),
         ("minmax", MinMaxScaler(clip=True).fit(TRAIN[:, None]).transform(OTHER[:, None])[:, 0]),
-    ],
-)
-def test_transforms_equal_scikit_learn_and_the_formulas(transform: str, truth: np.ndarray) -> None:
-    table = encode(fitted(Numeric("x", transform=transform), TRAIN), OTHER)
-    np.testing.assert_allclose(table.values[:, 0], truth, rtol=1e-6, atol=1e-6)
-    assert table.values.dtype == np.float32
+    ]:
+        with subtests.test(transform=transform, truth=truth):
+            table = encode(fitted(Numeric("x", transform=transform), TRAIN), OTHER)
+            np.testing.assert_allclose(table.values[:, 0], truth, rtol=1e-6, atol=1e-6)
+            assert table.values.dtype == np.float32
 
 
-@pytest.mark.parametrize("constant", [0.1, 7.0, -3e30])
-@pytest.mark.parametrize("transform", ["standard", "minmax"])
-def test_a_constant_column_becomes_zero(constant: float, transform: str) -> None:
-    encoder = fitted(Numeric("x", transform=transform), [constant] * 3)
-    assert np.abs(encode(encoder, [constant]).values).item() <= abs(constant) * 1e-15
-    assert np.abs(encode(fitted(Numeric("x"), [0.1] * 3), [0.6]).values).item() == pytest.approx(0.5)
+def test_a_constant_column_becomes_zero(subtests):
+    for transform in ["standard", "minmax"]:
+        for constant in [0.1, 7.0, -3e30]:
+            with subtests.test(transform=transform, constant=constant):
+                encoder = fitted(Numeric("x", transform=transform), [constant] * 3)
+                assert np.abs(encode(encoder, [constant]).values).item() <= abs(constant) * 1e-15
+                assert np.abs(encode(fitted(Numeric("x"), [0.1] * 3), [0.6]).values).item() == pytest.approx(0.5)
 
 
 def test_uniform_bins_equal_numpys_histogram() -> None:
@@ -398,10 +397,13 @@ ALL_NULL = [
 ]
 
 
-@pytest.mark.parametrize(("f", "cells"), ALL_NULL)
-def test_a_column_without_values_is_named(f: Field, cells: list[object]) -> None:
-    with pytest.raises(DataError, match=r"column 'c' \(field 'c'\) is null or empty in all 2 training rows; remove"):
-        fitted(f, cells)
+def test_a_column_without_values_is_named(subtests):
+    for f, cells in ALL_NULL:
+        with (
+            subtests.test(f=f, cells=cells),
+            pytest.raises(DataError, match=r"column 'c' \(field 'c'\) is null or empty in all 2 training rows; remove"),
+        ):
+            fitted(f, cells)
 
 
 def test_a_missing_column_is_named_wherever_it_is_missed() -> None:
@@ -434,10 +436,10 @@ def test_no_training_rows() -> None:
         fitted(Categorical("c"), [])
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "3", "null", '{"fields": 3}', '{"fields": [3]}', '{"fields": [{}]}'])
-def test_a_damaged_encoder_is_refused(damage: str) -> None:
-    with pytest.raises(DataError, match="bundle/encoder"):
-        Encoder.from_json(damage, "bundle/encoder")
+def test_a_damaged_encoder_is_refused(subtests):
+    for damage in ["", "{", "[]", "3", "null", '{"fields": 3}', '{"fields": [3]}', '{"fields": [{}]}']:
+        with subtests.test(damage=damage), pytest.raises(DataError, match="bundle/encoder"):
+            Encoder.from_json(damage, "bundle/encoder")
 
 
 def test_an_unknown_key_in_an_encoder_is_named() -> None:
@@ -532,18 +534,18 @@ def test_a_shared_hashed_field_hashes_alike() -> None:
     assert encoder.layout.num_rows == 51
 
 
-@pytest.mark.parametrize("cells", ["m1;m2", "", None, "9"])
-@pytest.mark.parametrize("buckets", [None, 5])
-def test_a_shared_field_without_any_value_of_the_other_is_refused(cells: str | None, buckets: int | None) -> None:
-    schema = schema_of(Categorical("film", hash_buckets=buckets), Sequence("seen", shares="film"))
-    frame = pl.DataFrame({"film": ["m1", "m2"], "seen": pl.Series([cells] * 2, dtype=pl.String)})
-    if buckets and cells:
-        Encoder.fit(frame, schema)  # hashed, every value has a row
-        return
-    with pytest.raises(
-        DataError, match=r"no training row's column 'seen' \(field 'seen'\) holds a value of field 'film'"
-    ):
-        Encoder.fit(frame, schema)
+def test_a_shared_field_without_any_value_of_the_other_is_refused(subtests):
+    refusal = r"no training row's column 'seen' \(field 'seen'\) holds a value of field 'film'"
+    for buckets in [None, 5]:
+        for cells in ["m1;m2", "", None, "9"]:
+            with subtests.test(buckets=buckets, cells=cells):
+                schema = schema_of(Categorical("film", hash_buckets=buckets), Sequence("seen", shares="film"))
+                frame = pl.DataFrame({"film": ["m1", "m2"], "seen": pl.Series([cells] * 2, dtype=pl.String)})
+                if buckets and cells:  # hashed, every value has a row
+                    assert Encoder.fit(frame, schema).transform(frame).bag_ids.size == 2 * len(cells.split(";"))
+                    continue
+                with pytest.raises(DataError, match=refusal):
+                    Encoder.fit(frame, schema)
 
 
 @given(st.lists(st.none() | st.lists(st.none() | st.integers(0, 5), max_size=6)), st.integers(1, 4))
@@ -569,15 +571,21 @@ def test_a_category_column_of_nan_alone_is_missing(rows: int) -> None:
     assert encoder.transform(absent.to_frame()).ids.ravel().tolist() == [0] * rows
 
 
-@pytest.mark.parametrize("rows", [3, 300])
-@pytest.mark.parametrize("trained", [["True", "False", "True"], ["true", "false", "true"], [True, False, True]])
-def test_booleans_are_one_value_however_they_are_written(trained: list[object], rows: int) -> None:
+def test_booleans_are_one_value_however_they_are_written(subtests):
     """A bundle trained on pandas' CSV scores a pandas frame, and the reverse."""
-    schema = Schema(fields=(Categorical("member"),), label=Label("click"))
-    encoder = Encoder.fit(pl.DataFrame({"member": trained}), schema)
-    for values in (["True", "False", None], ["TRUE", "FALSE", None], [True, False, None], ["true", "false", None]):
-        ids = encoder.transform(pl.DataFrame({"member": values * (rows // 3)})).ids.ravel().tolist()
-        assert ids == [2, 3, 0] * (rows // 3)
+    for trained in [["True", "False", "True"], ["true", "false", "true"], [True, False, True]]:
+        for rows in [3, 300]:
+            with subtests.test(trained=trained, rows=rows):
+                schema = Schema(fields=(Categorical("member"),), label=Label("click"))
+                encoder = Encoder.fit(pl.DataFrame({"member": trained}), schema)
+                for values in (
+                    ["True", "False", None],
+                    ["TRUE", "FALSE", None],
+                    [True, False, None],
+                    ["true", "false", None],
+                ):
+                    ids = encoder.transform(pl.DataFrame({"member": values * (rows // 3)})).ids.ravel().tolist()
+                    assert ids == [2, 3, 0] * (rows // 3)
 
 
 def test_a_number_that_many_rows_have_is_a_bin_of_its_own():

@@ -17,7 +17,7 @@ from fieldwise.data.prepare.history import add_histories, check_history
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling
 from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit
-from fieldwise.errors import ConfigError, DataError, FieldwiseError, SchemaError
+from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Categorical, Label, Schema, Sequence
 
@@ -203,9 +203,8 @@ def test_the_order_may_be_another_column_than_the_time() -> None:
     assert first["at"].max() > row["at"]
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "sentence"),
-    [
+def test_what_does_not_fit_the_table_is_one_sentence(subtests):
+    for change, error, sentence in [
         ({"user": "usr"}, DataError, "a history's user column must be in the table: 'usr' is not; did you mean 'user'"),
         ({"item": "movie"}, DataError, "a history's item column must be in the table: 'movie' is not"),
         ({"order": "when"}, DataError, "a history's order column must be in the table: 'when' is not"),
@@ -213,12 +212,11 @@ def test_the_order_may_be_another_column_than_the_time() -> None:
         ({"column": "past"}, SchemaError, "a field must read the histories: the schema has none of column 'past'"),
         ({"user": "liked"}, SchemaError, "a history's user must not be the label's column 'liked': choose another"),
         ({"order": "liked"}, SchemaError, "a history's order must not be the label's column 'liked'"),
-    ],
-)
-def test_what_does_not_fit_the_table_is_one_sentence(change: dict, error: type[FieldwiseError], sentence: str) -> None:
-    with pytest.raises(error, match=sentence) as caught:
-        prepare(a_log(), SCHEMA, split=RandomSplit(), seed=0, history=dataclasses.replace(ASK, **change))
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(change=change, error=error, sentence=sentence):
+            with pytest.raises(error, match=sentence) as caught:
+                prepare(a_log(), SCHEMA, split=RandomSplit(), seed=0, history=dataclasses.replace(ASK, **change))
+            assert "\n" not in str(caught.value)
 
 
 def test_no_order_and_absent_moments_are_named() -> None:
@@ -230,18 +228,15 @@ def test_no_order_and_absent_moments_are_named() -> None:
         prepare(gap, SCHEMA, split=RandomSplit(), seed=0, history=ASK)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
+def test_bad_settings_name_themselves(subtests):
+    for change, sentence in [
         ({"column": "user"}, "a history's column must be a new one, but 'user' is used twice"),
         ({"column": ""}, "a history's column must be a column name, found an empty one"),
         ({"order": ""}, "a history's order must be a column name, found an empty one"),
         ({"max_length": 0}, "a history's max_length must be at least 1, found 0"),
-    ],
-)
-def test_bad_settings_name_themselves(change: dict, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        dataclasses.replace(ASK, **change)
+    ]:
+        with subtests.test(change=change, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+            dataclasses.replace(ASK, **change)
 
 
 def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -> None:

@@ -86,9 +86,8 @@ def test_movielens_names_give_ratings_users_and_items() -> None:
     assert (schema.time, schema.user) == ("timestamp", "userId")
 
 
-@pytest.mark.parametrize(
-    ("column", "kind"),
-    [
+def test_kinds_follow_the_content(subtests):
+    for column, kind in [
         (pl.Series("tags", ["a;b", "b", "c;a", "a;c"] * 5), Bag("tags", separator=";")),
         (pl.Series("tags", ["a, b", "b", "c, a", "a, c"] * 5), Bag("tags", separator=",")),
         (pl.Series("tags", [["a"], ["b", "a"], [], ["c"]] * 5), Bag("tags")),
@@ -110,16 +109,14 @@ def test_movielens_names_give_ratings_users_and_items() -> None:
             pl.Series("amount", [str(k / 7) for k in range(100)]),
             Numeric("amount", encoding="quantile", transform="none", **BINS),
         ),
-    ],
-)
-def test_kinds_follow_the_content(column: pl.Series, kind: object) -> None:
-    (field,) = infer_schema(with_label(**{column.name: column})).schema.fields
-    assert field == (kind if column.name != "past_items" else Sequence("past_items", role="user"))
+    ]:
+        with subtests.test(column=column, kind=kind):
+            (field,) = infer_schema(with_label(**{column.name: column})).schema.fields
+            assert field == (kind if column.name != "past_items" else Sequence("past_items", role="user"))
 
 
-@pytest.mark.parametrize(
-    ("column", "why"),
-    [
+def test_useless_columns_are_left_out_with_the_reason(subtests):
+    for column, why in [
         (pl.Series("x", [None] * 2000), "every cell is empty"),
         (pl.Series("x", [float("nan")] * 2000), "every cell is empty"),
         (pl.Series("x", [[]] * 2000, dtype=pl.List(pl.String)), "every cell is empty"),
@@ -130,18 +127,16 @@ def test_kinds_follow_the_content(column: pl.Series, kind: object) -> None:
         (pl.Series("split", ["train", "test"] * 1000), "part of the split"),
         (pl.Series("birthdate", [date(2026, 1, 1 + k) for k in range(25)]), "a date or time must be converted"),
         (pl.Series("born", [f"{1900 + k}-01-02" for k in range(60)]), "its text is dates"),
-    ],
-)
-def test_useless_columns_are_left_out_with_the_reason(column: pl.Series, why: str) -> None:
-    guess = infer_schema(with_label(**{"kept": [k % 3 for k in range(len(column))], column.name: column}))
-    assert [f.name for f in guess.schema.fields] == ["kept"]
-    assert guess.notes[column.name].startswith("omitted: ")
-    assert why in guess.notes[column.name]
+    ]:
+        with subtests.test(column=column, why=why):
+            guess = infer_schema(with_label(**{"kept": [k % 3 for k in range(len(column))], column.name: column}))
+            assert [f.name for f in guess.schema.fields] == ["kept"]
+            assert guess.notes[column.name].startswith("omitted: ")
+            assert why in guess.notes[column.name]
 
 
-@pytest.mark.parametrize(
-    ("values", "label"),
-    [
+def test_label_rules_follow_the_values(subtests):
+    for values, label in [
         ([0, 1, 1], Label("y")),
         ([True, False, True], Label("y")),
         (["0", "1", "1"], Label("y")),
@@ -150,15 +145,13 @@ def test_useless_columns_are_left_out_with_the_reason(column: pl.Series, why: st
         ([0.5, 4.5, 5], Label("y", positive_above=3, drop_values=(3,))),
         (["<=50K", ">50K", "<=50K"], Label("y", positive_values=(">50K",))),
         ([1.5, 2.5, 90.0], Label("y", task="regression")),
-    ],
-)
-def test_label_rules_follow_the_values(values: list[object], label: Label) -> None:
-    assert infer_schema(pl.DataFrame({"y": values, "x": [1, 2, 1]})).schema.label == label
+    ]:
+        with subtests.test(values=values, label=label):
+            assert infer_schema(pl.DataFrame({"y": values, "x": [1, 2, 1]})).schema.label == label
 
 
-@pytest.mark.parametrize(
-    ("frame", "label", "message"),
-    [
+def test_what_cannot_be_guessed_is_told(subtests):
+    for frame, label, message in [
         ({"x": [1, 2]}, None, "no column looks like a label"),
         ({"x": [1, 2], "click": [0, 1], "rating": [1, 5]}, None, "several columns look like a label, click, rating"),
         ({"x": [1, 2]}, "z", "'z' must be in the table: known: x"),
@@ -171,31 +164,38 @@ def test_label_rules_follow_the_values(values: list[object], label: Label) -> No
         ({"x": [1, 2], "y": [[1], [2]]}, None, "is of type List"),
         ({"x": [1, 1], "y": [0, 1]}, None, "none of the columns"),
         ({"x": [], "y": []}, None, "the table has none"),
-    ],
-)
-def test_what_cannot_be_guessed_is_told(frame: dict[str, list[object]], label: str | None, message: str) -> None:
-    with pytest.raises(SchemaError, match=message):
-        infer_schema(pl.DataFrame(frame), label=label)
+    ]:
+        with subtests.test(frame=frame, label=label, message=message), pytest.raises(SchemaError, match=message):
+            infer_schema(pl.DataFrame(frame), label=label)
 
 
-@pytest.mark.parametrize(
-    ("often", "rarely"),
-    [
+def test_words_of_a_known_meaning_decide_before_frequency(subtests):
+    for often, rarely in [
         (yes, no)
         for yes, no in [
-            ("yes", "no"), ("Y", "N"), ("T", "F"), ("click", "no click"), ("Click", "skip"),
-            ("liked", "disliked"), ("positive", "Negative"), ("clicked", "not_clicked"), ("like", "unlike"),
-            ("pass", "fail"), ("ja", "nein"), ("oui", "non"), ("👍", "👎"), ("+", "-"),
+            ("yes", "no"),
+            ("Y", "N"),
+            ("T", "F"),
+            ("click", "no click"),
+            ("Click", "skip"),
+            ("liked", "disliked"),
+            ("positive", "Negative"),
+            ("clicked", "not_clicked"),
+            ("like", "unlike"),
+            ("pass", "fail"),
+            ("ja", "nein"),
+            ("oui", "non"),
+            ("👍", "👎"),
+            ("+", "-"),
         ]
-    ],
-)  # fmt: skip
-def test_words_of_a_known_meaning_decide_before_frequency(often: str, rarely: str) -> None:
-    for positive_rows in (1, 9):
-        values = [often] * positive_rows + [rarely] * (10 - positive_rows)
-        guess = infer_schema(pl.DataFrame({"y": values, "x": [1, 2] * 5}))
-        assert guess.schema.label == Label("y", positive_values=(often,))
-        assert guess.doubts == {}
-        assert read_label(pl.DataFrame({"y": values}), guess.schema.label).y.sum() == positive_rows
+    ]:
+        with subtests.test(often=often, rarely=rarely):
+            for positive_rows in (1, 9):
+                values = [often] * positive_rows + [rarely] * (10 - positive_rows)
+                guess = infer_schema(pl.DataFrame({"y": values, "x": [1, 2] * 5}))
+                assert guess.schema.label == Label("y", positive_values=(often,))
+                assert guess.doubts == {}
+                assert read_label(pl.DataFrame({"y": values}), guess.schema.label).y.sum() == positive_rows
 
 
 @pytest.mark.parametrize(
@@ -347,24 +347,24 @@ def test_a_title_with_a_few_repeats_is_a_display_column() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("column", "why"),
-    [
+def test_the_time_is_found_by_type_text_stamps_or_name(subtests):
+    for column, why in [
         (pl.Series("visit", [datetime(2026, 1, 1 + k % 28) for k in range(200)]), "it holds times"),
         (pl.Series("visit", [date(2026, 1, 1 + k % 28) for k in range(200)]), "it holds days"),
         (pl.Series("visit", [f"{1 + k % 28} Jan 2026" for k in range(200)]), "its text is dates"),
         (pl.Series("visit", [1_700_000_000 + 61 * k for k in range(200)]), "numbers are seconds since 1970"),
         (pl.Series("at", [1_700_000_000_000 + 10**9 * (k // 50) for k in range(200)]), "are milliseconds since 1970"),
         (pl.Series("timestamp", list(range(200))), "by its name"),
-    ],
-)
-def test_the_time_is_found_by_type_text_stamps_or_name(column: pl.Series, why: str) -> None:
-    frame = pl.DataFrame({"x": [k % 3 for k in range(200)], "label": [k % 2 for k in range(200)]}).with_columns(column)
-    guess = infer_schema(frame)
-    assert guess.schema.time == column.name
-    assert guess.notes[column.name].startswith("time: ")
-    assert why in guess.notes[column.name]
-    assert column.name not in {f.name for f in guess.schema.fields}
+    ]:
+        with subtests.test(column=column, why=why):
+            frame = pl.DataFrame({"x": [k % 3 for k in range(200)], "label": [k % 2 for k in range(200)]}).with_columns(
+                column
+            )
+            guess = infer_schema(frame)
+            assert guess.schema.time == column.name
+            assert guess.notes[column.name].startswith("time: ")
+            assert why in guess.notes[column.name]
+            assert column.name not in {f.name for f in guess.schema.fields}
 
 
 def test_what_is_no_time_of_an_event() -> None:

@@ -31,17 +31,23 @@ def test_rule_equals_a_plain_loop(ratings: list[int], dropped: set[int], above: 
     assert rows.y.flags.writeable
 
 
-@pytest.mark.parametrize("values", [[1, 0], [1.0, 0.0], ["1", "0"], [True, False], ["true", "false"]])
-def test_without_a_rule_zero_and_one_in_every_form(values: list[object]) -> None:
-    assert read_label(table(values), Label("y")).main.tolist() == [1.0, 0.0]
+def test_without_a_rule_zero_and_one_in_every_form(subtests):
+    for values in [[1, 0], [1.0, 0.0], ["1", "0"], [True, False], ["true", "false"]]:
+        with subtests.test(values=values):
+            assert read_label(table(values), Label("y")).main.tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("values", "positive"),
-    [(["yes", "no"], "yes"), ([2, 1], 2), ([2.0, 1.0], 2), (["2", "1"], 2), ([True, False], True), ([5, 4], "5")],
-)
-def test_positive_values_in_every_form(values: list[object], positive: bool | int | str) -> None:
-    assert read_label(table(values), Label("y", positive_values=(positive,))).main.tolist() == [1.0, 0.0]
+def test_positive_values_in_every_form(subtests):
+    for values, positive in [
+        (["yes", "no"], "yes"),
+        ([2, 1], 2),
+        ([2.0, 1.0], 2),
+        (["2", "1"], 2),
+        ([True, False], True),
+        ([5, 4], "5"),
+    ]:
+        with subtests.test(values=values, positive=positive):
+            assert read_label(table(values), Label("y", positive_values=(positive,))).main.tolist() == [1.0, 0.0]
 
 
 def test_regression_keeps_numbers_within_the_range() -> None:
@@ -149,20 +155,18 @@ def test_what_a_dropped_row_holds_in_other_labels_is_not_looked_at() -> None:
     assert read_labels(frame, SEVERAL).dropped == 3
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
+def test_faults_name_the_label_that_has_them(subtests):
+    for columns, message in [
         ({"minutes": [90, 80, 0, None, 0, 3]}, "1 of 6 rows have none in column 'minutes', the first is row 3 "),
         ({"minutes": [90, 80, 0, 7, 0, 101]}, r"range \[0, 100\]: column 'minutes' holds 101 in row 5 "),
         ({"rating": [4, 3, 1, 4, 3, 2]}, r"positive_values \[5\] must occur in column 'rating'"),
         ({"rating": [3, 3, 5, 3, 3, 3]}, "all 6 have a label in drop_values of column 'rating' or 'minutes'"),
-    ],
-)
-def test_faults_name_the_label_that_has_them(columns: dict[str, list[object]], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_labels(watched(**columns), SEVERAL)
-    with pytest.raises(DataError, match="the label's column 'minutes' must be in the table"):
-        read_labels(watched().drop("minutes"), SEVERAL)
+    ]:
+        with subtests.test(columns=columns, message=message):
+            with pytest.raises(DataError, match=message):
+                read_labels(watched(**columns), SEVERAL)
+            with pytest.raises(DataError, match="the label's column 'minutes' must be in the table"):
+                read_labels(watched().drop("minutes"), SEVERAL)
 
 
 def test_a_rule_written_for_text_holds_for_booleans() -> None:

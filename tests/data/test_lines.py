@@ -13,27 +13,25 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Categorical, Label, Schema
 
 
-@pytest.mark.parametrize(
-    ("text", "lines", "header"),
-    [
+@pytest.mark.filterwarnings("ignore:the first line")
+def test_the_line_of_each_row(subtests, tmp_path):
+    for text, lines, header in [
         ("a,b\n1,x\n2,y\n", [2, 3], True),
         ("a,b\r\n1,x\r\n2,y\r\n", [2, 3], True),
         ("\n\na,b\n1,x\n2,y\n", [4, 5], True),
         ('a,b\n1,"x\n\n"\n2,y\n3,z\n', [2, 5, 6], True),
         ('"a\nA",b\n1,x\n', [3], True),
         ("1,x\n2,y\n", [1, 2], False),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:the first line")
-def test_the_line_of_each_row(tmp_path: Path, text: str, lines: list[int], header: bool) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(text.encode())
-    table = as_table(path, columns=None if header else ["a", "b"])
-    assert [line_of(path, row, header=header) for row in range(table.height)] == lines
-    assert line_of(path, table.height, header=header) is None
-    written = path.read_bytes().split(b"\n")
-    for row, line in enumerate(lines):
-        assert written[line - 1].startswith(str(table.row(row)[0]).encode())
+    ]:
+        with subtests.test(text=text, lines=lines, header=header):
+            path = tmp_path / "t.csv"
+            path.write_bytes(text.encode())
+            table = as_table(path, columns=None if header else ["a", "b"])
+            assert [line_of(path, row, header=header) for row in range(table.height)] == lines
+            assert line_of(path, table.height, header=header) is None
+            written = path.read_bytes().split(b"\n")
+            for row, line in enumerate(lines):
+                assert written[line - 1].startswith(str(table.row(row)[0]).encode())
 
 
 def test_one_column_with_blank_lines(tmp_path: Path) -> None:

@@ -135,9 +135,7 @@ def test_bad_tables_are_told_in_one_sentence() -> None:
         sample_negatives(log, log=log, settings=ASK, seed=0, label_column="label", negative_value="none")
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"per_positive": 0}, {"parts": ()}, {"item_columns": ("app",)}, {"item_columns": ("user",)}]
-)
-def test_bad_settings_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigError):
-        NegativeSampling(**{"user": "user", "item": "app", **wrong})  # type: ignore[arg-type]
+def test_bad_settings_are_refused(subtests):
+    for wrong in [{"per_positive": 0}, {"parts": ()}, {"item_columns": ("app",)}, {"item_columns": ("user",)}]:
+        with subtests.test(wrong=wrong), pytest.raises(ConfigError):
+            NegativeSampling(**{"user": "user", "item": "app", **wrong})  # type: ignore[arg-type]

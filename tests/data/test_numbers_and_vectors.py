@@ -17,29 +17,33 @@ from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Categorical, Label, Numeric, Schema
 
 
-@pytest.mark.parametrize(
-    ("form", "cells", "numbers"),
-    [
+def test_numbers_as_people_write_them(subtests):
+    for form, cells, numbers in [
         ("1.234,5", ["1.234,5", "12,25", "7", "-1.234.567", "1234,5"], [1234.5, 12.25, 7, -1234567, 1234.5]),
         ("1,234.5", ["1,234.5", "12.25", "+7", "1,234,567"], [1234.5, 12.25, 7, 1234567]),
         ("1 234,5", ["1 234,5", "1\u00a0234", "1\u202f234,5", "0,5"], [1234.5, 1234, 1234.5, 0.5]),
         ("1'234.5", ["1'234.5", "1\u2019234", "0.5"], [1234.5, 1234, 0.5]),
-    ],
-)
-def test_numbers_as_people_write_them(form, cells, numbers) -> None:
-    found = as_number(pl.Series([*cells, None, " "]), "column 'x'", form=form).to_list()
-    assert found == [*numbers, None, None]
-    assert form in number_formats(pl.Series(cells))
+    ]:
+        with subtests.test(form=form, cells=cells, numbers=numbers):
+            found = as_number(pl.Series([*cells, None, " "]), "column 'x'", form=form).to_list()
+            assert found == [*numbers, None, None]
+            assert form in number_formats(pl.Series(cells))
 
 
-@pytest.mark.parametrize(
-    ("form", "cell"),
-    [("1.234,5", "1.5"), ("1.234,5", "12.34,5"), ("1,234.5", "1,23"), ("1,234.5", "x"), ("1 234,5", "1 23")],
-)
-def test_what_does_not_fit_the_format_is_an_error(form, cell) -> None:
-    assert plain_numbers(pl.Series([cell]), form).item() == "?"
-    with pytest.raises(DataError, match=rf"holds the text '{cell}' in row 1 .*change the field's number_format"):
-        as_number(pl.Series(["7", cell]), "column 'x'", form=form)
+def test_what_does_not_fit_the_format_is_an_error(subtests):
+    for form, cell in [
+        ("1.234,5", "1.5"),
+        ("1.234,5", "12.34,5"),
+        ("1,234.5", "1,23"),
+        ("1,234.5", "x"),
+        ("1 234,5", "1 23"),
+    ]:
+        with subtests.test(form=form, cell=cell):
+            assert plain_numbers(pl.Series([cell]), form).item() == "?"
+            with pytest.raises(
+                DataError, match=rf"holds the text '{cell}' in row 1 .*change the field's number_format"
+            ):
+                as_number(pl.Series(["7", cell]), "column 'x'", form=form)
 
 
 def test_plain_numbers_and_words_have_no_format() -> None:

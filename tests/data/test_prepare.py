@@ -310,11 +310,12 @@ def with_cell(frame: pl.DataFrame, column: str, row: int, text: str | None) -> p
     return frame.with_columns(pl.Series(column, cells, dtype=pl.String))
 
 
-@pytest.mark.parametrize(("spoil", "message"), FAULTS)
-def test_each_fault_of_a_table_is_one_sentence(spoil: Callable[[pl.DataFrame], pl.DataFrame], message: str) -> None:
-    with pytest.raises(DataError, match=message) as caught:
-        prepare(spoil(ratings()), SCHEMA, split=BY_PART, seed=0)
-    assert "\n" not in str(caught.value)
+def test_each_fault_of_a_table_is_one_sentence(subtests):
+    for spoil, message in FAULTS:
+        with subtests.test(spoil=spoil, message=message):
+            with pytest.raises(DataError, match=message) as caught:
+                prepare(spoil(ratings()), SCHEMA, split=BY_PART, seed=0)
+            assert "\n" not in str(caught.value)
 
 
 def test_numbers_are_checked_in_every_part_with_the_tables_own_row() -> None:

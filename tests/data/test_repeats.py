@@ -4,7 +4,6 @@ import time
 
 import numpy as np
 import polars as pl
-import pytest
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare.prepared import prepare
@@ -38,16 +37,17 @@ def joined(frame, part, columns):
     return frame.filter(part=part).join(known, on=columns, how="semi", nulls_equal=True).height
 
 
-@pytest.mark.parametrize("keys", [(), ("row",), ("at",), ("row", "at")])
-def test_counts_are_those_of_a_plain_join(keys):
-    frame = log()
-    schema = Schema(fields=SCHEMA.fields, label=SCHEMA.label, keys=keys)
-    prepared = prepare(frame, schema, split=ColumnSplit(column="part"), seed=0)
-    columns = ["user", "item", "tags", "price", "liked", *(["at"] if "at" in keys else [])]
-    for part in ("valid", "test"):
-        expected = joined(frame, part, columns)
-        assert prepared.counts[f"{part}_rows_in_train"] == expected > 0
-        assert expected < prepared.counts[f"{part}_rows"]
+def test_counts_are_those_of_a_plain_join(subtests):
+    for keys in [(), ("row",), ("at",), ("row", "at")]:
+        with subtests.test(keys=keys):
+            frame = log()
+            schema = Schema(fields=SCHEMA.fields, label=SCHEMA.label, keys=keys)
+            prepared = prepare(frame, schema, split=ColumnSplit(column="part"), seed=0)
+            columns = ["user", "item", "tags", "price", "liked", *(["at"] if "at" in keys else [])]
+            for part in ("valid", "test"):
+                expected = joined(frame, part, columns)
+                assert prepared.counts[f"{part}_rows_in_train"] == expected > 0
+                assert expected < prepared.counts[f"{part}_rows"]
 
 
 def test_rows_of_their_own_times_are_events_of_their_own():

@@ -45,9 +45,8 @@ def test_of_a_long_table_a_sample_tells_the_share(monkeypatch):
     assert overlap(one, other).found == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "same"),
-    [
+def test_how_values_are_stored_does_not_count(subtests):
+    for values, same in [
         ([1, 2, None], pl.Series([1, 2, None], dtype=pl.Int8)),
         ([1, 2, None], pl.Series([1.0, 2.0, None])),
         ([0.0], pl.Series([-0.0])),
@@ -56,17 +55,14 @@ def test_of_a_long_table_a_sample_tells_the_share(monkeypatch):
         ([dt.datetime(2026, 1, 2, 3)], pl.Series([dt.datetime(2026, 1, 2, 3)], dtype=pl.Datetime("ms"))),
         ([[1, 2], []], pl.Series([[1, 2], []], dtype=pl.List(pl.Int16))),
         ([{"x": 1, "y": "a"}], pl.Series([{"x": 1, "y": "a"}])),
-    ],
-    ids=str,
-)
-def test_how_values_are_stored_does_not_count(values, same):
-    one = pl.DataFrame({"x": values})
-    assert overlap(one, pl.DataFrame({"x": same})) == Overlap(len(values), len(values))
+    ]:
+        with subtests.test(values=values, same=same):
+            one = pl.DataFrame({"x": values})
+            assert overlap(one, pl.DataFrame({"x": same})) == Overlap(len(values), len(values))
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_other_values_are_other_rows(subtests):
+    for one, other in [
         (["ab", "c"], ["a", "bc"]),
         (["a", "a"], ["aa", ""]),
         ([None], [""]),
@@ -74,11 +70,9 @@ def test_how_values_are_stored_does_not_count(values, same):
         (["é"], ["e"]),
         ([["a", "b"]], [["b", "a"]]),
         ([dt.date(2026, 1, 2)], [dt.date(2026, 1, 3)]),
-    ],
-    ids=str,
-)
-def test_other_values_are_other_rows(one, other):
-    assert overlap(pl.DataFrame({"x": one}), pl.DataFrame({"x": other})).found == 0
+    ]:
+        with subtests.test(one=one, other=other):
+            assert overlap(pl.DataFrame({"x": one}), pl.DataFrame({"x": other})).found == 0
 
 
 def test_columns_that_change_places_are_other_rows():
@@ -106,8 +100,9 @@ def test_no_rows_at_all():
     assert overlap(frame, frame.clear()).share == 0
 
 
-@pytest.mark.parametrize("change", [{"rows": "many"}, {"columns": 3}, {"hashes": "zz"}, {"hashes": "abcd"}])
-def test_a_damaged_sketch_is_told(change):
-    plain = {**RowSketch.of(table(3), ["id"]).to_plain(), **change}
-    with pytest.raises(DataError, match="rows, columns and hashes"):
-        RowSketch.from_plain(plain)
+def test_a_damaged_sketch_is_told(subtests):
+    for change in [{"rows": "many"}, {"columns": 3}, {"hashes": "zz"}, {"hashes": "abcd"}]:
+        with subtests.test(change=change):
+            plain = {**RowSketch.of(table(3), ["id"]).to_plain(), **change}
+            with pytest.raises(DataError, match="rows, columns and hashes"):
+                RowSketch.from_plain(plain)

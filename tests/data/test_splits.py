@@ -88,19 +88,17 @@ def test_equally_near_cuts_take_the_earlier() -> None:
     assert split.sizes == {"train": 2, "valid": 6, "test": 2}
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
+def test_time_may_be_dates_numbers_or_text_of_either(subtests):
+    for column in [
         pl.Series("t", [date(2026, 1, d) for d in (5, 1, 2, 4, 3)]),
         pl.Series("t", [datetime(2026, 1, 1, h) for h in (5, 1, 2, 4, 3)]),
         pl.Series("t", [f"2026-01-0{d}" for d in (5, 1, 2, 4, 3)]),
         pl.Series("t", ["50", "7", "8", "40", "9"]),
         pl.Series("t", [5.5, 1.0, 2.0, 4.0, 3.0]),
-    ],
-)
-def test_time_may_be_dates_numbers_or_text_of_either(column: pl.Series) -> None:
-    split = split_table(column.to_frame(), TimeSplit(valid=0.2, test=0.2, column="t"))
-    assert (split.train.tolist(), split.valid.tolist(), split.test.tolist()) == ([1, 2, 4], [3], [0])
+    ]:
+        with subtests.test(column=column):
+            split = split_table(column.to_frame(), TimeSplit(valid=0.2, test=0.2, column="t"))
+            assert (split.train.tolist(), split.valid.tolist(), split.test.tolist()) == ([1, 2, 4], [3], [0])
 
 
 @given(
@@ -189,9 +187,8 @@ def test_validation_rows_are_drawn_from_train_alone() -> None:
     assert split_table(pl.DataFrame({"part": part}), how, seed=6, y=y).valid.tolist() != split.valid.tolist()
 
 
-@pytest.mark.parametrize(
-    ("values", "how", "message"),
-    [
+def test_bad_tables_are_told_in_one_sentence(subtests):
+    for values, how, message in [
         (["train", "tset"], ColumnSplit(column="p"), "holds 'tset' in row 1"),
         (["train", None], ColumnSplit(column="p"), "holds None in row 1"),
         (["train", "test"], ColumnSplit(column="q"), "'q' must be in the table, found only: p"),
@@ -210,16 +207,13 @@ def test_validation_rows_are_drawn_from_train_alone() -> None:
         ([1, None, 3], LeaveLastOutSplit(user="p", order="p"), "row 1"),
         ([1, 2, 3], RandomSplit(valid=0.01), "leaves valid and test empty"),
         ([], RandomSplit(), "0 rows leaves train and valid and test empty"),
-    ],
-)
-def test_bad_tables_are_told_in_one_sentence(values: list[object], how: SplitSettings, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        split_table(pl.DataFrame({"p": values}), how)
+    ]:
+        with subtests.test(values=values, how=how, message=message), pytest.raises(DataError, match=message):
+            split_table(pl.DataFrame({"p": values}), how)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_bad_settings_are_refused(subtests):
+    for make, message in [
         (lambda: RandomSplit(valid=0.5, test=0.5), "sum must be below 1"),
         (lambda: RandomSplit(valid=0.0), "valid must be a share"),
         (lambda: TimeSplit(test=1.5), "test must be a share"),
@@ -227,11 +221,9 @@ def test_bad_tables_are_told_in_one_sentence(values: list[object], how: SplitSet
         (lambda: ColumnSplit(column="c", valid=("train",)), "'train' occurs more than once"),
         (lambda: ColumnSplit(column="c", valid_share=1.0), "valid_share must lie"),
         (lambda: ColumnSplit(column="c", stratify=True), "also give valid_share"),
-    ],
-)
-def test_bad_settings_are_refused(make: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make()  # type: ignore[operator]
+    ]:
+        with subtests.test(make=make, message=message), pytest.raises(ConfigError, match=message):
+            make()  # type: ignore[operator]
 
 
 def test_settings_are_built_from_plain_mappings() -> None:

@@ -23,14 +23,13 @@ FRAME = pl.DataFrame(
 )
 
 
-@pytest.mark.parametrize(
-    "name", ["t.csv", "t.tsv", "t.tab", "t.csv.gz", "t.TSV", "t.parquet", "t.arrow", "t.feather", "t.ipc"]
-)
-def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
-    write_table(FRAME, tmp_path / name)
-    assert_frame_equal(as_table(tmp_path / name), FRAME)
-    assert_frame_equal(as_table(str(tmp_path / name)), FRAME)
-    assert [p.name for p in tmp_path.iterdir()] == [name]
+def test_what_is_written_is_read_back(subtests, tmp_path):
+    for name in ["t.csv", "t.tsv", "t.tab", "t.csv.gz", "t.TSV", "t.parquet", "t.arrow", "t.feather", "t.ipc"]:
+        with subtests.test(name=name):
+            write_table(FRAME, tmp_path / name)
+            assert_frame_equal(as_table(tmp_path / name), FRAME)
+            assert_frame_equal(as_table(str(tmp_path / name)), FRAME)
+            assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
 def test_frames_of_other_libraries() -> None:
@@ -56,9 +55,8 @@ def test_frames_with_repeated_columns_or_mixed_values() -> None:
         as_table({"a": [1]})
 
 
-@pytest.mark.parametrize(
-    ("cells", "dtype", "values"),
-    [
+def test_the_whole_column_decides_its_type(subtests, tmp_path):
+    for cells, dtype, values in [
         ("1 2 -3", pl.Int64, [1, 2, -3]),
         ("1 2.5 nan", pl.Float64, [1.0, 2.5, math.nan]),
         ("01234 98765", pl.String, ["01234", "98765"]),
@@ -70,16 +68,13 @@ def test_frames_with_repeated_columns_or_mixed_values() -> None:
         ("-0 +5", pl.Int64, [0, 5]),
         ("12345678901234567 0.5", pl.String, ["12345678901234567", "0.5"]),
         ("1 true", pl.String, ["1", "true"]),
-    ],
-)
-def test_the_whole_column_decides_its_type(
-    tmp_path: Path, cells: str, dtype: pl.DataType, values: list[object]
-) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("a,b\n" + "".join(f"{cell},\n" for cell in cells.split()) + ",\n")
-    column = as_table(path).get_column("a")
-    assert column.dtype == dtype
-    assert pl.Series([*values, None], dtype=dtype).equals(column.alias(""), null_equal=True)
+    ]:
+        with subtests.test(cells=cells, dtype=dtype, values=values):
+            path = tmp_path / "t.csv"
+            path.write_text("a,b\n" + "".join(f"{cell},\n" for cell in cells.split()) + ",\n")
+            column = as_table(path).get_column("a")
+            assert column.dtype == dtype
+            assert pl.Series([*values, None], dtype=dtype).equals(column.alias(""), null_equal=True)
 
 
 def test_a_late_row_changes_the_type_not_the_outcome(tmp_path: Path) -> None:
@@ -90,9 +85,8 @@ def test_a_late_row_changes_the_type_not_the_outcome(tmp_path: Path) -> None:
     assert frame.row(-1) == (1.5, "word", "04")
 
 
-@pytest.mark.parametrize(
-    ("content", "line", "found"),
-    [
+def test_a_ragged_line_is_named(subtests, tmp_path):
+    for content, line, found in [
         (b"a,b,c\n1,2,3\n4,5\n6,7,8\n", 3, 2),
         (b"a,b,c\n1,2,3\n4,5,6,7\n6,7,8\n", 3, 4),
         (b"a,b,c\n1,2,3\n4,5,6,\n", 3, 4),
@@ -104,39 +98,35 @@ def test_a_late_row_changes_the_type_not_the_outcome(tmp_path: Path) -> None:
         (b'a,b\n"1,5","x\ny"\n3\n', 4, 1),
         (b'"a\nb",c\n1,2\n1\n', 4, 1),
         (b'a,b\n",,,",1\n2\n', 3, 1),
-    ],
-)
-def test_a_ragged_line_is_named(tmp_path: Path, content: bytes, line: int, found: int) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=re.escape(f"{path} line {line} has {found};")):
-        as_table(path)
-    packed = tmp_path / "t.csv.gz"
-    packed.write_bytes(gzip.compress(content))
-    with pytest.raises(DataError, match=re.escape(f"{packed} line {line} has {found};")):
-        as_table(packed)
+    ]:
+        with subtests.test(content=content, line=line, found=found):
+            path = tmp_path / "t.csv"
+            path.write_bytes(content)
+            with pytest.raises(DataError, match=re.escape(f"{path} line {line} has {found};")):
+                as_table(path)
+            packed = tmp_path / "t.csv.gz"
+            packed.write_bytes(gzip.compress(content))
+            with pytest.raises(DataError, match=re.escape(f"{packed} line {line} has {found};")):
+                as_table(packed)
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
+def test_a_broken_quote_is_named(subtests, tmp_path):
+    for content, line in [
         (b'a,b\nx,1\n3,"z" w\n', 3),
         (b'a,"b\nx,1\n', 1),
         (b'a,b"\nx,1\n', 1),
         (b'a,b\nx,2\n3,"z w\n4,5\n', 3),
         (b'a,b\nx"y,2\n3,z" w\n', 2),
-    ],
-)
-def test_a_broken_quote_is_named(tmp_path: Path, content: bytes, line: int) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=f"quotes must .*line {line} "):
-        as_table(path)
+    ]:
+        with subtests.test(content=content, line=line):
+            path = tmp_path / "t.csv"
+            path.write_bytes(content)
+            with pytest.raises(DataError, match=f"quotes must .*line {line} "):
+                as_table(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_other_faults_of_delimited_text(subtests, tmp_path):
+    for content, message in [
         (b"", "is empty"),
         (b"\n\n", "is empty"),
         (b"a,a,b\n1,2,3\n", "header of .* repeats 'a'"),
@@ -146,14 +136,13 @@ def test_a_broken_quote_is_named(tmp_path: Path, content: bytes, line: int) -> N
         (b"a,b\nx\x93,2\n", "line 2 holds the byte 0x93.*encoding='cp1252'"),
         (b"a\xe9,b\nx,2\n", "line 1 holds the byte 0xe9"),
         ("a,b\nü,2\n".encode("utf-16"), "encoding='utf-16'"),
-    ],
-)
-def test_other_faults_of_delimited_text(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=message) as e:
-        as_table(path)
-    assert "t.csv" in str(e.value)
+    ]:
+        with subtests.test(content=content, message=message):
+            path = tmp_path / "t.csv"
+            path.write_bytes(content)
+            with pytest.raises(DataError, match=message) as e:
+                as_table(path)
+            assert "t.csv" in str(e.value)
 
 
 def test_faults_of_files(tmp_path: Path) -> None:
@@ -287,21 +276,24 @@ except MissingExtraError as e:
     assert done.stdout.endswith("pip install 'fieldwise[pandas]'\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "looks"),
-    [
-        ("1,193,5\n2,7,4\n", True), ("u1,i3,0.5\nu2,i4,1\nu1,i9,2\n", True), ("2019,2020\n1,2\n", True),
-        ("user,2019,2020\nu,1,2\n", False), ("0,1,2\n5,6,7\n", False), ("1,2\n5,6\n", False), ("a,b\nb,a\n", False),
-    ],
-)  # fmt: skip
-def test_a_header_that_looks_like_a_row_is_warned_of(tmp_path: Path, text: str, looks: bool) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        frame = as_table(path)
-    assert bool(found) == looks
-    assert frame.height == text.count("\n") - 1
-    names = [f"c{k}" for k in range(frame.width)]
-    assert as_table(path, columns=names).columns == names
-    assert as_table(path, columns=names).height == text.count("\n")
+def test_a_header_that_looks_like_a_row_is_warned_of(subtests, tmp_path):
+    for text, looks in [
+        ("1,193,5\n2,7,4\n", True),
+        ("u1,i3,0.5\nu2,i4,1\nu1,i9,2\n", True),
+        ("2019,2020\n1,2\n", True),
+        ("user,2019,2020\nu,1,2\n", False),
+        ("0,1,2\n5,6,7\n", False),
+        ("1,2\n5,6\n", False),
+        ("a,b\nb,a\n", False),
+    ]:
+        with subtests.test(text=text, looks=looks):
+            path = tmp_path / "t.csv"
+            path.write_text(text)
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                frame = as_table(path)
+            assert bool(found) == looks
+            assert frame.height == text.count("\n") - 1
+            names = [f"c{k}" for k in range(frame.width)]
+            assert as_table(path, columns=names).columns == names
+            assert as_table(path, columns=names).height == text.count("\n")

@@ -87,21 +87,23 @@ def test_prepare_makes_them_and_encodes_them():
     assert prepared.test.table.values.shape[1] == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "frame", "fields", "error", "sentence"),
-    [
+def test_what_cannot_be_is_refused(subtests):
+    for settings, frame, fields, error, sentence in [
         (("flim",), log(), FIELDS, DataError, "did you mean 'film'"),
         (("liked",), log(), FIELDS, SchemaError, "must not encode the label's column"),
         (("film",), log(), FIELDS[:1], SchemaError, "a field must read the encoded column"),
         (("film",), log().with_columns(film_mean_label=1.0), FIELDS, DataError, "the table has one already"),
-    ],
-)
-def test_what_cannot_be_is_refused(settings, frame, fields, error, sentence):
-    with pytest.raises(error, match=sentence):
-        prepare(frame, schema(fields), split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=settings))
+    ]:
+        with (
+            subtests.test(settings=settings, frame=frame, fields=fields, error=error, sentence=sentence),
+            pytest.raises(error, match=sentence),
+        ):
+            prepare(
+                frame, schema(fields), split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=settings)
+            )
 
 
-@pytest.mark.parametrize("wrong", [{"columns": ()}, {"columns": ("a", "a")}, {"folds": 1}, {"prior_rows": -1.0}])
-def test_settings_out_of_range(wrong):
-    with pytest.raises(ConfigError, match="target_encoding"):
-        TargetEncoding(**{"columns": ("film",), **wrong})
+def test_settings_out_of_range(subtests):
+    for wrong in [{"columns": ()}, {"columns": ("a", "a")}, {"folds": 1}, {"prior_rows": -1.0}]:
+        with subtests.test(wrong=wrong), pytest.raises(ConfigError, match="target_encoding"):
+            TargetEncoding(**{"columns": ("film",), **wrong})

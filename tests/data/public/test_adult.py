@@ -36,19 +36,17 @@ def test_rows_by_hand(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
+def test_a_bad_line_is_named_by_its_number_in_the_file(subtests, tmp_path):
+    for bad, message in [
         (ROW.format("Cuba", "50K."), "income is <=50K or >50K: .*adult.test line 3 holds '50K'"),
         (ROW.format("Cuba", ">50K.").replace("39", "x"), "age is a whole number: .*adult.test line 3 holds 'x'"),
         ("39, State-gov\n", "15 fields: .*adult.test line 3 has 2"),
         (ROW.format("Cuba, Havana", ">50K."), "15 fields: .*adult.test line 3 has 16"),
-    ],
-)
-def test_a_bad_line_is_named_by_its_number_in_the_file(tmp_path: Path, bad: str, message: str) -> None:
-    good = ROW.format("Cuba", ">50K.")
-    with pytest.raises(DataError, match=message):
-        load_adult(_files(tmp_path, good, REMARK + good + bad), verify=False)
+    ]:
+        with subtests.test(bad=bad, message=message):
+            good = ROW.format("Cuba", ">50K.")
+            with pytest.raises(DataError, match=message):
+                load_adult(_files(tmp_path, good, REMARK + good + bad), verify=False)
 
 
 def test_absent_and_foreign_files(tmp_path: Path) -> None:

@@ -52,25 +52,22 @@ def test_a_row_by_hand(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "title", "author", "publisher"),
-    [
+def test_lost_semicolons_are_put_back(subtests, tmp_path):
+    for line, title, author, publisher in [
         ("7\tI\tMummies\tBarber\t1999\tW. W. Norton &amp\t Company", "Mummies", "Barber", "W. W. Norton & Company"),
         ("7\tI\tAngels &amp\t Demons\tDan Brown\t1999\tP", "Angels & Demons", "Dan Brown", "P"),
         ("7\tI\tT\tA &amp\t B\t1999\tX &amp\t Y &amp\t", "T", "A & B", "X & Y &"),  # an entity at the end
         ("7\tI\tOut of Africa \t and Shadows\tDinesen\t1999\tP", "Out of Africa ; and Shadows", "Dinesen", "P"),
         ("7\tI\tA\tB &amp\t C\tD\tAuthor\t1999\tP", "A;B & C;D", "Author", "P"),
         ("7\tI\tA \t B: Inside R&D\tAn author\t1999\tP", "A ; B: Inside R&D", "An author", "P"),
-    ],
-)
-def test_lost_semicolons_are_put_back(tmp_path: Path, line: str, title: str, author: str, publisher: str) -> None:
-    row = read(files(tmp_path, books=line + URLS)).row(0, named=True)
-    assert (row["title"], row["author"], row["publisher"], row["year"]) == (title, author, publisher, 1999)
+    ]:
+        with subtests.test(line=line, title=title, author=author, publisher=publisher):
+            row = read(files(tmp_path, books=line + URLS)).row(0, named=True)
+            assert (row["title"], row["author"], row["publisher"], row["year"]) == (title, author, publisher, 1999)
 
 
-@pytest.mark.parametrize(
-    ("location", "expected"),
-    [
+def test_a_location_is_city_region_and_country(subtests, tmp_path):
+    for location, expected in [
         ("berkeley, ,", ("berkeley", None, None)),
         ("lakeland, tennessee,", ("lakeland", "tennessee", None)),
         (
@@ -81,20 +78,18 @@ def test_lost_semicolons_are_put_back(tmp_path: Path, line: str, title: str, aut
         ("usa", (None, None, "usa")),
         ("n/a, n/a, spain", (None, None, "spain")),
         ("", (None, None, None)),
-    ],
-)
-def test_a_location_is_city_region_and_country(tmp_path: Path, location: str, expected: tuple[object, ...]) -> None:
-    row = read(files(tmp_path, users=f"5\t{location}\t24\t\n")).row(0, named=True)
-    assert (row["city"], row["region"], row["country"]) == expected
+    ]:
+        with subtests.test(location=location, expected=expected):
+            row = read(files(tmp_path, users=f"5\t{location}\t24\t\n")).row(0, named=True)
+            assert (row["city"], row["region"], row["country"]) == expected
 
 
 def test_a_year_of_zero_is_unknown(tmp_path: Path) -> None:
     assert read(files(tmp_path, books=BOOK.replace("1999", "0")))["year"].to_list() == [None]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_bad_line_is_named(subtests, tmp_path):
+    for change, message in [
         ({"ratings": "5\t7\t8\n5\t7\t11\n"}, r"from 1 to 10: .*book_ratings.dat line 3 holds '5', '7', '11'"),
         ({"ratings": "5\t7\tgood\n"}, r"line 2 holds '5', '7', 'good'"),
         ({"ratings": "5\t7\t7.5\n"}, r"line 2 holds '5', '7', '7.5'"),
@@ -106,11 +101,9 @@ def test_a_year_of_zero_is_unknown(tmp_path: Path) -> None:
         ({"books": BOOK + BOOK}, "items_info.dat must describe each book_id once, .* has book_id 7 twice"),
         ({"users": "5\tusa\n"}, r"an id, a location and an age: .*users_info.dat line 2"),
         ({"users": "5\tusa\told\t\n"}, r"users_info.dat line 2 holds '5\\tusa\\told\\t'"),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read(files(tmp_path, **change))
+    ]:
+        with subtests.test(change=change, message=message), pytest.raises(DataError, match=message):
+            read(files(tmp_path, **change))
 
 
 def test_other_columns_and_foreign_files(tmp_path: Path) -> None:

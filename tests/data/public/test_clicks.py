@@ -30,21 +30,19 @@ def test_criteo_by_hand(tmp_path: Path, name: str, load: object) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "message"),
-    [
+def test_criteo_faults(subtests, tmp_path):
+    for at, value, message in [
         (0, "2", "label is 0 or 1: .*train.txt line 2 holds '2'"),
         (0, "", "label is 0 or 1: .*line 2 holds None"),
         (3, "x", "I3 is a whole number or empty: .*line 2 holds 'x'"),
         (3, "1\t2", "40 fields: .*line 2 has 41"),
-    ],
-)
-def test_criteo_faults(tmp_path: Path, at: int, value: str, message: str) -> None:
-    bad = list(CRITEO)
-    bad[at] = value
-    (tmp_path / "train.txt").write_text("\t".join(CRITEO) + "\n" + "\t".join(bad) + "\n")
-    with pytest.raises(DataError, match=message):
-        load_criteo(tmp_path)
+    ]:
+        with subtests.test(at=at, value=value, message=message):
+            bad = list(CRITEO)
+            bad[at] = value
+            (tmp_path / "train.txt").write_text("\t".join(CRITEO) + "\n" + "\t".join(bad) + "\n")
+            with pytest.raises(DataError, match=message):
+                load_criteo(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["train.csv", "train.gz", "train"])
@@ -61,19 +59,17 @@ def test_avazu_by_hand(tmp_path: Path, name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_avazu_faults(subtests, tmp_path):
+    for text, message in [
         (f"{AVAZU}\n{ROW.format(click=2, hour='14102100')}\n", "click is 0 or 1: .*train.csv line 2 holds '2'"),
         (f"{AVAZU}\n{ROW.format(click=1, hour='14139900')}\n", "hour is YYMMDDHH: .*train.csv holds '14139900'"),
         (f"{AVAZU}\n{ROW.format(click=1, hour='21')}\n", "hour is YYMMDDHH: .* holds '21'"),
         (f"{AVAZU},C22\n{ROW.format(click=1, hour='14102100')},1\n", "must have the columns id, click"),
-    ],
-)
-def test_avazu_faults(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "train.csv").write_text(text)
-    with pytest.raises(DataError, match=message):
-        load_avazu(tmp_path)
+    ]:
+        with subtests.test(text=text, message=message):
+            (tmp_path / "train.csv").write_text(text)
+            with pytest.raises(DataError, match=message):
+                load_avazu(tmp_path)
 
 
 def test_avazu_samples_by_hand(tmp_path: Path) -> None:
@@ -100,10 +96,13 @@ def test_avazu_samples_by_hand(tmp_path: Path) -> None:
         load_avazu_sample(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["criteo", "criteo-sample", "avazu", "avazu-sample"])
-def test_absent_files_tell_where_to_get_them(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=f"{name} is not complete.*accept .*https://.*into the folder.*--data-dir"):
-        PUBLIC_SETS[name].read(tmp_path)
+def test_absent_files_tell_where_to_get_them(subtests, tmp_path):
+    for name in ["criteo", "criteo-sample", "avazu", "avazu-sample"]:
+        with (
+            subtests.test(name=name),
+            pytest.raises(DataError, match=f"{name} is not complete.*accept .*https://.*into the folder.*--data-dir"),
+        ):
+            PUBLIC_SETS[name].read(tmp_path)
 
 
 def test_the_samples_published_counts(real_data: Path) -> None:

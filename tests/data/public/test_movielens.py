@@ -80,9 +80,8 @@ def test_rebuilt_ratings_by_hand(folder: Path) -> None:
         load_movielens(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
+def test_faults_of_ratings(subtests, folder):
+    for name, content, message in [
         ("ratings.dat", "1::1::3\n", "4 fields a line.*line 1 has 3"),
         ("ratings.dat", "1::1::3::5\n1::1::3::5::6\n", "line 2 has 5"),
         ("ratings.dat", "", "it is empty"),
@@ -92,12 +91,12 @@ def test_rebuilt_ratings_by_hand(folder: Path) -> None:
         ("ratings.csv", "user_id,movie_id,rating\n1,1,1\n", "timestamp, ts_lo, ts_hi, user_order, split is absent"),
         ("ratings.csv", HEADER + "1,1,5,,90,,S,1,train\n", "needs the upper bound ts_hi"),
         ("ratings.csv", HEADER + "1,1,5,5,5,5,S,1,train\n1,1,5,x,5,5,S,1,train\n", "line 3 holds 'x'"),
-    ],
-)
-def test_faults_of_ratings(folder: Path, name: str, content: str, message: str) -> None:
-    (folder / name).write_text(content)
-    with pytest.raises(DataError, match=message):
-        load_movielens(folder, verify=False)
+    ]:
+        with subtests.test(name=name, content=content, message=message):
+            (folder / name).write_text(content)
+            with pytest.raises(DataError, match=message):
+                load_movielens(folder, verify=False)
+            (folder / name).unlink()
 
 
 def test_only_the_official_files_are_taken(folder: Path, tmp_path: Path) -> None:
