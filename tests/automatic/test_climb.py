@@ -61,6 +61,7 @@ def test_values_stay_within_the_space_and_without_gain_it_ends_in_pairs():
 def test_every_model_can_be_searched(subtests):
     for model in ["lr", "fm", "afm", "autoint-plus", "finalmlp", "dssm", "inttower"]:
         with subtests.test(model=model):
-            climb = Climb(load_recipe(f"simulated/{model}"), seed=0)
+            recipe = load_recipe(f"simulated/{model}")
+            climb = Climb(recipe, seed=0)
             for _ in range(4):
-                climb.recipe(climb.propose())
+                assert climb.recipe(climb.propose()) != recipe

@@ -18,6 +18,7 @@ from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.defaults import Facts, resolve
+from fieldwise.runs.defaults.rules import UNKNOWN_SHARE
 from fieldwise.runs.fitting import fit_recipe, lr_on_valid, settled
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
@@ -57,6 +58,12 @@ def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
     found = {rows: resolve(settings(), TrainingSettings(), facts(rows)).model.batch_norm for rows in (439, 440)}
     assert found == {439: False, 440: True}
     assert resolve(settings(batch_norm=False), TrainingSettings(), facts()).model.batch_norm is False
+
+
+def test_rare_values_stand_for_unknown_ones_but_in_lr():
+    shares = {model: resolve(model(), TrainingSettings(), facts()).training.unknown_share for model in (LR, FM)}
+    assert shares == {LR: 0.0, FM: UNKNOWN_SHARE}
+    assert UNKNOWN_SHARE > 0
 
 
 def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():

@@ -115,19 +115,22 @@ def test_blocks_of_any_number_of_candidates_and_of_several_labels(lab, monkeypat
     assert score_candidates(network, split, context, none).shape == (0, 2)
 
 
-@pytest.mark.parametrize("name", sorted(ALWAYS | TOWERS | {"din"}))
-def test_float32_as_encoded_tables_hold_it(lab, name):
+def test_float32_as_encoded_tables_hold_it(subtests, lab):
     """Ids are int32 and numbers float32 there; logits of fresh networks are of order 1."""
-    layout = LAYOUTS[hardest(name)]
-    network, full = build_network(MODELS[name](), layout, 0).eval(), lab.batch(layout, 6)
-    split = Split.by_role(layout)
-    context, candidates, rows = (
-        b._replace(ids=b.ids.int(), values=b.values.float(), bag_ids=b.bag_ids.int(), bag_weights=b.bag_weights.float())
-        for b in request(layout, full, split)
-    )
-    found = score_candidates(network, split, context, candidates)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, network(rows).detach(), atol=1e-6, rtol=1e-6)
+    for name in sorted(ALWAYS | TOWERS | {"din"}):
+        with subtests.test(name=name):
+            layout = LAYOUTS[hardest(name)]
+            network, full = build_network(MODELS[name](), layout, 0).eval(), lab.batch(layout, 6)
+            split = Split.by_role(layout)
+            context, candidates, rows = (
+                b._replace(
+                    ids=b.ids.int(), values=b.values.float(), bag_ids=b.bag_ids.int(), bag_weights=b.bag_weights.float()
+                )
+                for b in request(layout, full, split)
+            )
+            found = score_candidates(network, split, context, candidates)
+            assert found.dtype == torch.float32
+            torch.testing.assert_close(found, network(rows).detach(), atol=1e-6, rtol=1e-6)
 
 
 def test_which_networks_share_depends_on_the_split_for_towers_alone():

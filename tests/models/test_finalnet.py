@@ -82,34 +82,35 @@ def test_a_block_of_one_factor_is_an_mlp(lab, layout):
     torch.testing.assert_close(network(batch), mlp(x)[:, 0])
 
 
-@pytest.mark.parametrize(("depth", "factors"), [(1, 2), (2, 2), (3, 2), (1, 3), (2, 3)])
-@pytest.mark.parametrize("residual", ["concat", "sum"])
-def test_the_degree_of_interactions_grows_exponentially(lab, depth, factors, residual):
+def test_the_degree_of_interactions_grows_exponentially(subtests, lab):
     """Without activation and BatchNorm L layers of N factors are a polynomial of degree N^L in the embeddings."""
-    layout, batch = lab.layouts["categorical"], lab.batch(lab.layouts["categorical"], 4)
-    network = FinalNet(
-        embedding_dim=2,
-        blocks="1B",
-        block1_hidden=(6,) * depth,
-        factors=factors,
-        residual=residual,
-        field_gate=False,
-        batch_norm=False,
-        activation="none",
-    ).build(layout)
-    network = lab.randomized(network)
-    table, values = network.embedding.weight.detach().clone(), []
-    degree = factors**depth
-    for t in range(degree + 2):
-        with torch.no_grad():
-            network.embedding.weight.copy_(table * (t / degree))
-            values.append(network(batch))
-    line = torch.stack(values)
-    for _ in range(degree):
-        line = line.diff(dim=0)
-    scale = torch.stack(values).abs().max() * 2**degree
-    assert line.abs().max() > 1e-9 * scale  # of that degree
-    assert line.diff(dim=0).abs().max() < 1e-12 * scale  # and of no higher one
+    for residual in ["concat", "sum"]:
+        for depth, factors in [(1, 2), (2, 2), (3, 2), (1, 3), (2, 3)]:
+            with subtests.test(residual=residual, depth=depth, factors=factors):
+                layout, batch = lab.layouts["categorical"], lab.batch(lab.layouts["categorical"], 4)
+                network = FinalNet(
+                    embedding_dim=2,
+                    blocks="1B",
+                    block1_hidden=(6,) * depth,
+                    factors=factors,
+                    residual=residual,
+                    field_gate=False,
+                    batch_norm=False,
+                    activation="none",
+                ).build(layout)
+                network = lab.randomized(network)
+                table, values = network.embedding.weight.detach().clone(), []
+                degree = factors**depth
+                for t in range(degree + 2):
+                    with torch.no_grad():
+                        network.embedding.weight.copy_(table * (t / degree))
+                        values.append(network(batch))
+                line = torch.stack(values)
+                for _ in range(degree):
+                    line = line.diff(dim=0)
+                scale = torch.stack(values).abs().max() * 2**degree
+                assert line.abs().max() > 1e-9 * scale  # of that degree
+                assert line.diff(dim=0).abs().max() < 1e-12 * scale  # and of no higher one
 
 
 def test_a_fresh_field_gate_is_one(lab):

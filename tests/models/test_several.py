@@ -17,7 +17,6 @@ from fieldwise.training.penalty import L2Penalty
 
 LAYOUT = {name: hardest(name) for name in REFERENCES}
 WITH_AUXILIARY = ("dat", "finalnet", "inttower")
-EVERY_MODEL = pytest.mark.parametrize("name", MODELS)
 A_FEW = pytest.mark.parametrize("name", ["lr", "fm", "autoint+", "inttower"])
 WITH_AND_WITHOUT_A_TABLE = pytest.mark.parametrize("name", ["inttower", "lr"])
 TABLE = "embedding.weight"
@@ -42,28 +41,30 @@ def singles(name, layout, network):
     return plain
 
 
-@EVERY_MODEL
-def test_each_column_is_the_single_network_of_these_weights(lab, name):
-    network, layout, batch = built(lab, name, labels=3)
-    expected = torch.stack([single(batch) for single in singles(name, layout, network)], dim=1)
-    assert network(batch).shape == (6, 3)
-    torch.testing.assert_close(network(batch), expected, atol=0, rtol=0)
+def test_each_column_is_the_single_network_of_these_weights(lab, subtests):
+    for name in MODELS:
+        with subtests.test(name=name):
+            network, layout, batch = built(lab, name, labels=3)
+            expected = torch.stack([single(batch) for single in singles(name, layout, network)], dim=1)
+            assert network(batch).shape == (6, 3)
+            torch.testing.assert_close(network(batch), expected, atol=0, rtol=0)
 
 
-@EVERY_MODEL
-def test_the_state_holds_the_table_once_and_comes_back(lab, name):
-    network, layout, batch = built(lab, name)
-    state = network.state_dict()
-    single = SETTINGS[name].build(layout)
-    shared = {TABLE} if TABLE in single.state_dict() else set()
-    heads = [f"heads.{t}.{key}" for t in range(2) for key in single.state_dict() if key not in shared]
-    assert list(state)[: len(shared)] == list(shared)
-    assert set(state) == {*shared, *heads}
-    assert parameter_count(network) == 2 * parameter_count(single) - sum(state[key].numel() for key in shared)
-    assert len({tensor.data_ptr() for tensor in state.values() if tensor.numel()}) == len(state)
-    again = build_network(SETTINGS[name], layout, 1, labels=2).double().eval()
-    again.load_state_dict(load(save({key: value.contiguous() for key, value in state.items()})), strict=True)
-    torch.testing.assert_close(again(batch), network(batch), atol=0, rtol=0)
+def test_the_state_holds_the_table_once_and_comes_back(lab, subtests):
+    for name in MODELS:
+        with subtests.test(name=name):
+            network, layout, batch = built(lab, name)
+            state = network.state_dict()
+            single = SETTINGS[name].build(layout)
+            shared = {TABLE} if TABLE in single.state_dict() else set()
+            heads = [f"heads.{t}.{key}" for t in range(2) for key in single.state_dict() if key not in shared]
+            assert list(state)[: len(shared)] == list(shared)
+            assert set(state) == {*shared, *heads}
+            assert parameter_count(network) == 2 * parameter_count(single) - sum(state[key].numel() for key in shared)
+            assert len({tensor.data_ptr() for tensor in state.values() if tensor.numel()}) == len(state)
+            again = build_network(SETTINGS[name], layout, 1, labels=2).double().eval()
+            again.load_state_dict(load(save({key: value.contiguous() for key, value in state.items()})), strict=True)
+            torch.testing.assert_close(again(batch), network(batch), atol=0, rtol=0)
 
 
 def test_a_network_of_several_labels_has_an_auxiliary_loss_exactly_where_its_model_has_one(lab):

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.ops.keep import draw_seeds, keep_factors
+from fieldwise.errors import ConfigError
+from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
 
 WORD = 2**32
 
@@ -49,3 +50,9 @@ def test_seeds_follow_the_global_generator():
     assert not torch.equal(first, draw_seeds(2))
     torch.manual_seed(3)
     assert torch.equal(first, draw_seeds(2))
+
+
+def test_a_share_of_one_or_below_zero_is_refused():
+    for p in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ConfigError, match=r"must be in \[0, 1\), found"):
+            keep_threshold(p)
