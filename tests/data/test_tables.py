@@ -30,6 +30,7 @@ def test_what_is_written_is_read_back(subtests, tmp_path):
             assert_frame_equal(as_table(tmp_path / name), FRAME)
             assert_frame_equal(as_table(str(tmp_path / name)), FRAME)
             assert [p.name for p in tmp_path.iterdir()] == [name]
+            (tmp_path / name).unlink()
 
 
 def test_frames_of_other_libraries() -> None:

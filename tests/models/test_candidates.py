@@ -242,7 +242,7 @@ def test_a_context_is_one_row(lab, rows):
     network, split = LR().build(layout), Split.by_role(layout)
     context, candidates, _ = request(layout, lab.batch(layout, 4), split)
     several = take(split.context.layout, context, [0] * rows)
-    with pytest.raises(DataError, match=f"in one context, found {rows} rows"):
+    with pytest.raises(DataError, match=f"in one context, found {rows} context rows"):
         score_candidates(network, split, several, candidates)
 
 

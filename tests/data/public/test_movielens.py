@@ -82,13 +82,13 @@ def test_rebuilt_ratings_by_hand(folder: Path) -> None:
 
 def test_faults_of_ratings(subtests, folder):
     for name, content, message in [
-        ("ratings.dat", "1::1::3\n", "4 fields a line.*line 1 has 3"),
+        ("ratings.dat", "1::1::3\n", "4 fields per line.*line 1 has 3"),
         ("ratings.dat", "1::1::3::5\n1::1::3::5::6\n", "line 2 has 5"),
         ("ratings.dat", "", "it is empty"),
         ("ratings.dat", "1::1::3::5\n1::1::x::5\n", "rating is a whole number: .*ratings.dat line 2 holds 'x'"),
         ("ratings.dat", "1::8::3::5\n", "does not describe movie_id 8"),
         ("ratings.dat", "3::1::3::5\n", "does not describe user_id 3"),
-        ("ratings.csv", "user_id,movie_id,rating\n1,1,1\n", "timestamp, ts_lo, ts_hi, user_order, split is absent"),
+        ("ratings.csv", "user_id,movie_id,rating\n1,1,1\n", "timestamp, ts_lo, ts_hi, user_order, split is missing"),
         ("ratings.csv", HEADER + "1,1,5,,90,,S,1,train\n", "needs the upper bound ts_hi"),
         ("ratings.csv", HEADER + "1,1,5,5,5,5,S,1,train\n1,1,5,x,5,5,S,1,train\n", "line 3 holds 'x'"),
     ]:
