@@ -47,7 +47,11 @@ WHOLE = st.integers(-(2**126), 2**126)  # those of a table
 SCALARS = st.none() | WORDS | st.booleans() | WHOLE | st.floats() | st.sampled_from([1.0, 2.5, 2.0**53, 1e39])
 NUMBERS = st.none() | st.integers() | st.floats() | WORDS | st.booleans()
 LISTS = (
-    st.none() | WORDS | st.lists(st.none() | WORDS, max_size=4) | st.lists(st.integers(0, 3) | st.floats(), max_size=2)
+    st.none()
+    | WORDS
+    | st.lists(st.none() | WORDS, max_size=4)
+    | st.lists(st.integers(0, 3), max_size=2)
+    | st.lists(st.floats(), max_size=2)
 )
 PLAIN = {
     "user": "a",

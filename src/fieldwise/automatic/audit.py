@@ -13,8 +13,8 @@ from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
-from fieldwise.schema import Bag, Categorical, Field, Label, Numeric, Schema
-from fieldwise.schema import Sequence as SequenceField
+from fieldwise.schema import Field, Label, Schema
+from fieldwise.schema.fields import unshared
 
 __all__ = ["LABEL_LIKE", "Finding", "audit", "without"]
 
@@ -67,6 +67,7 @@ def audit(
     Errors:
         ConfigError: a column to keep that no field reads.
 
+    >>> from fieldwise import Categorical
     >>> frame = pl.DataFrame({"film": ["a", "b"] * 50, "country": ["fi"] * 100, "paid": [0, 1] * 50})
     >>> schema = Schema(fields=(Categorical("country"), Categorical("paid")), label=Label("liked"))
     >>> [(found.column, found.kind) for found in audit(frame, np.array([0.0, 1.0] * 50), schema)]
@@ -98,10 +99,7 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
         why = "; ".join(found.sentence for found in gone.values())
         raise SchemaError(f"no column is left to learn from: {why}")
     names = {f.name for f in fields}
-    alone = [
-        dataclasses.replace(f, shares=None) if isinstance(f, (Bag, SequenceField)) and f.shares not in names else f
-        for f in fields
-    ]
+    alone = [unshared(f) if f.shares not in names else f for f in fields]
     return dataclasses.replace(schema, fields=tuple(alone))
 
 
@@ -116,8 +114,8 @@ def _look(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bo
 
     if text.n_unique() <= 1:
         return found("constant", f"{what} is constant in the training rows, so there is nothing to learn from it")
-    numeric = isinstance(field, Numeric)
-    if isinstance(field, Numeric) and column.dtype == pl.String:
+    numeric = field.cell == "number"
+    if field.cell == "number" and column.dtype == pl.String:
         column = as_number(column, what, form=field.number_format)
     value = _tells(column, text, y, label, numeric=numeric, seed=seed)
     measure = "AUC" if label.task == "binary" else "R squared"
@@ -128,7 +126,7 @@ def _look(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bo
             "only afterwards does",
             value,
         )
-    if isinstance(field, Categorical) and present >= FEWEST_ROWS and distinct >= ID_LIKE * present:
+    if field.cell == "category" and present >= FEWEST_ROWS and distinct >= ID_LIKE * present:
         return found("id-like", f"{what} names single rows: {distinct:,} different values in {present:,} training rows")
     if numeric and present >= FEWEST_ROWS and _counts_rows(column):
         return found("id-like", f"{what} counts the rows, from {column.min()!r} to {column.max()!r}")
@@ -142,7 +140,7 @@ def _look(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bo
 
 
 def _as_text(column: pl.Series, field: Field) -> pl.Series:
-    if isinstance(field, (Bag, SequenceField)):
+    if field.cell == "list":
         return as_list(column, field.separator).list.join("\x1f").replace("", None)
     return as_text(column)
 

@@ -11,7 +11,7 @@ from fieldwise.data.encode.columns import as_number
 from fieldwise.data.prepare.prepared import Part
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import MissingExtraError
-from fieldwise.schema import Categorical, Numeric, Schema
+from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
                 columns += list(_bag(table, position, place.offset, place.rows).T)
             continue
         codes = table.ids[:, next(single)] - place.offset
-        if isinstance(field, Numeric):
+        if field.cell == "number":
             cells = part.frame.get_column(field.column)
             number = as_number(cells, f"column {field.column!r}", form=field.number_format)
             columns.append(number.fill_null(float("nan")).to_numpy())
             continue
         categories.append(len(columns))
         known = codes.astype(np.float64)
-        if isinstance(field, Categorical) and field.hash_buckets is None:
+        if place.unknown:
             known[codes < 2] = np.nan  # missing and unknown: no training row teaches the latter
         columns.append(known)
     return np.column_stack(columns) if columns else np.zeros((len(table), 1)), categories

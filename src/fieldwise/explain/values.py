@@ -5,7 +5,6 @@ import polars as pl
 from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted import UNKNOWN, Vocabulary
-from fieldwise.schema import Bag, Categorical, Sequence
 
 __all__ = ["ABSENT", "UNSEEN", "field_values"]
 
@@ -29,13 +28,11 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
     columns = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         column = frame.get_column(field.column)
-        if isinstance(field, (Bag, Sequence)):
+        if field.cell == "list":
             known = set(fitted.values) if isinstance(fitted, Vocabulary) else None
-            cells = as_list(column, field.separator)
-            if isinstance(field, Sequence):
-                cells = cells.list.tail(field.max_length)
+            cells = as_list(column, field.separator, newest=field.max_length)
             texts = [_listed(cell, known) for cell in cells.to_list()]
-        elif isinstance(field, Categorical):
+        elif field.cell == "category":
             text = as_text(column)
             texts = [ABSENT if value is None else str(value) for value in text.to_list()]
             if isinstance(fitted, Vocabulary):

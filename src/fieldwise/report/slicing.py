@@ -26,8 +26,7 @@ from fieldwise.evaluation.slices import (
 from fieldwise.report.blocks import Block, Note, Section, Table, count, measured
 from fieldwise.report.charts import interval_cell
 from fieldwise.report.runs import Scored
-from fieldwise.schema import Bag, Categorical, Numeric, Schema
-from fieldwise.schema import Sequence as History
+from fieldwise.schema import Schema
 
 __all__ = ["check_slices", "cold_section", "slice_names", "slices_of", "slices_section"]
 
@@ -67,19 +66,19 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
     """
     field = next((f for f in schema.fields if f.name == name), None)
     column = frame.get_column(name if field is None else field.column)
-    if isinstance(field, Categorical):
+    if field is not None and field.cell == "category":
         return _by_text(column), ""
-    if isinstance(field, History):
+    if field is not None and field.cell == "list" and field.max_length is not None:
         lengths = as_list(column, field.separator).list.len().fill_null(0).cast(pl.Float64)
         return by_quantile(
             lengths.to_numpy(), word=lambda n: f"{n:,.0f}"
         ), "By the number of values, in bins of similar size."
-    if isinstance(field, Bag) or isinstance(column.dtype, (pl.List, pl.Array)):
-        separator = field.separator if isinstance(field, Bag) else "|"
+    if (field is not None and field.cell == "list") or isinstance(column.dtype, (pl.List, pl.Array)):
+        separator = field.separator if field is not None and field.cell == "list" else "|"
         return _by_member(as_list(column, separator)), "A row is in the slice of each of its values."
-    if isinstance(field, Numeric) and column.dtype == pl.String:
+    if field is not None and field.cell == "number" and column.dtype == pl.String:
         column = as_number(column, f"column {column.name!r}", form=field.number_format)
-    amounts = isinstance(field, Numeric) or column.dtype.is_numeric() or column.dtype.is_temporal()
+    amounts = (field is not None and field.cell == "number") or column.dtype.is_numeric() or column.dtype.is_temporal()
     if amounts and column.n_unique() > FEW:
         numbers = as_number(column, f"column {column.name!r}").to_numpy()
         return by_quantile(numbers, word=_word(column)), "Bins of similar size, from low to high."

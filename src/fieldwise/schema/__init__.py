@@ -168,7 +168,7 @@ def _check_ids(schema: Schema) -> None:
                     f"{what} must not be a column of the other side: the field {f.name!r} reads {column!r} with the "
                     f"role {other}; correct its role, or choose another column"
                 )
-            if f.column == column and isinstance(f, (Bag, Sequence)):
+            if f.column == column and f.cell == "list":
                 raise SchemaError(
                     f"{what} must be a column with one value per cell: the field {f.name!r} reads {column!r} as a "
                     f"{f.kind}; choose another column"

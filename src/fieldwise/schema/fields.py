@@ -1,14 +1,29 @@
-"""The kinds of fields: categorical, numeric, bag and sequence."""
+"""The kinds of fields: categorical, numeric, bag and sequence.
+
+Each kind states what its cells hold (`cell`), how many values of a list are read (`max_length`) and whose rows it uses
+(`shares`). Other modules ask for these, not for the kind, so that a new kind needs no change there.
+"""
 
 import dataclasses
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 from fieldwise.config import nearest
 from fieldwise.errors import SchemaError
 from fieldwise.schema.label import NumberFormat, check_number_format
 
-__all__ = ["Bag", "Categorical", "Field", "Numeric", "Pooling", "Role", "Sequence", "check_shares"]
+__all__ = [
+    "Bag",
+    "Categorical",
+    "Field",
+    "ListField",
+    "Numeric",
+    "Pooling",
+    "Role",
+    "Sequence",
+    "check_shares",
+    "unshared",
+]
 
 Role = Literal["user", "item", "context"]
 Pooling = Literal["mean", "sum", "max"]
@@ -36,6 +51,9 @@ class Categorical:
     min_count: int = 1
     hash_buckets: int | None = None
     kind: Literal["categorical"] = "categorical"
+    cell: ClassVar[Literal["category"]] = "category"
+    max_length: ClassVar[None] = None
+    shares: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         _finish_field(self)
@@ -71,6 +89,9 @@ class Numeric:
     missing: Literal["zero", "vector"] = "zero"
     number_format: NumberFormat | None = None
     kind: Literal["numeric"] = "numeric"
+    cell: ClassVar[Literal["number"]] = "number"
+    max_length: ClassVar[None] = None
+    shares: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         _finish_field(self)
@@ -103,6 +124,8 @@ class Bag:
     hash_buckets: int | None = None
     shares: str | None = None
     kind: Literal["bag"] = "bag"
+    cell: ClassVar[Literal["list"]] = "list"
+    max_length: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         _finish_field(self)
@@ -133,6 +156,7 @@ class Sequence:
     hash_buckets: int | None = None
     shares: str | None = None
     kind: Literal["sequence"] = "sequence"
+    cell: ClassVar[Literal["list"]] = "list"
 
     def __post_init__(self) -> None:
         _finish_field(self)
@@ -143,6 +167,7 @@ class Sequence:
 
 
 Field = Categorical | Numeric | Bag | Sequence
+ListField = Bag | Sequence
 
 
 def _finish_field(f: Any) -> None:
@@ -175,6 +200,15 @@ def _check_vocabulary(name: str, min_count: int, hash_buckets: int | None, share
         raise SchemaError(
             f"field {name!r} shares the rows of {shares!r}, with its min_count and hash_buckets: remove its own"
         )
+
+
+def unshared(f: Field) -> Field:
+    """The field with embedding rows of its own.
+
+    >>> unshared(Sequence("history", shares="item")).shares is None
+    True
+    """
+    return dataclasses.replace(f, shares=None) if isinstance(f, (Bag, Sequence)) else f
 
 
 def check_shares(fields: tuple[Field, ...]) -> None:

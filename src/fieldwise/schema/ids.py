@@ -6,7 +6,7 @@ from typing import Literal
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
-from fieldwise.schema import Categorical, Field, Schema
+from fieldwise.schema import Field, Schema
 from fieldwise.schema.names import id_rank
 
 __all__ = ["Who", "id_column", "id_columns", "id_field", "ids_by_name"]
@@ -44,7 +44,7 @@ def id_column(
     Errors:
         ConfigError: the table lacks the given column, the schema's, or all of the rule's.
 
-    >>> from fieldwise import Label
+    >>> from fieldwise import Categorical, Label
     >>> fields = Categorical("gender", role="user"), Categorical("viewer", role="user")
     >>> schema = Schema(fields=fields, label=Label("click"))
     >>> id_column("user", [schema], None), id_column("user", [schema], ["gender", "user_id"])
@@ -78,7 +78,7 @@ def id_columns(
     Errors:
         ConfigError: the table lacks the given column, or the schema's.
 
-    >>> from fieldwise import Label
+    >>> from fieldwise import Categorical, Label
     >>> fields = Categorical("reader", role="user"), Categorical("book", role="item")
     >>> id_columns(["reader", "book", "liked"], Schema(fields=fields, label=Label("liked")))
     {'user': 'reader', 'item': 'book'}
@@ -92,12 +92,12 @@ def id_columns(
 def id_field(role: Who, schema: Schema) -> str | None:
     """The name of the role's categorical field of ids; None if there is none.
 
-    >>> from fieldwise import Label
+    >>> from fieldwise import Categorical, Label
     >>> fields = Categorical("age", role="user"), Categorical("who", role="user", column="user_id")
     >>> id_field("user", Schema(fields=fields, label=Label("click")))
     'who'
     """
-    fields = {f.column: f.name for f in schema.with_role(role) if isinstance(f, Categorical)}
+    fields = {f.column: f.name for f in schema.with_role(role) if f.cell == "category"}
     said = getattr(schema, role)
     column = said if said is not None else _found(role, [schema], fields, None, "")
     return None if column is None else fields.get(column)
@@ -106,11 +106,12 @@ def id_field(role: Who, schema: Schema) -> str | None:
 def ids_by_name(role: Who, fields: Iterable[Field]) -> list[tuple[int, tuple[str, ...]]]:
     """Columns of a role's categorical fields by `id_rank`, highest rank first, equal ranks together.
 
+    >>> from fieldwise import Categorical
     >>> names = "sku", "genre", "film_no", "title"
     >>> ids_by_name("item", [Categorical(name, role="item") for name in names])
     [(3, ('film_no',)), (2, ('sku',)), (0, ('genre', 'title'))]
     """
-    columns = dict.fromkeys(f.column for f in fields if f.role == role and isinstance(f, Categorical))
+    columns = dict.fromkeys(f.column for f in fields if f.role == role and f.cell == "category")
     ranked = sorted(columns, key=id_rank, reverse=True)
     return [(rank, tuple(equals)) for rank, equals in groupby(ranked, key=id_rank)]
 

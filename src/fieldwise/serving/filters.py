@@ -15,8 +15,7 @@ from polars.exceptions import PolarsError
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_list, as_text
 from fieldwise.errors import DataError
-from fieldwise.schema import Bag, Schema
-from fieldwise.schema import Sequence as SequenceField
+from fieldwise.schema import Schema
 
 __all__ = ["ItemFilters", "item_filters"]
 
@@ -119,8 +118,8 @@ class ItemFilters:
 
 def item_filters(items: pl.DataFrame, schemas: Sequence[Schema]) -> ItemFilters:
     """Filters of a catalogue, whose columns of several values are cut as the schemas' fields say."""
-    lists = [f for schema in schemas for f in schema.fields if isinstance(f, (Bag, SequenceField))]
-    return ItemFilters(items, {f.column: f.separator for f in lists})
+    fields = (f for schema in schemas for f in schema.fields)
+    return ItemFilters(items, {f.column: f.separator for f in fields if f.cell == "list"})
 
 
 class _Column:

@@ -1,6 +1,6 @@
 """What the page asks for and is given beyond the API's own requests; in the published OpenAPI document too."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import BaseModel
@@ -60,7 +60,7 @@ class AboutLabel(BaseModel):
 
 
 class AboutField(BaseModel):
-    """A column that requests give.
+    """A column that requests give. A `cell` is a category (one text), a number or a list of texts.
 
     `values` are its known values where they are few; `usual` is the most frequent one, or the median; `items` says that
     a list holds ids of the catalogue; a model reads the last `max_length` values of a history.
@@ -70,6 +70,7 @@ class AboutField(BaseModel):
     column: str
     role: str
     kind: str
+    cell: Literal["category", "number", "list"]
     values: list[str] | None
     usual: Cell
     items: bool

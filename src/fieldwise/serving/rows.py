@@ -14,8 +14,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import FLOAT32_MAX, ONE_VALUE, cell_list, cell_text
 from fieldwise.errors import DataError
-from fieldwise.schema import Bag, Field, Numeric
-from fieldwise.schema import Sequence as SequenceField
+from fieldwise.schema import Field
 
 MOST_VALUES = 1000  # of a bag; of a sequence the newest
 MOST_NAMES = 100  # of a row that are looked at for one that was meant
@@ -93,12 +92,12 @@ def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], wher
 
 def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     """How a field's cells are read, and the type of its column."""
-    if isinstance(field, Numeric):
+    if field.cell == "number":
         return _number, pl.Float64()
-    if isinstance(field, SequenceField):
+    if field.cell == "list" and field.max_length is not None:
         most = max(MOST_VALUES, field.max_length)
         return lambda value: cell_list(value, field.separator, newest=most, text=text_of), pl.List(pl.String)
-    if isinstance(field, Bag):
+    if field.cell == "list":
         return lambda value: _bounded(cell_list(value, field.separator, text=text_of)), pl.List(pl.String)
     return text_of, pl.String()
 

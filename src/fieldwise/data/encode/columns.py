@@ -150,8 +150,13 @@ def _remedy(text: pl.Series, form: NumberFormat | None) -> str:
     return "fix the cell, leave it empty, or declare the field Categorical"
 
 
-def as_list(column: pl.Series, separator: str) -> pl.Series:
+def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> pl.Series:
     """Cells as lists of text without null or empty values; a missing cell is an empty list.
+
+    Args:
+        column: lists, or text that is split at `separator`.
+        separator: of text.
+        newest: only the last so many values of a cell are kept; all if None.
 
     Errors:
         DataError: lists of lists or of other nested values.
@@ -170,6 +175,7 @@ def as_list(column: pl.Series, separator: str) -> pl.Series:
     else:
         lists = as_text(column).str.split(separator)
     cleaned = lists.list.eval(pl.element().str.strip_chars().replace("", None)).list.drop_nulls()
+    cleaned = cleaned if newest is None else cleaned.list.tail(newest)
     return cleaned.fill_null(pl.lit([], dtype=pl.List(pl.String))) if cleaned.null_count() else cleaned
 
 

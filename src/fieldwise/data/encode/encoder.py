@@ -28,7 +28,8 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, FieldLayout, Layout
-from fieldwise.schema import Bag, Field, Numeric, Schema, Sequence
+from fieldwise.schema import Field, Schema
+from fieldwise.schema.fields import ListField
 from fieldwise.storage.threads import each
 
 __all__ = ["Encoder", "check_table"]
@@ -52,7 +53,7 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
         if f.column in made_later:
             continue
         column = _column(frame, f)
-        if isinstance(f, Numeric):
+        if f.cell == "number":
             as_number(column, f"column {f.column!r} (field {f.name!r})", form=f.number_format)
 
 
@@ -84,7 +85,7 @@ class Encoder:
         train = as_table(train)
         _check_rows(train)
         learned = each(
-            lambda f: None if _shares(f) else learn_field(f, _column(train, f))[0], schema.fields, rows=train.height
+            lambda f: None if f.shares else learn_field(f, _column(train, f))[0], schema.fields, rows=train.height
         )
         return cls._of(schema.fields, learned, train)
 
@@ -104,7 +105,7 @@ class Encoder:
         _check_rows(train)
 
         def learn(f: Field) -> tuple[Fitted, Cells] | None:
-            if _shares(f):
+            if f.shares:
                 return None
             fitted, encode = learn_field(f, _column(train, f))
             return fitted, encode()
@@ -122,7 +123,7 @@ class Encoder:
         """The encoder, after checking it on the rows that it was fitted on."""
         encoder = cls(fields, _with_shared(fields, own, "schema"))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
-            if isinstance(f, (Bag, Sequence)) and f.shares is not None:
+            if f.cell == "list" and f.shares is not None:
                 _check_shared_values(f, fitted, _column(train, f))
         rows = encoder.layout.num_rows
         if rows > MAX_ROWS:
@@ -137,18 +138,18 @@ class Encoder:
         """The layout of the fields in the shared embedding table."""
         offsets, end = {}, 0
         for f, fitted in zip(self.fields, self.fitted, strict=True):
-            if _shares(f) is None:
+            if f.shares is None:
                 offsets[f.name] = end
                 end += fitted.rows
         fields = []
         for f, fitted in zip(self.fields, self.fitted, strict=True):
-            offset = offsets[_shares(f) or f.name]
+            offset = offsets[f.shares or f.name]
             unknown = isinstance(fitted, Vocabulary)
             entry = FieldLayout(name=f.name, kind="id", role=f.role, offset=offset, rows=fitted.rows, unknown=unknown)
             if isinstance(fitted, Scaling):
                 entry = replace(entry, kind="value")
-            elif isinstance(f, (Bag, Sequence)):
-                ordered = isinstance(f, Sequence)
+            elif f.cell == "list":
+                ordered = f.max_length is not None
                 entry = replace(entry, kind="bag", pooling=f.pooling, ordered=ordered, shares=f.shares)
             fields.append(entry)
         return Layout(tuple(fields))
@@ -209,7 +210,7 @@ class Encoder:
 
     def to_json(self) -> str:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
-        own = [None if _shares(f) else s for f, s in zip(self.fields, self.fitted, strict=True)]
+        own = [None if f.shares else s for f, s in zip(self.fields, self.fitted, strict=True)]
         entries = [_plain_entry(f, fitted) for f, fitted in zip(self.fields, own, strict=True)]
         return json.dumps({"fields": entries}, ensure_ascii=False)
 
@@ -269,23 +270,19 @@ def _read_entry(data: Mapping[str, Any], where: str) -> _Entry:
     return replace(entry, fitted=replace(entry.fitted, values=tuple(values)))
 
 
-def _shares(f: Field) -> str | None:
-    return f.shares if isinstance(f, (Bag, Sequence)) else None
-
-
 def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:
     """The fitted part of each field: its own, or that of the field whose rows it shares."""
-    learned = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if _shares(f) is None}
+    learned = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if f.shares is None}
     found = []
     for f in fields:
-        fitted = learned.get(_shares(f) or f.name)
+        fitted = learned.get(f.shares or f.name)
         if fitted is None:
             raise DataError(f"{where} has no fitted values for field {f.name!r}; save the bundle again")
         found.append(fitted)
     return tuple(found)
 
 
-def _check_shared_values(f: Bag | Sequence, fitted: Fitted, column: pl.Series) -> None:
+def _check_shared_values(f: ListField, fitted: Fitted, column: pl.Series) -> None:
     """Check that some value of a history is one of the shared field's, which else would go unnoticed."""
     assert isinstance(fitted, (Vocabulary, Hashing)), "only a Categorical field's rows are shared"
     known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
@@ -313,6 +310,6 @@ def _check_rows(train: pl.DataFrame) -> None:
 
 def _cells(f: Field, fitted: Fitted, frame: pl.DataFrame, first_row: int = 0) -> Cells:
     column = _column(frame, f)
-    if isinstance(f, (Bag, Sequence)) and isinstance(fitted, (Vocabulary, Hashing)):
+    if f.cell == "list" and isinstance(fitted, (Vocabulary, Hashing)):
         return bag_cells(f, fitted, column)
     return single_cells(f, fitted, column, first_row)

@@ -17,6 +17,7 @@ from fieldwise.data.encode.coded import code_texts, coded
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, stable_hash
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Sequence
+from fieldwise.schema.fields import ListField
 
 __all__ = ["Bins", "Cells", "Fitted", "Hashing", "Scaling", "Vocabulary", "bag_cells", "learn_field", "single_cells"]
 
@@ -198,7 +199,7 @@ def single_cells(f: Field, fitted: Fitted, column: pl.Series, first_row: int = 0
     """
     if isinstance(fitted, (Scaling, Bins)):
         what = f"column {f.column!r} (field {f.name!r})"
-        form = f.number_format if isinstance(f, Numeric) else None
+        form = f.number_format if f.cell == "number" else None
         return number_cells(f, fitted, _with_nan(as_number(column, what, first_row=first_row, form=form)))
     if column.dtype == pl.String:
         return Cells(fitted.ids(as_text(column)))
@@ -216,17 +217,16 @@ def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
     if isinstance(fitted, Bins):
         return Cells(fitted.ids(given))
     absent = np.isnan(given)
-    fill = 1.0 if isinstance(f, Numeric) and f.missing == "vector" else 0.0
+    fill = 1.0 if f.cell == "number" and f.missing == "vector" else 0.0
     scaled = np.where(absent, fill, fitted.values(given)).astype(np.float32)
     return Cells(np.where(absent, np.int32(MISSING), np.int32(1)), numbers=scaled)
 
 
-def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> Cells:
+def bag_cells(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> Cells:
     """Encode a bag or sequence column; a sequence keeps its newest `max_length` values, in order."""
     known = _distinct_ids(f, fitted, column)
     lists = as_list(column, f.separator) if known is None else column
-    if isinstance(f, Sequence):
-        lists = lists.list.tail(f.max_length)
+    lists = lists if f.max_length is None else lists.list.tail(f.max_length)
     lengths = np.maximum(lists.list.len().fill_null(0).to_numpy().astype(np.int64), 1)
     flat = lists.list.explode(empty_as_null=True)
     if known is None:
@@ -235,7 +235,7 @@ def bag_cells(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series
     return Cells(ids.fill_null(MISSING).to_numpy(), lengths=lengths)
 
 
-def _distinct_ids(f: Bag | Sequence, fitted: Vocabulary | Hashing, column: pl.Series) -> pl.DataFrame | None:
+def _distinct_ids(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> pl.DataFrame | None:
     """The ids of the distinct values of a column of lists, since histories often repeat items and text is slow.
 
     None if cells are text, or if a value is missing or blank, which only `as_list` removes.

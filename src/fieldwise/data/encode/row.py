@@ -15,7 +15,7 @@ from fieldwise.data.encode.columns import FLOAT32_MAX, cell_list, cell_text
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted import MISSING, Bins, Cells, Fitted, Hashing, Scaling, Vocabulary, number_cells
 from fieldwise.layout import Batch, Layout
-from fieldwise.schema import Bag, Field, Sequence
+from fieldwise.schema import Field
 
 __all__ = ["encode_row"]
 
@@ -67,9 +67,8 @@ def _cells(field: Field, fitted: Fitted, value: Any) -> Cells | None:
     if isinstance(fitted, (Scaling, Bins)):
         return _number(field, fitted, value)
     try:
-        if isinstance(field, (Bag, Sequence)):
-            newest = field.max_length if isinstance(field, Sequence) else None
-            texts = cell_list(value, field.separator, newest=newest)
+        if field.cell == "list":
+            texts = cell_list(value, field.separator, newest=field.max_length)
             ids = _ids(fitted, texts) if texts else np.array([MISSING], np.int32)
             return Cells(ids, lengths=np.array([len(ids)], np.int64))
         return Cells(_ids(fitted, [cell_text(value)]))

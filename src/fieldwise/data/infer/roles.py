@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from fieldwise.schema import Categorical, Field, Role, Sequence
+from fieldwise.schema import Field, Role
 from fieldwise.schema.ids import Who, ids_by_name
 from fieldwise.schema.names import MOMENTARY, words_of
 
@@ -24,6 +24,7 @@ def id_of(frame: pl.DataFrame, fields: Iterable[Field], role: Who) -> str | None
     """The column of user or item ids: by the categories' names, and among equals the one with the most values.
 
     >>> films = pl.DataFrame({"genre_id": [1, 1, 2], "sku": ["a", "b", "c"]})
+    >>> from fieldwise import Categorical
     >>> id_of(films, [Categorical(name, role="item") for name in films.columns], "item")
     'sku'
     """
@@ -40,11 +41,12 @@ def settled_role(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> 
         ids: the columns of user and item ids, as far as there are any.
 
     >>> rows = pl.DataFrame({"item": [1, 1, 2, 2] * 10, "shade": ["red", "red", "blue", "blue"] * 10})
+    >>> from fieldwise import Categorical
     >>> settled_role(rows, Categorical("shade"), {"item": "item"})[0].role
     'item'
     """
     of_the_moment = not MOMENTARY.isdisjoint(words_of(found.column))
-    if found.column in ids.values() or isinstance(found, Sequence) or of_the_moment:
+    if found.column in ids.values() or found.max_length is not None or of_the_moment:
         return found, ""
     agreed = {role: _agreement(frame, key, found.column) for role, key in ids.items()}
     settled = {role: share for role, share in agreed.items() if share is not None}
@@ -62,11 +64,12 @@ def display_of(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> st
     """The reason why a categorical field only is a display name of the user or item, or an empty text.
 
     >>> films = pl.DataFrame({"film": list(range(60)) * 2, "title": [f"film {k}" for k in range(60)] * 2})
+    >>> from fieldwise import Categorical
     >>> display_of(films, Categorical("title", role="item"), {"item": "film"})
     "a display name of the item, nearly one to one (60 values for 60 of 'film'), which already has a field"
     """
     key = ids.get(found.role)
-    if key is None or key == found.column or not isinstance(found, Categorical):
+    if key is None or key == found.column or found.cell != "category":
         return ""
     values, keys = frame.get_column(found.column).n_unique(), frame.get_column(key).n_unique()
     pairs = frame.select(found.column, key).n_unique()

@@ -12,7 +12,7 @@ from fieldwise.data.infer.time import GuessedTime, guess_time
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.vectors import is_position, vector_length
 from fieldwise.errors import SchemaError
-from fieldwise.schema import Categorical, Field, Numeric, Role, Schema
+from fieldwise.schema import Field, Numeric, Role, Schema
 from fieldwise.schema.ids import Who
 from fieldwise.schema.names import TIMES, is_label_name, name_matches, role_of, words_of
 
@@ -227,9 +227,9 @@ def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
 
 def _twin(frame: pl.DataFrame, field: Field, others: list[Field]) -> str:
     """The reason why a field only renames an earlier one of many values, or an empty text."""
-    distinct = frame.get_column(field.column).n_unique() if isinstance(field, Categorical) else 0
+    distinct = frame.get_column(field.column).n_unique() if field.cell == "category" else 0
     for other in others[: others.index(field)] if distinct > 50 else []:
-        same = isinstance(other, Categorical) and frame.get_column(other.column).n_unique() == distinct
+        same = other.cell == "category" and frame.get_column(other.column).n_unique() == distinct
         if same and _pairs(frame, other, field) == distinct:
             return f"it is one to one with {other.column!r}"
     return ""

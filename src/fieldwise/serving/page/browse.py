@@ -14,8 +14,7 @@ from fieldwise.data.encode.fitted import Fitted, Vocabulary
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.words import binary_words, regression_words
 from fieldwise.models.build import model_to_dict
-from fieldwise.schema import Bag, Categorical, Field, Numeric
-from fieldwise.schema import Sequence as SequenceField
+from fieldwise.schema import Field
 from fieldwise.schema.names import words_of
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.items import ItemTable
@@ -114,7 +113,7 @@ class Browser:
 
     def _holds_items(self, bundle: Bundle, field: Field) -> bool:
         """Whether a field's lists hold items: histories whose known values are mostly ids of the catalogue."""
-        if self._index is None or not isinstance(field, (Bag, SequenceField)):
+        if self._index is None or field.cell != "list":
             return False
         fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
         known = fitted.values[:FREQUENT] if isinstance(fitted, Vocabulary) else ()
@@ -154,6 +153,7 @@ def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
     several words; among equals the one with most different values, then the first.
 
     >>> items = pl.DataFrame({"item": ["1", "2"], "director": ["A. B.", "C. D."], "title": ["One film", "Two films"]})
+    >>> from fieldwise import Categorical
     >>> title_column(ItemTable(id_column="item", items=items), [Categorical("title", role="item")])
     'title'
     """
@@ -165,7 +165,7 @@ def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
         if name == index.id_column or share < NAMED:
             continue
         field, named = fields.get(name), _says_title(name)
-        if field is not None and not isinstance(field, Categorical):
+        if field is not None and field.cell != "category":
             continue
         if field is not None and not named and not _of_words(cells):
             continue
@@ -215,25 +215,25 @@ def _about_field(bundle: Bundle, field: Field) -> dict[str, Any]:
         "column": field.column,
         "role": field.role,
         "kind": field.kind,
+        "cell": field.cell,
         "values": None if known is None or len(known) > LISTED else _in_order(list(known)),
         "usual": _usual(bundle, field, fitted),
-        "max_length": field.max_length if isinstance(field, SequenceField) else None,
+        "max_length": field.max_length,
     }
 
 
 def _usual(bundle: Bundle, field: Field, fitted: Fitted) -> str | float | list[str] | None:
     """The most frequent category, the median of the bundle's sample rows, or an empty list."""
-    if isinstance(field, (Bag, SequenceField)):
+    if field.cell == "list":
         return []
     if isinstance(fitted, Vocabulary):
         return fitted.values[0] if fitted.values else None
     if field.column not in bundle.samples.columns:
         return None
     column = bundle.samples.get_column(field.column)
-    if isinstance(field, Numeric):
+    if field.cell == "number":
         median = as_number(column, f"column {field.column!r}", form=field.number_format).median()
         return float(f"{median:.6g}") if isinstance(median, float) else None
-    assert isinstance(field, Categorical), "the kind that is left"
     modes = as_text(column).drop_nulls().mode().sort()
     return str(modes[0]) if len(modes) else None
 

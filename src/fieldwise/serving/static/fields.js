@@ -15,9 +15,9 @@ export function fieldControl(field, change, items = null) {
   const id = newId("field");
   const error = make("p", { id: `${id}-error`, class: "error" });
   const control =
-    field.kind === "numeric"
+    field.cell === "number"
       ? number(id, change)
-      : field.kind === "bag" || field.kind === "sequence"
+      : field.cell === "list"
         ? several(id, field, change, items)
         : field.values
           ? choice(id, field.values, change)

@@ -325,7 +325,7 @@ const catalogue = {
   },
 };
 
-const isList = (field) => field.kind === "bag" || field.kind === "sequence";
+const isList = (field) => field.cell === "list";
 const GROUPS = [
   ["User’s fields", (field) => field.role === "user" && !isList(field)],
   ["Context", (field) => field.role === "context" && !isList(field)],
@@ -350,7 +350,7 @@ function buildFields() {
 function buildFilters() {
   const place = byId("filters");
   place.hidden = false;
-  const k = fieldControl({ name: "How many", kind: "numeric" }, (value) => {
+  const k = fieldControl({ name: "How many", cell: "number" }, (value) => {
     if (value === null) return;
     state.k = value;
     write();
@@ -372,7 +372,7 @@ function buildFilters() {
   for (const { name, values } of about.items.columns) {
     if (!values || values.length < 2) continue;
     const control = fieldControl(
-      { name, kind: "bag", values, max_length: null },
+      { name, cell: "list", values, max_length: null },
       (chosen) => {
         if (chosen.length) state.where[name] = chosen;
         else delete state.where[name];

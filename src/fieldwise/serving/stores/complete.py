@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from typing import Any, Literal
 
-from fieldwise.schema import Field, Numeric
+from fieldwise.schema import Field
 from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.rows import RequestError, text_of, values_of
 from fieldwise.serving.stores.base import FeatureStore, Reason, Row, StoreError
@@ -198,7 +198,7 @@ def _readable(stored: Row, needed: Sequence[Field]) -> tuple[dict[str, Any], set
     for field in needed:
         value = stored.get(field.column)
         try:
-            if isinstance(field, Numeric) and isinstance(value, str):
+            if field.cell == "number" and isinstance(value, str):
                 value = _number(value)
             values |= values_of({field.column: value}, [field], "stored")
         except FAULTS:
