@@ -249,10 +249,11 @@ PREDICT = {
 }
 
 
-@pytest.mark.parametrize("case", PREDICT)
-def test_rows_that_cannot_be_scored(server, case):
-    body, field = PREDICT[case]
-    refused(server.post("/v1/predict", body), 422, field=field)
+def test_rows_that_cannot_be_scored(subtests, server):
+    for case in PREDICT:
+        with subtests.test(case=case):
+            body, field = PREDICT[case]
+            refused(server.post("/v1/predict", body), 422, field=field)
 
 
 RECOMMEND = {
@@ -278,10 +279,11 @@ RECOMMEND = {
 }
 
 
-@pytest.mark.parametrize("case", RECOMMEND)
-def test_recommendations_that_cannot_be_made(server, case):
-    body, status, field = RECOMMEND[case]
-    refused(server.post("/v1/recommend", body), status, field=field)
+def test_recommendations_that_cannot_be_made(subtests, server):
+    for case in RECOMMEND:
+        with subtests.test(case=case):
+            body, status, field = RECOMMEND[case]
+            refused(server.post("/v1/recommend", body), status, field=field)
 
 
 def test_other_requests_that_cannot_be_answered(server):
@@ -462,7 +464,7 @@ BODIES = {
 
 @pytest.mark.parametrize("path", BODIES)
 @given(data=st.data())
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_no_body_is_a_fault_of_ours(server, path, data):
     body = data.draw(BODIES[path] | CELLS)
     headers = {"content-type": "application/json"}
@@ -473,7 +475,7 @@ def test_no_body_is_a_fault_of_ours(server, path, data):
 
 
 @given(item=st.text(min_size=1, max_size=20), k=st.text(max_size=6))
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_no_path_is_a_fault_of_ours(server, item, k):
     answer = server.get(f"/v1/items/{quote(item, safe='')}/similar", params={"k": k})
     assert answer.status_code in (200, 404, 422), answer.text

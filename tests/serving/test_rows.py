@@ -71,13 +71,14 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("column", "value", "words"), BAD)
-def test_a_wrong_cell_is_named(column, value, words):
-    with pytest.raises(RequestError, match=words) as caught:
-        frame_of([ROW, {**ROW, column: value}], FIELDS)
-    assert caught.value.field == f"rows[1].{column}"
-    assert str(caught.value).startswith(f"rows[1].{column} must be ")
-    assert len(str(caught.value)) < 200
+def test_a_wrong_cell_is_named(subtests):
+    for column, value, words in BAD:
+        with subtests.test(column=column, value=value, words=words):
+            with pytest.raises(RequestError, match=words) as caught:
+                frame_of([ROW, {**ROW, column: value}], FIELDS)
+            assert caught.value.field == f"rows[1].{column}"
+            assert str(caught.value).startswith(f"rows[1].{column} must be ")
+            assert len(str(caught.value)) < 200
 
 
 def test_a_missing_cell_is_named():

@@ -61,7 +61,7 @@ def by_hand(tower, ranker, query):
 
 
 @given(st.lists(QUERIES, min_size=1, max_size=6))
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_each_gets_its_own(tower, ranker, index, queries):
     cascade = Cascade(tower, index, ranker)
     together = cascade.recommend_prepared([cascade.prepare(query) for query in queries])
