@@ -29,7 +29,8 @@ from doc_blocks import NOT_RUN, Block
 
 from fieldwise.cli import run
 from fieldwise.cli.app import app
-from fieldwise.runs.recipe import SECTIONS, Recipe, load_recipe
+from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.runs.recipe_files import SECTIONS
 from fieldwise.schema import Schema
 
 LOG = {"rows": 4000, "users": 320, "items": 320}

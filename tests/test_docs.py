@@ -14,7 +14,8 @@ from fieldwise.cli import run
 from fieldwise.cli.app import app
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.models import MODELS
-from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.recipe_files import recipe_names
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

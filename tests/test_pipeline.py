@@ -12,9 +12,11 @@ from fieldwise.data.read.simulated.log import simulate
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.runs.data import load_frame, prepare_recipe
+from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.pipeline import train_recipe
-from fieldwise.runs.recipe import DataSettings, load_recipe, recipe_names
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.recipe_files import recipe_names
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]
 

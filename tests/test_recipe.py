@@ -10,7 +10,8 @@ from fieldwise.data.read.public import PUBLIC_SETS
 from fieldwise.errors import ConfigError, FieldwiseError, SchemaError
 from fieldwise.models import AFM, FM, MODELS
 from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
-from fieldwise.runs.recipe import RECIPES, Recipe, load_recipe, protocol_names, recipe_names
+from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.runs.recipe_files import RECIPES, protocol_names, recipe_names
 
 SMALL = """
 seed = 3

@@ -8,9 +8,10 @@ from fieldwise.errors import ConfigError
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.recipe_files import recipe_names
+from fieldwise.runs.recipe_space import check_space, search_space, with_values
 from fieldwise.runs.search_space import Choices, Range, default_space, parse_space
-from fieldwise.runs.tune import check_space, search_space, with_values
 
 
 def test_paths_are_quoted_or_nested():

@@ -21,7 +21,8 @@ from fieldwise.models import parameter_count
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.environment import environment
 from fieldwise.runs.fitting import fit_recipe
-from fieldwise.runs.recipe import Recipe, setting_path
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe_files import setting_path
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.result import result_to_plain

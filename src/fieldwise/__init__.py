@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from fieldwise.models.own import register_model, settings_of
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
-    from fieldwise.runs.recipe import Recipe, load_recipe, recipe_names
+    from fieldwise.runs.recipe import Recipe, load_recipe
+    from fieldwise.runs.recipe_files import recipe_names
     from fieldwise.training.settings import TrainingSettings
 
 __all__ = [
@@ -167,7 +168,7 @@ _LAZY = {
     "infer_schema": "fieldwise.data.infer.schema",
     "load_recipe": "fieldwise.runs.recipe",
     "prepare_recipe": "fieldwise.runs.data",
-    "recipe_names": "fieldwise.runs.recipe",
+    "recipe_names": "fieldwise.runs.recipe_files",
     "register_model": "fieldwise.models.own",
     "settings_of": "fieldwise.models.own",
     "simulate": "fieldwise.data.read.simulated.log",

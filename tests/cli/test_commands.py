@@ -22,7 +22,8 @@ from fieldwise.cli.next import command, command_name
 from fieldwise.estimator.recommender import Recommender
 from fieldwise.models import FM
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.recipe_files import recipe_names
 from fieldwise.training.optimizer_kinds import OPTIMIZERS
 from fieldwise.training.settings import TrainingSettings
 
@@ -707,7 +708,7 @@ def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, tmp_path):
 
 def test_data_simulate_is_the_recipes_log(fieldwise, tmp_path):
     from fieldwise.runs.data import load_frame
-    from fieldwise.runs.recipe import DataSettings
+    from fieldwise.runs.data_settings import DataSettings
 
     fieldwise("data", "simulate", "--out", "log.parquet", "--rows", 200)
     assert pl.read_parquet(tmp_path / "log.parquet").equals(

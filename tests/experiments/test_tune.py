@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.runs import recipe_space as space_module
 from fieldwise.runs import tune as module
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.search_space import Choices, Range
@@ -23,7 +24,7 @@ SEARCH = """
 
 @pytest.fixture
 def recipe(folder, monkeypatch):
-    monkeypatch.setattr(module, "default_space", lambda _: {})
+    monkeypatch.setattr(space_module, "default_space", lambda _: {})
     text = (folder / "lr.toml").read_text()
     (folder / "tuned.toml").write_text("defaults = 'fixed'\n" + text.replace("[training]", SEARCH + "[training]"))
     return load_recipe("tuned.toml")
@@ -137,7 +138,7 @@ def _one_process(folder, results):
     import os
 
     os.chdir(folder)
-    module.default_space = lambda _: {}
+    space_module.default_space = lambda _: {}
     results.put(sum(search(load_recipe("tuned.toml"), trials=10).trials.values()))
 
 
@@ -170,7 +171,7 @@ def _killed(folder, results):
     import os
 
     os.chdir(folder)
-    module.default_space = lambda _: {}
+    space_module.default_space = lambda _: {}
     module.fit_recipe = lambda *_: os._exit(9)
     search(load_recipe("tuned.toml"), trials=2)
 

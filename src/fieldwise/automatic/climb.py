@@ -8,8 +8,8 @@ import numpy as np
 
 from fieldwise.config import to_plain
 from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe_space import search_space, value_at, with_values
 from fieldwise.runs.search_space import Choices, Range
-from fieldwise.runs.tune import search_space, value_at, with_values
 
 __all__ = ["Climb"]
 

@@ -22,7 +22,7 @@ from fieldwise.automatic.result import AutoResult
 from fieldwise.config import to_plain
 from fieldwise.data.read.tables import write_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
-from fieldwise.runs.recipe import DataSettings
+from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.records import Store
 from fieldwise.storage.files import check_folder, keep_elsewhere, write_atomically
 from fieldwise.storage.folders import whole_folder

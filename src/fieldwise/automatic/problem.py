@@ -21,7 +21,8 @@ from fieldwise.data.prepare.split_settings import ColumnSplit, SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.tables import as_table
 from fieldwise.runs.data import load_frame, prepare_recipe
-from fieldwise.runs.recipe import DataSettings, Recipe
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 
 __all__ = ["IN_MEMORY", "Problem", "pose", "read_source"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.errors import ConfigError
-from fieldwise.runs.recipe import check_seed
+from fieldwise.runs.data_settings import check_seed
 from fieldwise.schema import Schema
 
 __all__ = ["AutoSettings"]

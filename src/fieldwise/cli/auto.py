@@ -49,7 +49,7 @@ def run(options: AutoOptions) -> None:
     """Find a good model for a table within a time budget: audit, train, tune, evaluate, save. Ctrl-C ends it early."""
     from fieldwise.automatic import AutoSettings, run_auto
     from fieldwise.data.prepare.split_settings import ColumnSplit
-    from fieldwise.runs.recipe import DataSettings
+    from fieldwise.runs.data_settings import DataSettings
     from fieldwise.schema import Schema
 
     set_threads(options.threads)

@@ -92,7 +92,8 @@ def _recipes(options: CompareOptions) -> "tuple[list[Recipe], str | None]":
         ConfigError: the recipes cannot be compared at all, by this metric, or with this baseline.
     """
     from fieldwise.runs.leaderboard import check_choices
-    from fieldwise.runs.recipe import load_recipe, recipe_names
+    from fieldwise.runs.recipe import load_recipe
+    from fieldwise.runs.recipe_files import recipe_names
 
     recipes = [load_recipe(name, options.settings or [], protocol=options.protocol) for name in options.recipes]
     base = options.base

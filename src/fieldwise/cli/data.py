@@ -58,7 +58,7 @@ def run_fetch(options: FetchOptions) -> None:
 
     from fieldwise.data.read.fetch import fetch
     from fieldwise.data.read.public import PUBLIC_SETS
-    from fieldwise.runs.recipe import recipe_names
+    from fieldwise.runs.recipe_files import recipe_names
 
     name = options.name
     if name not in PUBLIC_SETS:

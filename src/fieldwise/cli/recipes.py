@@ -14,7 +14,7 @@ class RecipesOptions:
 
 def run(options: RecipesOptions) -> None:
     """List the built-in recipes."""
-    from fieldwise.runs.recipe import recipe_names
+    from fieldwise.runs.recipe_files import recipe_names
 
     del options
     for name in recipe_names():

@@ -99,7 +99,7 @@ def _show(found: "Tuned", recipe: "Recipe") -> None:
     from rich.table import Table
 
     from fieldwise.evaluation.remarks import remarks_on_means
-    from fieldwise.runs.tune import search_space, value_at
+    from fieldwise.runs.recipe_space import search_space, value_at
 
     screen = console()
     ended = ", ".join(f"{count} {how}" for how, count in found.trials.items())

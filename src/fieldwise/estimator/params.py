@@ -22,7 +22,7 @@ from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.estimator.tables import estimator_table
 from fieldwise.evaluation.checks import weight_column
 from fieldwise.models.own import as_settings
-from fieldwise.runs.recipe import check_seed
+from fieldwise.runs.data_settings import check_seed
 from fieldwise.schema import Schema
 from fieldwise.training.settings import TrainingSettings
 

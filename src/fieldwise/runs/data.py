@@ -16,7 +16,8 @@ from fieldwise.data.read.simulated.log import simulate
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.runs.recipe import DataSettings, Recipe
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.recipe import Recipe
 from fieldwise.storage.cache import Cache
 
 __all__ = ["data_inputs", "data_settings", "load_frame", "prepare_recipe"]

@@ -4,7 +4,6 @@ The study is one append-only file of JSON lines (Optuna's journal): an interrupt
 several processes can share it.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -20,13 +19,15 @@ from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
-from fieldwise.models.build import build_network, model_name
+from fieldwise.models.build import build_network
 from fieldwise.runs.data import data_inputs, prepare_recipe
 from fieldwise.runs.fits import recorded_runs
 from fieldwise.runs.fitting import fit_recipe, settled
-from fieldwise.runs.recipe import Recipe, setting_path
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe_files import setting_path
+from fieldwise.runs.recipe_space import check_space, search_space, value_at, with_values
 from fieldwise.runs.records import Record, Store, run_key
-from fieldwise.runs.search_space import Bounds, Choices, chosen_value, default_space, grid_ends, merged_space, suggested
+from fieldwise.runs.search_space import Bounds, Choices, chosen_value, suggested
 from fieldwise.runs.study import counted, mend, open_study, optuna_library, read_test_looks, states, with_test_look
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import write_atomically
@@ -39,7 +40,7 @@ from fieldwise.training.result import Evaluation
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-__all__ = ["Tuned", "check_space", "search_space", "tune", "value_at", "with_values"]
+__all__ = ["Tuned", "tune"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,54 +67,6 @@ class Tuned:
     trials: Mapping[str, int]
     runs: tuple[Record, ...]
     test_looks: tuple[Mapping[str, Any], ...]
-
-
-def search_space(recipe: Recipe) -> dict[str, Bounds]:
-    """The search space: the built-in space of the model, overridden by the recipe's `[search]`."""
-    space = default_space(model_name(recipe.model))
-    names = {f"model.{f.name}" for f in dataclasses.fields(recipe.model)}  # type: ignore[arg-type]
-    space = {path: bounds for path, bounds in space.items() if not path.startswith("model.") or path in names}
-    return merged_space(space, recipe.search)
-
-
-def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
-    """Try every end of a space on the recipe, before any work.
-
-    Errors:
-        ConfigError: a path that the recipe does not have, or an invalid value.
-    """
-    if not space:
-        raise ConfigError(f"recipe {recipe.name} has nothing to search: give it a [search]")
-    for path, value in grid_ends(space):
-        if setting_path(path)[0] not in ("model", "training") or path == "training.monitor":
-            raise ConfigError(f"a search may only change model.* and training.*, found {path!r}: remove it")
-        with_values(recipe, {path: value})
-
-
-def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with other values at dotted paths.
-
-    Errors:
-        ConfigError: an invalid path or value.
-    """
-    plain = recipe.to_dict()
-    for path, value in values.items():
-        keys = setting_path(path)
-        table = plain
-        for key in keys[:-1]:
-            table = table.setdefault(key, {})
-            if not isinstance(table, dict):
-                raise ConfigError(f"search.{path}: {key!r} of the recipe is not a table of settings")
-        table[keys[-1]] = to_plain(value)
-    return Recipe.from_dict(plain, recipe.name)
-
-
-def value_at(recipe: Recipe, path: str) -> Any:
-    """The recipe's value at a dotted path; None if there is none."""
-    value: Any = recipe.to_dict()
-    for key in setting_path(path):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def tune(

@@ -20,7 +20,7 @@ from fieldwise.version import __version__
 
 __all__ = ["Inputs", "data_key", "read_prepared", "write_prepared"]
 
-SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/recipe.py")
+SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
 
 

@@ -1,0 +1,52 @@
+"""Where a recipe's rows come from."""
+
+from dataclasses import dataclass
+
+from fieldwise.errors import ConfigError
+
+__all__ = ["DataSettings", "check_seed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """The source of the rows.
+
+    Args:
+        name: a public data set (`fieldwise data list`) or `simulated`.
+        path: your own file (CSV, TSV, Parquet, Arrow), instead of `name`. A relative path in a recipe file is relative
+            to that file's folder.
+        separator: delimiter of a text file; by its suffix if omitted.
+        encoding: encoding of a text file, if not UTF-8.
+        columns: column names of a text file without a header line.
+        rows: number of rows of the simulated log.
+        users: number of users of the simulated log.
+        items: number of items of the simulated log.
+        seed: seed of the simulated log.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    separator: str | None = None
+    encoding: str = "utf-8"
+    columns: tuple[str, ...] | None = None
+    rows: int = 120_000
+    users: int = 1_000
+    items: int = 400
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.name is None) == (self.path is None):
+            raise ConfigError("give either name (a known data set) or path (a file)")
+        if self.columns is not None:
+            if isinstance(self.columns, str):
+                raise ConfigError(f"data.columns is a list of names, found the text {self.columns!r}")
+            object.__setattr__(self, "columns", tuple(self.columns))
+            if self.path is None:
+                raise ConfigError("data.columns are the column names of your own text file: also give data.path")
+        check_seed(self.seed)
+
+
+def check_seed(seed: int, what: str = "seed") -> None:
+    """Check that a seed is valid for NumPy and PyTorch: 0 to 2**32 - 1."""
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"{what} must lie between 0 and {2**32 - 1}, found {seed}")
