@@ -428,7 +428,7 @@ def test_models_train_alone(model: Any) -> None:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     losses = []
     for _ in range(3):
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(network(batch), y)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(network(batch), y[:, 0])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
