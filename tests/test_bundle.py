@@ -79,20 +79,21 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "b"
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_bundle_comes_back_equal_to_the_bit(tmp_path, name):
-    bundle = make(MODELS[name]())
-    bundle.save(tmp_path / "deep" / "b")
-    loaded = Bundle.load(tmp_path / "deep" / "b")
-    assert (loaded.schema, loaded.settings, loaded.encoder) == (bundle.schema, bundle.settings, bundle.encoder)
-    assert loaded.about == {"recipe": {"name": "x"}, "n": 3, "shares": [0.5, 0.25]}
-    assert loaded.samples.equals(bundle.samples)
-    assert not loaded.network.training
-    before, after = bundle.network.state_dict(), loaded.network.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[k], after[k]) for k in before)
-    fresh = log(100, seed=1)
-    np.testing.assert_array_equal(loaded.score(fresh), bundle.score(fresh))
+def test_a_bundle_comes_back_equal_to_the_bit(subtests, tmp_path):
+    for name in MODELS:
+        with subtests.test(name=name):
+            bundle = make(MODELS[name]())
+            bundle.save(tmp_path / "deep" / "b")
+            loaded = Bundle.load(tmp_path / "deep" / "b")
+            assert (loaded.schema, loaded.settings, loaded.encoder) == (bundle.schema, bundle.settings, bundle.encoder)
+            assert loaded.about == {"recipe": {"name": "x"}, "n": 3, "shares": [0.5, 0.25]}
+            assert loaded.samples.equals(bundle.samples)
+            assert not loaded.network.training
+            before, after = bundle.network.state_dict(), loaded.network.state_dict()
+            assert before.keys() == after.keys()
+            assert all(torch.equal(before[k], after[k]) for k in before)
+            fresh = log(100, seed=1)
+            np.testing.assert_array_equal(loaded.score(fresh), bundle.score(fresh))
 
 
 def test_the_folder_holds_what_the_module_says(saved):
@@ -148,26 +149,28 @@ def test_no_rows_have_no_scores():
 # Damage
 
 
-@pytest.mark.parametrize("part", ["bundle", "schema", "encoder", "weights", "samples"])
-@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove", "folder"])
-def test_every_damage_to_every_file_is_one_sentence(saved, part, damage):
-    file = next(saved.glob(f"{part}.*"))
-    content = bytearray(file.read_bytes())
-    if damage == "flip":
-        content[len(content) // 2] ^= 0x01
-        file.write_bytes(bytes(content))
-    elif damage == "truncate":
-        file.write_bytes(bytes(content[:-10]))
-    elif damage == "empty":
-        file.write_bytes(b"")
-    else:
-        file.unlink()
-        if damage == "folder":
-            file.mkdir()
-    with pytest.raises(BundleError, match=r"damaged|is not a bundle") as caught:
-        Bundle.load(saved)
-    assert "\n" not in str(caught.value)
-    assert str(saved) in str(caught.value)
+def test_every_damage_to_every_file_is_one_sentence(subtests, saved):
+    for damage in ["flip", "truncate", "empty", "remove", "folder"]:
+        for part in ["bundle", "schema", "encoder", "weights", "samples"]:
+            with subtests.test(damage=damage, part=part):
+                folder = shutil.copytree(saved, saved.with_name(f"{damage} {part}"))
+                file = next(folder.glob(f"{part}.*"))
+                content = bytearray(file.read_bytes())
+                if damage == "flip":
+                    content[len(content) // 2] ^= 0x01
+                    file.write_bytes(bytes(content))
+                elif damage == "truncate":
+                    file.write_bytes(bytes(content[:-10]))
+                elif damage == "empty":
+                    file.write_bytes(b"")
+                else:
+                    file.unlink()
+                    if damage == "folder":
+                        file.mkdir()
+                with pytest.raises(BundleError, match=r"damaged|is not a bundle") as caught:
+                    Bundle.load(folder)
+                assert "\n" not in str(caught.value)
+                assert str(folder) in str(caught.value)
 
 
 def test_one_flipped_bit_anywhere_in_the_manifest_is_seen(saved):
@@ -190,9 +193,8 @@ def test_one_flipped_bit_anywhere_in_the_manifest_is_seen(saved):
     assert meaningless < len(content) / 14
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_manifest_edited_with_its_checksum_is_one_sentence(subtests, saved):
+    changes = [
         lambda m: m.pop("files"),
         lambda m: m["files"].pop("weights"),
         lambda m: m.update(files=[1]),
@@ -211,13 +213,14 @@ def test_one_flipped_bit_anywhere_in_the_manifest_is_seen(saved):
         lambda m: m.pop("about"),
         lambda m: m.update(format="1"),
         lambda m: m.update(format=None),
-    ],
-)
-def test_a_manifest_edited_with_its_checksum_is_one_sentence(saved, change):
-    rewrite(saved, change)
-    with pytest.raises(BundleError) as caught:
-        Bundle.load(saved)
-    assert "\n" not in str(caught.value)
+    ]
+    for number, change in enumerate(changes):
+        with subtests.test(number=number):
+            folder = shutil.copytree(saved, saved.with_name(f"copy {number}"))
+            rewrite(folder, change)
+            with pytest.raises(BundleError) as caught:
+                Bundle.load(folder)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_manifest_edited_without_its_checksum_is_damaged(saved):
@@ -251,20 +254,20 @@ def test_other_weights_with_all_checksums_right_are_refused_by_their_scores(save
         Bundle.load(saved)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_weights_that_do_not_fit_are_refused(subtests, saved):
+    changes = [
         lambda t: {**t, "p": t["p"] * float("nan")},
         lambda t: {k: v for k, v in t.items() if k != "p"},
         lambda t: {**t, "stranger": torch.zeros(1)},
         lambda t: {**t, "p": torch.zeros(99)},
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(saved, change):
-    replace_weights(saved, change)
-    with pytest.raises(BundleError) as caught:
-        Bundle.load(saved)
-    assert "\n" not in str(caught.value)
+    ]
+    for number, change in enumerate(changes):
+        with subtests.test(number=number):
+            folder = shutil.copytree(saved, saved.with_name(f"copy {number}"))
+            replace_weights(folder, change)
+            with pytest.raises(BundleError) as caught:
+                Bundle.load(folder)
+            assert "\n" not in str(caught.value)
 
 
 def test_scores_within_another_machines_rounding_are_accepted(saved):
@@ -377,37 +380,36 @@ def test_a_bundle_of_two_labels_comes_back(tmp_path):
     np.testing.assert_allclose(manifest["sample_scores"], bundle.score(log().head(5)))
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
+def test_two_labels_sample_scores_that_do_not_fit_are_refused(subtests, tmp_path):
+    for change, sentence in [
         (lambda m: m["sample_scores"][3].__setitem__(1, 99.0), r"for sample row 3, saved was 99"),
         (lambda m: m["sample_scores"].pop(), r"5 sample rows need 10 scores, saved were 8"),
         (lambda m: m.update(sample_scores=[row[0] for row in m["sample_scores"]]), r"need 10 scores, saved were 5"),
         (lambda m: m["sample_scores"][0].pop(), "cannot be read"),
-    ],
-)
-def test_two_labels_sample_scores_that_do_not_fit_are_refused(tmp_path, change, sentence):
-    make(schema=TWO).save(tmp_path / "b")
-    rewrite(tmp_path / "b", change)
-    with pytest.raises(BundleError, match=sentence) as caught:
-        Bundle.load(tmp_path / "b")
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(change=change, sentence=sentence):
+            make(schema=TWO).save(tmp_path / "b")
+            rewrite(tmp_path / "b", change)
+            with pytest.raises(BundleError, match=sentence) as caught:
+                Bundle.load(tmp_path / "b")
+            assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("rows", "kept"), [(0, 0), (1, 1), (5, 5), (32, 32), (33, 32), (1000, 32)])
-def test_sample_rows_are_spread_over_the_table(rows, kept):
-    schema = Schema(fields=(Categorical("item"),), label=Label("click"), keys=("row",))
-    frame = pl.DataFrame(
-        {"row": range(rows), "item": ["x"] * rows, "other": [1] * rows}, schema_overrides={"item": pl.String}
-    )
-    found = sample_rows(schema, frame)
-    assert found.columns == ["row", "item"]
-    numbers = found["row"].to_list()
-    assert len(set(numbers)) == kept
-    assert numbers == sorted(numbers)
-    if rows:
-        assert (numbers[0], numbers[-1]) == (0, rows - 1)
-        assert max(np.diff(numbers), default=0) <= max(1, -(-rows // 31))
+def test_sample_rows_are_spread_over_the_table(subtests):
+    for rows, kept in [(0, 0), (1, 1), (5, 5), (32, 32), (33, 32), (1000, 32)]:
+        with subtests.test(rows=rows, kept=kept):
+            schema = Schema(fields=(Categorical("item"),), label=Label("click"), keys=("row",))
+            frame = pl.DataFrame(
+                {"row": range(rows), "item": ["x"] * rows, "other": [1] * rows}, schema_overrides={"item": pl.String}
+            )
+            found = sample_rows(schema, frame)
+            assert found.columns == ["row", "item"]
+            numbers = found["row"].to_list()
+            assert len(set(numbers)) == kept
+            assert numbers == sorted(numbers)
+            if rows:
+                assert (numbers[0], numbers[-1]) == (0, rows - 1)
+                assert max(np.diff(numbers), default=0) <= max(1, -(-rows // 31))
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, TWO], ids=["one label", "two labels"])

@@ -78,22 +78,20 @@ def test_a_label_that_has_none():
         calibrated(label="clik")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_a_manifest_with_a_calibration_that_is_none(subtests, tmp_path):
+    for change, words in [
         (lambda m: m["calibration"]["click"].update(slope=-1.0), "slope above 0"),
         (lambda m: m["calibration"]["click"].update(slope="steep"), "slope must be of type float"),
         (lambda m: m["calibration"]["click"].update(kind="spline"), "isotonic, platt"),
         (lambda m: m["calibration"].update(other=m["calibration"]["click"]), "found 'other'"),
         (lambda m: m.update(calibration=7), "must be a table of settings"),
-    ],
-)
-def test_a_manifest_with_a_calibration_that_is_none(change, words, tmp_path):
-    calibrated().save(tmp_path / "b")
-    rewritten(tmp_path / "b", change)
-    with pytest.raises(BundleError, match=words) as caught:
-        Bundle.load(tmp_path / "b")
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(change=change, words=words):
+            calibrated().save(tmp_path / "b")
+            rewritten(tmp_path / "b", change)
+            with pytest.raises(BundleError, match=words) as caught:
+                Bundle.load(tmp_path / "b")
+            assert "\n" not in str(caught.value)
 
 
 def test_explanations_say_the_calibrated_probability_of_the_score():

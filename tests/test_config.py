@@ -114,9 +114,8 @@ def test_a_built_value_passes_through():
     assert parse(Outer, {"name": "a", "inner": Inner(steps=2), "shape": Circle(1.0)}, "top").inner.steps == 2
 
 
-@pytest.mark.parametrize(
-    ("data", "sentence"),
-    [
+def test_what_does_not_fit_is_one_sentence_with_its_path(subtests):
+    for data, sentence in [
         ({"nam": "a"}, r"top has no setting 'nam': did you mean 'name'\? known: .*name.*"),
         ({"name": "a", "inner": {"stepz": 1}}, r"top\.inner has no setting 'stepz': did you mean 'steps'\?"),
         ({"name": "a", "qqqq": 1}, r"top has no setting 'qqqq': known: anything, betas"),
@@ -154,12 +153,11 @@ def test_a_built_value_passes_through():
         ({"name": "a", "weights": {"x": "y"}}, r"top\.weights\.x must be of type float, found 'y'"),
         ({"name": "a", "weights": [1.0]}, r"top\.weights must be a table of settings, found \[1\.0\]"),
         ([], r"top must be a table of settings, found \[\]"),
-    ],
-)
-def test_what_does_not_fit_is_one_sentence_with_its_path(data, sentence):
-    with pytest.raises(ConfigError, match=sentence) as caught:
-        parse(Outer, data, "top")
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(data=data, sentence=sentence):
+            with pytest.raises(ConfigError, match=sentence) as caught:
+                parse(Outer, data, "top")
+            assert "\n" not in str(caught.value)
 
 
 def test_errors_are_of_the_class_asked_for():

@@ -77,9 +77,8 @@ def test_a_page_that_does_what_it_says(page, tmp_path):
     assert (tmp_path / "first.py").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_page_that_does_not(subtests, page):
+    for text, message in [
         ("```sh\napt-get install make\n```", "no test runs 'apt-get'"),
         ("```sh\npip install torch\n```", "of pip only"),
         ("```sh\npip install 'fieldwise[tea]'\n```", "no such extra: tea"),
@@ -91,14 +90,15 @@ def test_a_page_that_does_what_it_says(page, tmp_path):
         ("```sh\nhead -n 1 page.md\n```\n\n<!-- output -->\n```text\nloss 1 valid 2 test 3\n```", "were not printed"),
         ("```python\n>>> 1 + 1\n3\n\n```", "Expected"),
         ('```python\nraise SystemExit("wrong")\n```', "wrong"),
-        ('```toml\n[training]\nepoch = 1\n```', "epochs"),
-        ('```toml\nfield = 1\n```', "field"),
+        ("```toml\n[training]\nepoch = 1\n```", "epochs"),
+        ("```toml\nfield = 1\n```", "field"),
         ("```json\n{]\n```", "Expecting"),
-    ],
-)  # fmt: skip
-def test_a_page_that_does_not(page, text, message):
-    with pytest.raises((AssertionError, FieldwiseError, ValueError, SystemExit), match=message):
-        run_all(page(text))
+    ]:
+        with (
+            subtests.test(text=text, message=message),
+            pytest.raises((AssertionError, FieldwiseError, ValueError, SystemExit), match=message),
+        ):
+            run_all(page(text))
 
 
 def test_a_command_of_a_block_that_is_not_run_must_exist(page):

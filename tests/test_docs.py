@@ -114,17 +114,18 @@ def test_every_language_of_a_block_is_known():
     assert {block.language for page in PAGES for block in blocks(page)} <= LANGUAGES
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_model_has_a_page_of_one_form(name):
-    text = model_page(name).read_text("utf-8")
-    assert re.findall(r"^## (.+)$", text, re.M) == SECTIONS
-    assert text.startswith("# ")
-    assert "parameter_count(" in text, "the example checks the formula of the parameters"
-    formula = text.split("## Parameters")[1].split("## Recipes")[0]
-    assert len(formula.split()) > 3
-    settings = MODELS[name].__dataclass_fields__
-    missing = [option for option in settings if f"`{option}`" not in text]
-    assert not missing, f"options without a word: {missing}"
+def test_every_model_has_a_page_of_one_form(subtests):
+    for name in MODELS:
+        with subtests.test(name=name):
+            text = model_page(name).read_text("utf-8")
+            assert re.findall(r"^## (.+)$", text, re.M) == SECTIONS
+            assert text.startswith("# ")
+            assert "parameter_count(" in text, "the example checks the formula of the parameters"
+            formula = text.split("## Parameters")[1].split("## Recipes")[0]
+            assert len(formula.split()) > 3
+            settings = MODELS[name].__dataclass_fields__
+            missing = [option for option in settings if f"`{option}`" not in text]
+            assert not missing, f"options without a word: {missing}"
 
 
 def test_the_recipes_of_a_page_are_those_of_the_model():
@@ -142,13 +143,16 @@ def test_every_page_of_a_model_is_linked_from_the_index():
         assert f"({model_page(name).name})" in index
 
 
-@pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md")), DOCS.parent / "README.md"], ids=lambda p: p.name)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        if "://" not in target and "reference/" not in target:  # those pages are made with the site
-            file, _, anchor = target.partition("#")
-            found = (page.parent / file) if file else page
-            assert found.exists(), f"{page.name} links to {target}"
-            if anchor:
-                heads = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.M)
-                assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], target
+def test_links_lead_somewhere(subtests):
+    for page in [*sorted(DOCS.rglob("*.md")), DOCS.parent / "README.md"]:
+        with subtests.test(page=page):
+            for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+                if "://" not in target and "reference/" not in target:  # those pages are made with the site
+                    file, _, anchor = target.partition("#")
+                    found = (page.parent / file) if file else page
+                    assert found.exists(), f"{page.name} links to {target}"
+                    if anchor:
+                        heads = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.M)
+                        assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], (
+                            target
+                        )

@@ -108,9 +108,8 @@ def test_nested_settings_are_shown_and_set() -> None:
     assert recommender.set_params(**recommender.get_params()).model == IntTower(hidden=(8, 4))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_wrong_parameter_is_named_and_changes_nothing(subtests):
+    for change, message in [
         ({"sede": 1}, "did you mean 'seed'"),
         ({"model__embeding_dim": 1}, "model has no setting 'embeding_dim': did you mean 'embedding_dim'"),
         ({"modell__embedding_dim": 1}, "did you mean 'model__embedding_dim'"),
@@ -118,19 +117,17 @@ def test_nested_settings_are_shown_and_set() -> None:
         ({"model__embedding_dim": 0}, "embedding_dim must be .*at least 1, found 0"),
         ({"training__epochs": 2.5}, "training.epochs must be of type int"),
         ({"negatives__per_positive": 2}, "negatives is None"),
-    ],
-)
-def test_a_wrong_parameter_is_named_and_changes_nothing(change: dict[str, Any], message: str) -> None:
-    recommender = Recommender(SCHEMA, MODEL)
-    before = recommender.get_params()
-    with pytest.raises(ConfigError, match=message):
-        recommender.set_params(seed=9, **change)
-    assert recommender.get_params() == before
+    ]:
+        with subtests.test(change=change, message=message):
+            recommender = Recommender(SCHEMA, MODEL)
+            before = recommender.get_params()
+            with pytest.raises(ConfigError, match=message):
+                recommender.set_params(seed=9, **change)
+            assert recommender.get_params() == before
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
+def test_fit_checks_parameters(subtests):
+    for params, message in [
         ({"valid_share": 1.0}, "valid_share must lie between"),
         ({"seed": -1}, "seed must lie between 0 and 4294967295, found -1"),
         ({"seed": 2**32}, "seed must lie between"),
@@ -142,11 +139,9 @@ def test_a_wrong_parameter_is_named_and_changes_nothing(change: dict[str, Any], 
         ({"training": None}, "training must be TrainingSettings"),
         ({"schema": 3}, "schema must be a fieldwise Schema, or None to infer one, found 3"),
         ({"schema": REGRESSION, "valid_by": "time"}, "needs the schema's time column"),
-    ],
-)
-def test_fit_checks_parameters(params: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Recommender(**{"schema": SCHEMA, **params}).fit(PAST)
+    ]:
+        with subtests.test(params=params, message=message), pytest.raises(ConfigError, match=message):
+            Recommender(**{"schema": SCHEMA, **params}).fit(PAST)
 
 
 def test_fitted_attributes(fitted: Recommender) -> None:
@@ -201,9 +196,8 @@ def test_text_labels_and_dropped_rows() -> None:
     assert set(recommender.predict(PAST)) <= {0, 1}
 
 
-@pytest.mark.parametrize(
-    ("X", "y", "message"),
-    [
+def test_a_wrong_table_or_label_is_a_sentence(subtests):
+    for X, y, message in [
         (PAST, [0, 1], "one label for each of the table's 2400 rows, found shape"),
         (PAST, np.zeros((2400, 1)), "found shape"),
         (PAST, np.array([{}] * 2400), "cell must hold one value|labels of one kind|0 or 1"),
@@ -213,11 +207,9 @@ def test_text_labels_and_dropped_rows() -> None:
         (PAST, np.ones(2400), "both classes"),
         (PAST[:1], None, "one side empty"),
         (PAST.with_columns(length=pl.Series(["90"] * 2399 + ["long"])), None, "'long' in row 2399"),
-    ],
-)
-def test_a_wrong_table_or_label_is_a_sentence(X: Any, y: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        Recommender(SCHEMA, LR(), training=QUICK).fit(X, y)
+    ]:
+        with subtests.test(message=message), pytest.raises(DataError, match=message):
+            Recommender(SCHEMA, LR(), training=QUICK).fit(X, y)
 
 
 def test_unseen_and_missing_values_are_scored(fitted: Recommender) -> None:
@@ -293,10 +285,10 @@ def test_implicit_logs_get_negatives() -> None:
     assert counts["train_rows"] + counts["valid_rows"] == 3 * positives.height
 
 
-@pytest.mark.parametrize("verb", ["predict", "predict_proba", "decision_function", "evaluate", "score"])
-def test_before_fit_every_verb_is_not_fitted(verb: str) -> None:
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        getattr(Recommender(SCHEMA), verb)(FUTURE)
+def test_before_fit_every_verb_is_not_fitted(subtests):
+    for verb in ["predict", "predict_proba", "decision_function", "evaluate", "score"]:
+        with subtests.test(verb=verb), pytest.raises(NotFittedError, match="not fitted yet"):
+            getattr(Recommender(SCHEMA), verb)(FUTURE)
 
 
 def _as_given(recommender: Recommender) -> dict[str, Any]:
@@ -523,18 +515,15 @@ def test_several_labels_beside_the_table(two_yes: Recommender, as_frame: Callabl
     np.testing.assert_array_equal(again.decision_function(FUTURE), two_yes.decision_function(FUTURE))
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
+def test_labels_beside_the_table_that_do_not_fit(subtests):
+    for y, message in [
         (PAST["liked"], "with several labels y must be a table with their columns liked, length, or be omitted if"),
         (np.zeros((2400, 2)), "with several labels y must be a table with their columns liked, length, or be omitted"),
         (PAST.select("liked"), "with several labels y must be .*, found no 'length' among liked"),
         (FUTURE, "one row for each of the table's 2400 rows, found 600 rows"),
-    ],
-)
-def test_labels_beside_the_table_that_do_not_fit(y: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        Recommender(TWO_YES, LR(), training=QUICK).fit(PAST, y)
+    ]:
+        with subtests.test(y=y, message=message), pytest.raises(DataError, match=message):
+            Recommender(TWO_YES, LR(), training=QUICK).fit(PAST, y)
 
 
 def test_search_over_two_labels() -> None:

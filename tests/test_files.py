@@ -49,36 +49,34 @@ def test_flushes_to_disk_before_it_renames(tmp_path, monkeypatch):
     assert calls[:2] == [("fsync", 5), ("replace", tmp_path / "f")]
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-@pytest.mark.parametrize(
-    ("error", "raised", "sentence"),
-    [
-        (
-            OSError(errno.ENOSPC, "No space left on device"),
-            DataError,
-            r"the disk is full: cannot write .*f\.json; free some space there",
-        ),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), DataError, "the disk is full"),
-        (OSError(errno.EIO, "Input/output error"), DataError, r"cannot write .*f\.json: Input/output error"),
-        (KeyboardInterrupt(), KeyboardInterrupt, None),
-        (MemoryError(), MemoryError, None),
-    ],
-    ids=["full", "quota", "device", "ctrl-c", "memory"],
-)
-@pytest.mark.parametrize("old", [None, b"old"])
-def test_a_failure_leaves_the_old_content_and_no_other_file(tmp_path, monkeypatch, step, error, raised, sentence, old):
-    path = tmp_path / "f.json"
-    if old is not None:
-        path.write_bytes(old)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, step, fail_with(error))
-        with pytest.raises(raised, match=sentence) as caught:
-            write_atomically(path, b"new")
-    assert "\n" not in str(caught.value)
-    assert names_in(tmp_path) == ([] if old is None else ["f.json"])
-    assert old is None or path.read_bytes() == old
-    write_atomically(path, b"new")  # and the next attempt succeeds
-    assert path.read_bytes() == b"new"
+def test_a_failure_leaves_the_old_content_and_no_other_file(subtests, tmp_path, monkeypatch):
+    for old in [None, b"old"]:
+        for error, raised, sentence in [
+            (
+                OSError(errno.ENOSPC, "No space left on device"),
+                DataError,
+                r"the disk is full: cannot write .*f\.json; free some space there",
+            ),
+            (OSError(errno.EDQUOT, "Disk quota exceeded"), DataError, "the disk is full"),
+            (OSError(errno.EIO, "Input/output error"), DataError, r"cannot write .*f\.json: Input/output error"),
+            (KeyboardInterrupt(), KeyboardInterrupt, None),
+            (MemoryError(), MemoryError, None),
+        ]:
+            for step in ["fsync", "replace"]:
+                with subtests.test(old=old, error=error, raised=raised, sentence=sentence, step=step):
+                    path = tmp_path / "f.json"
+                    path.unlink(missing_ok=True)
+                    if old is not None:
+                        path.write_bytes(old)
+                    with monkeypatch.context() as patched:
+                        patched.setattr(os, step, fail_with(error))
+                        with pytest.raises(raised, match=sentence) as caught:
+                            write_atomically(path, b"new")
+                    assert "\n" not in str(caught.value)
+                    assert names_in(tmp_path) == ([] if old is None else ["f.json"])
+                    assert old is None or path.read_bytes() == old
+                    write_atomically(path, b"new")  # and the next attempt succeeds
+                    assert path.read_bytes() == b"new"
 
 
 def test_a_real_full_device_is_one_sentence(tmp_path, monkeypatch):

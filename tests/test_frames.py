@@ -215,16 +215,19 @@ def _given(kind: str, folder: Path) -> Given:
     return ways[kind]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_kind_of_table_is_taken(name: str, tmp_path: Path) -> None:
-    (tmp_path / "tables").mkdir()
-    expected = CASES[name](lambda frame: frame, tmp_path / "polars")
-    for kind in KINDS[1:]:
-        found = CASES[name](_given(kind, tmp_path / "tables"), tmp_path / kind)
-        if isinstance(expected, pl.DataFrame):
-            assert as_table(found).equals(expected), kind
-        else:
-            np.testing.assert_equal(found, expected, kind)
+def test_every_kind_of_table_is_taken(subtests, tmp_path):
+    others = KINDS[1:]
+    for number, name in enumerate(CASES):  # two kinds each: all are turned into a table by one function
+        with subtests.test(name=name):
+            folder = tmp_path / name
+            (folder / "tables").mkdir(parents=True)
+            expected = CASES[name](lambda frame: frame, folder / "polars")
+            for kind in (others[number % len(others)], others[(number + 2) % len(others)]):
+                found = CASES[name](_given(kind, folder / "tables"), folder / kind)
+                if isinstance(expected, pl.DataFrame):
+                    assert as_table(found).equals(expected), kind
+                else:
+                    np.testing.assert_equal(found, expected, kind)
 
 
 @pytest.mark.parametrize("name", GIVES_TABLES)
@@ -235,7 +238,10 @@ def test_a_table_comes_back_as_the_kind_that_went_in(name: str, tmp_path: Path) 
         assert isinstance(found, kinds.get(kind, pl.DataFrame)), kind
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_no_table_is_a_sentence(name: str, tmp_path: Path) -> None:
-    with pytest.raises(fieldwise.DataError, match="a table must be a path, a polars DataFrame or LazyFrame"):
-        CASES[name](lambda frame: {"no": "table"} if frame.height > 1 else frame, tmp_path)
+def test_what_is_no_table_is_a_sentence(subtests, tmp_path):
+    for name in CASES:
+        with (
+            subtests.test(name=name),
+            pytest.raises(fieldwise.DataError, match="a table must be a path, a polars DataFrame or LazyFrame"),
+        ):
+            CASES[name](lambda frame: {"no": "table"} if frame.height > 1 else frame, tmp_path)

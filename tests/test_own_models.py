@@ -205,9 +205,8 @@ class Callback:
         return Pooled(layout)
 
 
-@pytest.mark.parametrize(
-    ("model", "sentence"),
-    [
+def test_what_is_no_model(subtests):
+    for model, sentence in [
         (NoForward, r"NoForward must have forward\(batch\)"),
         (Loose, "Loose must take the layout first, then named settings"),
         (Named, "Named has a setting 'name'"),
@@ -216,13 +215,12 @@ class Callback:
         (Callback(), "Callback must hold only plain values"),
         (3, "int is not a built-in model"),
         (Schema, "Schema is not a built-in model"),
-    ],
-)
-def test_what_is_no_model(model, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        as_settings(model)
-    with pytest.raises(ConfigError, match=sentence):
-        Recommender(SCHEMA, model).fit(LOG)
+    ]:
+        with subtests.test(model=model, sentence=sentence):
+            with pytest.raises(ConfigError, match=sentence):
+                as_settings(model)
+            with pytest.raises(ConfigError, match=sentence):
+                Recommender(SCHEMA, model).fit(LOG)
 
 
 def test_logits_of_another_shape_are_refused():

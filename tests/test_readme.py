@@ -60,13 +60,14 @@ def test_every_make_target_exists():
     assert wanted <= targets
 
 
-@pytest.mark.parametrize("words", commands("fieldwise"), ids=" ".join)
-def test_every_command_parses(words):
-    name, params = parse(words[:-2] if ">" in words else words)
-    own_file = params.get("recipe", "").endswith(".toml")  # written and trained below
-    if "recipe" in params and params["recipe"] != "RECIPE" and not own_file:
-        load_recipe(params["recipe"], params.get("settings") or [])
-    assert name
+def test_every_command_parses(subtests):
+    for words in commands("fieldwise"):
+        with subtests.test(words=words):
+            name, params = parse(words[:-2] if ">" in words else words)
+            own_file = params.get("recipe", "").endswith(".toml")  # written and trained below
+            if "recipe" in params and params["recipe"] != "RECIPE" and not own_file:
+                load_recipe(params["recipe"], params.get("settings") or [])
+            assert name
 
 
 def test_the_python_and_the_commands_on_ones_own_files_run(folder):

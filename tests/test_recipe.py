@@ -52,19 +52,20 @@ def test_names_are_sorted_and_shared_parts_are_not_among_them():
         assert used >= everywhere.get(data, core), data
 
 
-@pytest.mark.parametrize("data", sorted({name.partition("/")[0] for name in recipe_names()}))
-def test_recipes_of_the_package_are_whole_and_round_trip(data):
-    for name in (n for n in recipe_names() if n.startswith(f"{data}/")):
-        recipe = load_recipe(name)
-        assert recipe.name == name
-        assert recipe.description, name
-        assert Recipe.from_dict(recipe.to_dict(), name) == recipe
-        assert name.startswith(recipe.data.name)
-        assert recipe.data.name == "simulated" or recipe.data.name in PUBLIC_SETS
-        columns = {f.column for f in recipe.schema.fields}
-        assert not columns & {"true_probability", "split", "user_order"}, name
-        assert recipe.schema.with_role("user"), name
-        assert recipe.schema.with_role("item"), name
+def test_recipes_of_the_package_are_whole_and_round_trip(subtests):
+    for data in sorted({name.partition("/")[0] for name in recipe_names()}):
+        with subtests.test(data=data):
+            for name in (n for n in recipe_names() if n.startswith(f"{data}/")):
+                recipe = load_recipe(name)
+                assert recipe.name == name
+                assert recipe.description, name
+                assert Recipe.from_dict(recipe.to_dict(), name) == recipe
+                assert name.startswith(recipe.data.name)
+                assert recipe.data.name == "simulated" or recipe.data.name in PUBLIC_SETS
+                columns = {f.column for f in recipe.schema.fields}
+                assert not columns & {"true_probability", "split", "user_order"}, name
+                assert recipe.schema.with_role("user"), name
+                assert recipe.schema.with_role("item"), name
 
 
 def test_squared_targets_of_frappe_and_the_ml1m_paper_rule():
@@ -77,10 +78,13 @@ def test_squared_targets_of_frappe_and_the_ml1m_paper_rule():
     assert ids - without == {"user_id", "movie_id"}
 
 
-@pytest.mark.parametrize("part", sorted(RECIPES.glob("*/_*.toml")), ids=lambda p: f"{p.parent.name}/{p.name}")
-def test_every_shared_part_is_used(part):
-    used = [f for f in part.parent.glob("*.toml") if tomllib.loads(f.read_text("utf-8")).get("extends") == part.stem]
-    assert used
+def test_every_shared_part_is_used(subtests):
+    for part in sorted(RECIPES.glob("*/_*.toml")):
+        with subtests.test(part=part):
+            used = [
+                f for f in part.parent.glob("*.toml") if tomllib.loads(f.read_text("utf-8")).get("extends") == part.stem
+            ]
+            assert used
 
 
 # Files of one's own
@@ -168,9 +172,8 @@ def test_extends_must_not_go_in_a_circle(file):
         load_recipe(file.parent / "a.toml")
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "sentence"),
-    [
+def test_a_wrong_file_is_one_sentence(subtests, file):
+    for text, error, sentence in [
         ("[data\n", ConfigError, r"mine\.toml.*must be valid TOML in UTF-8"),
         ('extends = "gone"\n', ConfigError, r"gone\.toml cannot be read: No such file"),
         (SMALL + "colour = 1\n", ConfigError, "model has no setting 'colour'"),
@@ -185,13 +188,12 @@ def test_extends_must_not_go_in_a_circle(file):
         (SMALL + "[training]\nl2 = 3\n", ConfigError, "training.l2 must be a table"),
         (SMALL + "[split]\nvalid = 0.1\n", ConfigError, "split needs kind = one of"),
         (SMALL + "[split]\nkind = 'rand'\n", ConfigError, "kind"),
-    ],
-)  # fmt: skip
-def test_a_wrong_file_is_one_sentence(file, text, error, sentence):
-    file.write_text(text)
-    with pytest.raises(error, match=sentence) as caught:
-        load_recipe(file)
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(text=text, error=error, sentence=sentence):
+            file.write_text(text)
+            with pytest.raises(error, match=sentence) as caught:
+                load_recipe(file)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_no_utf8(file):
@@ -200,26 +202,22 @@ def test_a_file_that_is_no_utf8(file):
         load_recipe(file)
 
 
-@pytest.mark.parametrize(
-    ("source", "sentence"),
-    [
+def test_a_recipe_that_is_not_there(subtests):
+    for source, sentence in [
         ("simulated/afn", "no recipe is named 'simulated/afn': did you mean 'simulated/afm'"),
         ("nowhere/none.toml", "a recipe file must exist: nowhere/none.toml does not"),
         ("simulated/_data", "no recipe is named"),
         ("", "no recipe is named ''"),
-    ],
-)
-def test_a_recipe_that_is_not_there(source, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        load_recipe(source)
+    ]:
+        with subtests.test(source=source, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+            load_recipe(source)
 
 
 # --set
 
 
-@pytest.mark.parametrize(
-    ("override", "read", "expected"),
-    [
+def test_an_override_changes_one_setting(subtests, file):
+    for override, read, expected in [
         ("training.epochs=3", lambda r: r.training.epochs, 3),
         ("training.learning_rate = 1", lambda r: r.training.learning_rate, 1.0),
         ("training.monitor=logloss", lambda r: r.training.monitor, "logloss"),
@@ -237,12 +235,11 @@ def test_a_recipe_that_is_not_there(source, sentence):
         ("data.path=my log.csv", lambda r: r.data.path, str(Path("my log.csv").resolve())),
         ('schema.keys=["user_id"]', lambda r: r.schema.keys, ("user_id",)),
         ("schema.label.column=other", lambda r: r.schema.label.column, "other"),
-    ],
-)
-def test_an_override_changes_one_setting(file, override, read, expected):
-    changed, plain = load_recipe(file, [override]), load_recipe(file)
-    assert read(changed) == expected
-    assert changed != plain or read(plain) == expected
+    ]:
+        with subtests.test(override=override, read=read, expected=expected):
+            changed, plain = load_recipe(file, [override]), load_recipe(file)
+            assert read(changed) == expected
+            assert changed != plain or read(plain) == expected
 
 
 def test_a_file_takes_the_place_of_a_named_set():
@@ -261,9 +258,8 @@ def test_later_overrides_win_and_add_up():
     assert load_recipe("simulated/afm", ["data.path=a.csv", "data.name=adult"]).data.path is None
 
 
-@pytest.mark.parametrize(
-    ("override", "sentence"),
-    [
+def test_a_wrong_override_is_one_sentence(subtests):
+    for override, sentence in [
         ("training.epochs", "a setting must be given as key=value, found 'training.epochs'"),
         ("=3", "a setting must be given as key=value, found '=3'"),
         ("trainin.epochs=3", "no setting 'trainin.epochs': did you mean 'training.epochs'"),
@@ -283,23 +279,23 @@ def test_later_overrides_win_and_add_up():
         ("data.nam=x", "did you mean 'data.name'"),
         ("seed.x=1", "seed must be of type int"),
         ("schema.fields=[]", "at least one field"),
-    ],
-)
-def test_a_wrong_override_is_one_sentence(override, sentence):
-    with pytest.raises(FieldwiseError, match=sentence) as caught:
-        load_recipe("simulated/afm", [override])
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(override=override, sentence=sentence):
+            with pytest.raises(FieldwiseError, match=sentence) as caught:
+                load_recipe("simulated/afm", [override])
+            assert "\n" not in str(caught.value)
 
 
 # Models by name
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_models_by_name(name):
-    settings = model_from_dict({"name": name})
-    assert type(settings) is MODELS[name]
-    assert model_name(settings) == name
-    assert model_from_dict(model_to_dict(settings)) == settings
+def test_models_by_name(subtests):
+    for name in MODELS:
+        with subtests.test(name=name):
+            settings = model_from_dict({"name": name})
+            assert type(settings) is MODELS[name]
+            assert model_name(settings) == name
+            assert model_from_dict(model_to_dict(settings)) == settings
 
 
 def test_settings_of_another_kind_are_no_model():

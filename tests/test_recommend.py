@@ -185,9 +185,8 @@ def test_items_alone_can_be_recommended_without_any_other_field(log):
     assert recommend(bundle, log, CATALOGUE, users=[0, 1], n=99, exclude_seen=False).height == 24
 
 
-@pytest.mark.parametrize(
-    ("asked", "kind", "message"),
-    [
+def test_wrong_users_are_a_sentence(subtests, bundle, log):
+    for asked, kind, message in [
         ({}, ConfigError, "give user or users, found neither"),
         ({"user": "1", "users": ["2"]}, ConfigError, "found both"),
         ({"users": "12"}, ConfigError, r"users must be a list of users, found the text '12': write \['12'\]"),
@@ -196,11 +195,9 @@ def test_items_alone_can_be_recommended_without_any_other_field(log):
         ({"users": [1.0, 8.0]}, DataError, "no row of user .8. in column"),
         ({"users": [1, "x"]}, ConfigError, "users must be a list of text or of numbers"),
         ({"users": ["1", "x", "y"]}, DataError, "no row of user 'x' in column 'user', nor of 1 others"),
-    ],
-)
-def test_wrong_users_are_a_sentence(bundle, log, asked, kind, message):
-    with pytest.raises(kind, match=message):
-        recommend(bundle, log, CATALOGUE, **asked)
+    ]:
+        with subtests.test(asked=asked, kind=kind, message=message), pytest.raises(kind, match=message):
+            recommend(bundle, log, CATALOGUE, **asked)
 
 
 def test_a_column_that_recommendations_have_themselves_is_refused(bundle, log):

@@ -77,17 +77,19 @@ def plain(frame):
     return frame.row(0, named=True)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_candidates_score_as_whole_rows(name):
-    bundle, fresh = make(MODELS[name]()), log(30, seed=1)
-    bundle.network.double()
-    context, candidates = fresh[:1].select(USER_COLUMNS), fresh.select([*ITEM_COLUMNS, "unrelated"])
-    expected = bundle.score(whole_rows(context, candidates))
-    for given in (context, plain(context), {**plain(context), "another": object()}):
-        found = bundle.score_candidates(given, candidates)
-        assert (found.dtype, found.shape) == (np.float64, (30,))
-        np.testing.assert_allclose(found, expected, atol=1e-10, rtol=1e-10)
-    assert np.ptp(expected) > 1e-3
+def test_candidates_score_as_whole_rows(subtests):
+    """Of a model a way of scoring; every network's scores are compared in models/test_candidates.py."""
+    for name in ("afm", "autoint+", "din", "ffm", "inttower"):
+        with subtests.test(name=name):
+            bundle, fresh = make(MODELS[name]()), log(30, seed=1)
+            bundle.network.double()
+            context, candidates = fresh[:1].select(USER_COLUMNS), fresh.select([*ITEM_COLUMNS, "unrelated"])
+            expected = bundle.score(whole_rows(context, candidates))
+            for given in (context, plain(context), {**plain(context), "another": object()}):
+                found = bundle.score_candidates(given, candidates)
+                assert (found.dtype, found.shape) == (np.float64, (30,))
+                np.testing.assert_allclose(found, expected, atol=1e-10, rtol=1e-10)
+            assert np.ptp(expected) > 1e-3
 
 
 def test_a_field_is_of_the_side_that_has_its_column():
@@ -139,9 +141,8 @@ def test_the_encoder_reads_the_columns_of_a_part_alone():
         assert len(mine) == whole.bag_offsets[n * len(bags) + bags.index("history") + 1] - start
 
 
-@pytest.mark.parametrize(
-    ("context", "candidates", "message"),
-    [
+def test_a_column_is_on_one_side(subtests):
+    for context, candidates, message in [
         (
             USER_COLUMNS,
             ["item", "genres"],
@@ -155,14 +156,15 @@ def test_the_encoder_reads_the_columns_of_a_part_alone():
         (USER_COLUMNS, [*ITEM_COLUMNS, "age"], r"found 'age' \(field 'age'\) in both: remove it from one"),
         ([], [*USER_COLUMNS, *ITEM_COLUMNS], "found none in the context: to score whole rows, use score"),
         ([*USER_COLUMNS, *ITEM_COLUMNS], ["unrelated"], "found none in the candidates"),
-    ],
-)
-def test_a_column_is_on_one_side(context, candidates, message):
-    frame = log(3)
-    for _ in range(2):  # what is refused is not kept
-        with pytest.raises(DataError, match=message) as caught:
-            make().score_candidates(plain(frame[:1].select(context)) if context else {}, frame.select(candidates))
-        assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(context=context, candidates=candidates, message=message):
+            frame = log(3)
+            for _ in range(2):  # what is refused is not kept
+                with pytest.raises(DataError, match=message) as caught:
+                    make().score_candidates(
+                        plain(frame[:1].select(context)) if context else {}, frame.select(candidates)
+                    )
+                assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("rows", [0, 2])

@@ -140,9 +140,8 @@ def test_dict_round_trip_and_hash(schema):
     assert hash(back) == hash(schema)
 
 
-@pytest.mark.parametrize(
-    ("build", "sentence"),
-    [
+def test_every_contradiction_is_one_sentence(subtests):
+    for build, sentence in [
         (lambda: Categorical(""), "a field needs a name that is text, found ''"),
         (lambda: Categorical("u", role="film"), r"field 'u': role must be one of 'user', 'item', 'context', found"),
         (lambda: Categorical("u", kind="bag"), r"field 'u': kind must be one of 'categorical', found 'bag'"),
@@ -201,17 +200,15 @@ def test_dict_round_trip_and_hash(schema):
         (lambda: schema_of(fields=(USER, Bag("user"))), "field names must be unique, found 'user' more than once"),
         (lambda: schema_of(fields=(Numeric("x", column="click"),)), "field 'x' reads the label's column 'click'"),
         (lambda: Schema.from_toml("fields = ["), "schema is not valid TOML"),
-    ],
-)
-def test_every_contradiction_is_one_sentence(build, sentence):
-    with pytest.raises(SchemaError, match=sentence) as caught:
-        build()
-    assert "\n" not in str(caught.value)
+    ]:
+        with subtests.test(build=build, sentence=sentence):
+            with pytest.raises(SchemaError, match=sentence) as caught:
+                build()
+            assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
+def test_faults_in_a_file_name_the_file_and_the_setting(subtests, tmp_path):
+    for text, sentence in [
         (
             "[label]\ncolumn='y'\n[[fields]]\nkind='categorical'\nname='u'\nmin_cuont=2",
             r"fields\[0\] has no setting 'min_cu",
@@ -228,30 +225,26 @@ def test_every_contradiction_is_one_sentence(build, sentence):
         ("[label]\ncolumn='y'\ntask='rank'\n[[fields]]\nkind='bag'\nname='b'", r"label\.task must be one of 'binary'"),
         ("[[fields]]\nkind='bag'\nname='b'", "needs the setting 'label'"),
         ("[label\n", "is not valid TOML: .*line 1"),
-    ],
-)
-def test_faults_in_a_file_name_the_file_and_the_setting(tmp_path, text, sentence):
-    file = tmp_path / "films.toml"
-    file.write_text(text, "utf-8")
-    with pytest.raises(SchemaError, match=r"films\.toml.*" + sentence):
-        Schema.from_toml(file)
+    ]:
+        with subtests.test(text=text, sentence=sentence):
+            file = tmp_path / "films.toml"
+            file.write_text(text, "utf-8")
+            with pytest.raises(SchemaError, match=r"films\.toml.*" + sentence):
+                Schema.from_toml(file)
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        pytest.param(lambda: Label("y", task="ranking"), id="unknown task in Python"),
-        pytest.param(lambda: Label(""), id="empty label column"),
-        pytest.param(lambda: Label("y", positive_above=math.nan), id="nothing is above nan"),
-        pytest.param(lambda: Label("y", drop_values=(math.inf,)), id="no row holds infinity"),
-        pytest.param(lambda: Label("y", positive_values=()), id="no value is positive"),
-        pytest.param(lambda: schema_of(keys="user"), id="one text as keys falls apart into letters"),
-        pytest.param(lambda: schema_of(group="click"), id="groups of the label are of one class"),
-    ],
-)
-def test_further_contradictions(build):
-    with pytest.raises(SchemaError):
-        build()
+def test_further_contradictions(subtests):
+    for build in [
+        lambda: Label("y", task="ranking"),
+        lambda: Label(""),
+        lambda: Label("y", positive_above=math.nan),
+        lambda: Label("y", drop_values=(math.inf,)),
+        lambda: Label("y", positive_values=()),
+        lambda: schema_of(keys="user"),
+        lambda: schema_of(group="click"),
+    ]:
+        with subtests.test(build=build), pytest.raises(SchemaError):
+            build()
 
 
 @pytest.mark.parametrize("content", [None, "name = 'é'".encode("latin-1")], ids=["absent", "encoding"])

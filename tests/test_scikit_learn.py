@@ -159,9 +159,8 @@ def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
     assert [f.kind for f in of_words.schema_.fields] == ["categorical", "categorical"]
 
 
-@pytest.mark.parametrize(
-    ("rows", "y", "kind", "message"),
-    [
+def test_what_cannot_be_inferred_is_a_sentence(subtests):
+    for rows, y, kind, message in [
         (X, None, DataError, "an array has no label: Recommender requires y to be passed"),
         (X, X[:, 0], DataError, "Only binary classification is supported without a schema, found continuous labels"),
         (X, np.arange(600) % 3, DataError, "found multiclass labels of 3 values in 'y'"),
@@ -170,11 +169,9 @@ def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
         (X[0], Y, DataError, "Expected 2D array"),
         ([[1, 2], [3]], [0, 1], DataError, "rows of equal length"),
         (X, np.ones(600), (DataError, SchemaError), "two values|binary"),
-    ],
-)
-def test_what_cannot_be_inferred_is_a_sentence(rows: Any, y: Any, kind: Any, message: str) -> None:
-    with pytest.raises(kind, match=message):
-        Recommender(model=LR(), training=QUICK).fit(rows, y)
+    ]:
+        with subtests.test(message=message), pytest.raises(kind, match=message):
+            Recommender(model=LR(), training=QUICK).fit(rows, y)
 
 
 def test_arrays_of_another_width_are_refused() -> None:

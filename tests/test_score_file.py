@@ -37,25 +37,23 @@ def rows() -> pl.DataFrame:
     return simulate(101, users=40, items=15, seed=5).drop("liked", "true_probability")
 
 
-@pytest.mark.parametrize(
-    ("slice_rows", "given", "out"),
-    [
+def test_slices_give_what_the_whole_gives(subtests, bundle, rows, tmp_path):
+    for slice_rows, given, out in [
         *((7, given, out) for given in ("parquet", "arrow", "csv") for out in ("parquet", "arrow", "csv", "tsv.gz")),
         *((rows, kind, kind) for rows in (101, 5000) for kind in ("parquet", "csv")),
-    ],
-)
-def test_slices_give_what_the_whole_gives(
-    bundle: Bundle, rows: pl.DataFrame, tmp_path: Path, given: str, out: str, slice_rows: int
-) -> None:
-    write_table(rows, tmp_path / f"rows.{given}")
-    done = score_file(bundle, tmp_path / f"rows.{given}", tmp_path / f"scores.{out}", slice_rows=slice_rows)
-    found = as_table(tmp_path / f"scores.{out}")
-    assert (done.rows, done.columns) == (101, ("user_id", "item_id", "prediction"))
-    assert found.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
-    np.testing.assert_allclose(found["prediction"], bundle.predict(rows), rtol=1e-6)
-    assert done.unseen == pytest.approx(bundle.encoder.unseen_in(bundle.encoder.transform(rows)))
-    assert done.unseen["user_id"] > 0
-    assert len(list(tmp_path.iterdir())) == 2
+    ]:
+        with subtests.test(slice_rows=slice_rows, given=given, out=out):
+            folder = tmp_path / f"{slice_rows} {given} {out}"
+            folder.mkdir()
+            write_table(rows, folder / f"rows.{given}")
+            done = score_file(bundle, folder / f"rows.{given}", folder / f"scores.{out}", slice_rows=slice_rows)
+            found = as_table(folder / f"scores.{out}")
+            assert (done.rows, done.columns) == (101, ("user_id", "item_id", "prediction"))
+            assert found.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
+            np.testing.assert_allclose(found["prediction"], bundle.predict(rows), rtol=1e-6)
+            assert done.unseen == pytest.approx(bundle.encoder.unseen_in(bundle.encoder.transform(rows)))
+            assert done.unseen["user_id"] > 0
+            assert len(list(folder.iterdir())) == 2
 
 
 def test_rows_without_keys_are_numbered_through_all_slices(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:

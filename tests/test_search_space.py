@@ -21,9 +21,8 @@ def test_paths_are_quoted_or_nested():
     assert parse_space(quoted, "search")["model.heads"] == Choices(choices=(1, 2))
 
 
-@pytest.mark.parametrize(
-    ("table", "sentence"),
-    [
+def test_what_is_no_range_is_refused(subtests):
+    for table, sentence in [
         ({"a": 3}, "search.a must be a table with low and high, or with choices, or false, found 3"),
         ({"a": {"low": 2, "high": 1}}, "low must not exceed high, found 2 and 1"),
         ({"a": {"low": 0, "high": 1, "log": True}}, "lies above 0"),
@@ -32,12 +31,11 @@ def test_paths_are_quoted_or_nested():
         ({"a": {"choices": []}}, "at least one value"),
         ({"a": {"low": 1, "high": 3, "step": 0.5}}, "the step of a range of whole numbers is one, found 0.5"),
         ({"a": {"low": 1, "high": 3, "step": 4}}, "at most high - low, found 4"),
-    ],
-)
-def test_what_is_no_range_is_refused(table, sentence):
-    with pytest.raises(ConfigError) as e:
-        parse_space(table, "search")
-    assert sentence in str(e.value)
+    ]:
+        with subtests.test(table=table, sentence=sentence):
+            with pytest.raises(ConfigError) as e:
+                parse_space(table, "search")
+            assert sentence in str(e.value)
 
 
 def test_values_reach_their_places():
@@ -69,18 +67,19 @@ def test_a_recipes_own_space_lies_over_the_models(tmp_path):
     assert "model.pooled_dropout" not in space
 
 
-@pytest.mark.parametrize("path", ["seed", "data_seed", "split.valid", "training.monitor", "target_encoding.folds"])
-def test_what_a_search_is_judged_by_stays_as_it_is(path):
-    with pytest.raises(ConfigError, match=r"may only change model\.\* and training\.\*"):
-        check_space(load_recipe("simulated/afm"), {path: Range(low=1, high=2)})
+def test_what_a_search_is_judged_by_stays_as_it_is(subtests):
+    for path in ["seed", "data_seed", "split.valid", "training.monitor", "target_encoding.folds"]:
+        with subtests.test(path=path), pytest.raises(ConfigError, match=r"may only change model\.\* and training\.\*"):
+            check_space(load_recipe("simulated/afm"), {path: Range(low=1, high=2)})
 
 
-@pytest.mark.parametrize("data", sorted({name.partition("/")[0] for name in recipe_names()}))
-def test_every_packaged_recipe_has_a_space_that_it_takes(data):
-    for name in recipe_names():
-        if name.startswith(f"{data}/"):
-            recipe = load_recipe(name)
-            check_space(recipe, search_space(recipe))
+def test_every_packaged_recipe_has_a_space_that_it_takes(subtests):
+    for data in sorted({name.partition("/")[0] for name in recipe_names()}):
+        with subtests.test(data=data):
+            for name in recipe_names():
+                if name.startswith(f"{data}/"):
+                    recipe = load_recipe(name)
+                    check_space(recipe, search_space(recipe))
 
 
 def test_every_l2_of_a_space_names_parameters_of_its_model(tmp_path):

@@ -50,18 +50,19 @@ def test_every_model_is_there_with_its_defaults():
     assert f"| `{MODELS['inttower']().embedding_dim}` |" in found["inttower"]
 
 
-@pytest.mark.parametrize("part", ["split", "negatives", "history", "target_encoding", "data"])
-def test_settings_named_there_are_read_from_a_recipe(part):
+def test_settings_named_there_are_read_from_a_recipe(subtests):
     """A name that the page tells and the code does not know would be an error of the page."""
-    for title in re.findall(rf"^## (`\[{part}\]`.*)$", PAGE, re.M):
-        kind = re.search(r'kind = "([\w-]+)"', title)
-        recipe = load_recipe("simulated/fm").to_dict()
-        given = {"kind": kind[1]} if kind else {}
-        names = {row[0].strip("`") for row in rows(title)}
-        known = {**recipe, part: given}
-        known.pop(part)
-        assert names
-        for name in names:
-            with pytest.raises(FieldwiseError) as told:  # a value of no type: the name itself is known
-                Recipe.from_dict({**known, part: {**given, name: {"no": "value"}}}, "x")
-            assert f"has no setting '{name}'" not in str(told.value)
+    for part in ["split", "negatives", "history", "target_encoding", "data"]:
+        with subtests.test(part=part):
+            for title in re.findall(rf"^## (`\[{part}\]`.*)$", PAGE, re.M):
+                kind = re.search(r'kind = "([\w-]+)"', title)
+                recipe = load_recipe("simulated/fm").to_dict()
+                given = {"kind": kind[1]} if kind else {}
+                names = {row[0].strip("`") for row in rows(title)}
+                known = {**recipe, part: given}
+                known.pop(part)
+                assert names
+                for name in names:
+                    with pytest.raises(FieldwiseError) as told:  # a value of no type: the name itself is known
+                        Recipe.from_dict({**known, part: {**given, name: {"no": "value"}}}, "x")
+                    assert f"has no setting '{name}'" not in str(told.value)

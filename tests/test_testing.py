@@ -85,17 +85,21 @@ class Constant(nn.Module):
         return self.bias.expand(batch.size)
 
 
-@pytest.mark.parametrize("kind", ["categorical", "mixed"])
-@pytest.mark.parametrize(
-    "model", [Sound, FM(), AFM(embedding_dim=4), AutoIntPlus(layers=1, hidden=(8,)), IntTower(hidden=(8,), head_dim=4)]
-)
-def test_sound_models_keep_the_contract(model, kind):
-    testing.check_model(model, testing.small_layout(kind))
+def test_sound_models_keep_the_contract(subtests):
+    for model in [
+        Sound,
+        FM(),
+        AFM(embedding_dim=4),
+        AutoIntPlus(layers=1, hidden=(8,)),
+        IntTower(hidden=(8,), head_dim=4),
+    ]:
+        for kind in ["categorical", "mixed"]:
+            with subtests.test(model=model, kind=kind):
+                testing.check_model(model, testing.small_layout(kind))
 
 
-@pytest.mark.parametrize(
-    ("model", "check", "sentence"),
-    [
+def test_every_fault_is_found(subtests):
+    for model, check, sentence in [
         (Column, "one logit a row", r"a batch of 0 rows must have logits \[0\], found \[0, 1\]"),
         (Double, "one logit a row", "must be float32, found torch.float64"),
         (Centered, MIXING, "must not depend on the others"),
@@ -105,14 +109,13 @@ def test_sound_models_keep_the_contract(model, kind):
         (AlwaysDrops, "evaluation changes nothing", "the same logits every time"),
         (Hidden, "weights are all there is", "must score like the one whose state_dict it loads"),
         (Constant, "it learns", r"found 0\.693"),
-    ],
-)
-def test_every_fault_is_found(model, check, sentence):
-    torch.manual_seed(0)
-    with pytest.raises(AssertionError, match=sentence):
-        testing.CHECKS[check](as_settings(model), LAYOUT)
-    with pytest.raises(AssertionError):
-        testing.check_model(model)
+    ]:
+        with subtests.test(model=model, check=check, sentence=sentence):
+            torch.manual_seed(0)
+            with pytest.raises(AssertionError, match=sentence):
+                testing.CHECKS[check](as_settings(model), LAYOUT)
+            with pytest.raises(AssertionError):
+                testing.check_model(model)
 
 
 def test_training_that_draws_from_elsewhere_is_found():

@@ -124,18 +124,16 @@ def test_a_field_of_another_kind_gives_its_missing_row_alone():
     assert report.taken["embedding.weight"] == "4 of 6 rows"  # missing, unknown and r of a; missing of n
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "field", "rows"),
-    [
+def test_rows_of_other_encodings(subtests):
+    for old, new, field, rows in [
         (Categorical("a", hash_buckets=5), Categorical("a", hash_buckets=5), "a", "6 of 6 rows"),
         (Categorical("a", hash_buckets=5), Categorical("a", hash_buckets=6), "a", "1 of 7 rows"),
         (Categorical("a", hash_buckets=5), A, "a", "1 of 4 rows"),
         (Numeric("n", encoding="uniform", bins=3), Numeric("n", encoding="quantile", bins=3), "n", "4 of 4 rows"),
-    ],
-)
-def test_rows_of_other_encodings(old, new, field, rows):
-    _, _, _, report = started(FM(embedding_dim=3), (new,), bundle_of(FM(embedding_dim=3), (old,)))
-    assert report.taken["embedding.weight"] == rows
+    ]:
+        with subtests.test(old=old, new=new, field=field, rows=rows):
+            _, _, _, report = started(FM(embedding_dim=3), (new,), bundle_of(FM(embedding_dim=3), (old,)))
+            assert report.taken["embedding.weight"] == rows
 
 
 def test_a_history_that_shares_rows_leaves_them_to_the_field_that_it_names():
