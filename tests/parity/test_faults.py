@@ -191,4 +191,4 @@ def test_metrics_are_over_the_whole_split_not_averaged_over_batches(tables, monk
     assert found["rows"] == len(y)
     assert found == pytest.approx(result.best.metrics, abs=1e-6)
     batches = [slice(k, k + 7) for k in range(0, len(y), 7)]
-    assert any(len(set(y[b].tolist())) == 1 for b in batches), "so that a mean over batches would have failed"
+    assert any(len(set(y[b, 0].tolist())) == 1 for b in batches), "so that a mean over batches would have failed"
