@@ -94,3 +94,56 @@ def test_escapes_of_a_terminal_are_shown_and_not_sent(capsys):
     assert not set(told) & set("\x1b\x07\x9b\u202e")
     assert told.count("\\x1b]0;owned") >= 4
     assert visible("é\t漢\n") == "é\t漢\n"
+
+
+def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path, monkeypatch):
+    from fieldwise.storage import files
+
+    monkeypatch.setattr(files, "_SWEPT", set())
+    old, new = tmp_path / ".0123456789ab.part", tmp_path / ".ba9876543210.part"
+    folder, alive = tmp_path / ".00112233445.part".replace("5.", "55."), tmp_path / ".aabbccddeeff.part"
+    for path in (folder, alive):
+        path.mkdir()
+        (path / "whole").write_text("half")
+    mine = tmp_path / ".mine.part"
+    for path in (old, new, mine):
+        path.write_text("half")
+    for path in (old, folder / "whole", folder, alive, mine):
+        os.utime(path, (0, 0))
+    files.write_atomically(tmp_path / "file", b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [mine.name, new.name, alive.name, "file"]  # a file in the folder is new: somebody writes it
+    )
+    monkeypatch.setattr(files, "_SWEPT", set())
+    os.utime(new, (0, 0))
+    with TableWriter(tmp_path / "table.csv") as writer:
+        writer.add(pl.DataFrame({"a": [1]}))
+    assert not new.exists()
+
+
+def test_a_gzip_file_that_holds_too_much_is_not_unpacked(tmp_path, monkeypatch):
+    import gzip
+
+    from fieldwise.data.read import bytesource
+
+    monkeypatch.setattr(bytesource, "FREE", 100_000)
+    (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 500_000))
+    with pytest.raises(DataError, match="100 times its size, or 0 MiB, and"):
+        as_table(tmp_path / "bomb.csv.gz")
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 20_000))
+    assert as_table(tmp_path / "log.csv.gz").height == 20_000
+
+
+def test_a_header_of_a_million_columns_is_refused_soon(tmp_path):
+    import time
+
+    (tmp_path / "wide.csv").write_text(",".join(f"c{n}" for n in range(1_000_000)) + "\n")
+    began = time.process_time()
+    with pytest.raises(DataError, match="may have 100,000 columns, and the header of"):
+        as_table(tmp_path / "wide.csv")
+    assert time.process_time() - began < 5
+    (tmp_path / "twice.csv").write_text(",".join(f"c{n % 5_000}" for n in range(10_000)) + "\n")
+    began = time.process_time()
+    with pytest.raises(DataError, match="columns must have different names"):
+        as_table(tmp_path / "twice.csv")
+    assert time.process_time() - began < 10

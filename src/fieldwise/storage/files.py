@@ -1,18 +1,32 @@
 """Atomic writing of files, and checks that a place can be written to."""
 
+import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from fieldwise.errors import DataError, FieldwiseError
 
-__all__ = ["cannot_write", "check_file", "check_folder", "keep_elsewhere", "sync_folder", "write_atomically"]
+__all__ = [
+    "cannot_write",
+    "check_file",
+    "check_folder",
+    "keep_elsewhere",
+    "remove_old_partials",
+    "sync_folder",
+    "write_atomically",
+]
 
 PROBE_BYTES = 1 << 20
+PARTIAL = re.compile(r"\.[0-9a-f]{12}\.part")
+KILLED = 86_400  # seconds without a change after which an unfinished file belongs to nobody
+_SWEPT: set[Path] = set()
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -26,6 +40,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{secrets.token_hex(6)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_old_partials(path.parent)
         with open(partial, "xb") as file:
             file.write(content)
             file.flush()
@@ -37,6 +52,23 @@ def write_atomically(path: Path, content: bytes) -> None:
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def remove_old_partials(folder: Path) -> None:
+    """Remove unfinished files and folders of writers that were killed at least a day ago; once a process and folder."""
+    if folder in _SWEPT:
+        return
+    _SWEPT.add(folder)
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if not PARTIAL.fullmatch(entry.name):
+                continue
+            with contextlib.suppress(OSError):
+                is_folder = entry.is_dir(follow_symlinks=False)
+                newest = [entry.stat(follow_symlinks=False).st_mtime]
+                newest += [one.stat(follow_symlinks=False).st_mtime for one in os.scandir(entry)] if is_folder else []
+                if time.time() - max(newest) > KILLED:
+                    shutil.rmtree(entry) if is_folder else os.unlink(entry)
 
 
 def check_folder(folder: Path) -> None:

@@ -16,6 +16,8 @@ from fieldwise.errors import DataError
 __all__ = ["ByteSource", "open_source", "read_content", "read_lines"]
 
 _CHUNK = 1 << 24
+RATIO = 100  # of a gzip file; logs pack to a fifth or a twentieth
+FREE = 1 << 28  # bytes that any gzip file may hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +101,24 @@ def read_content(path: Path) -> bytes:
     """
     with _explained(path):
         if path.suffix.lower() == ".gz":
-            with gzip.open(path, "rb") as packed:
-                return packed.read()
+            return _unpacked(path)
         return path.read_bytes()
+
+
+def _unpacked(path: Path) -> bytes:
+    """The content of a gzip file, if it is no more than text packs to: a few bytes may stand for gigabytes."""
+    most = max(FREE, RATIO * path.stat().st_size)
+    parts, size = [], 0
+    with gzip.open(path, "rb") as packed:
+        while part := packed.read(_CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                raise DataError(
+                    f"a gzip file may hold {RATIO} times its size, or {FREE >> 20} MiB, and {path} holds more: "
+                    "unpack it with gunzip first if that is right"
+                )
+    return b"".join(parts)
 
 
 def read_lines(path: Path, encoding: str = "utf-8", content: bytes | None = None) -> pl.Series:

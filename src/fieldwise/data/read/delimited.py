@@ -5,6 +5,7 @@ delimiters, plus those inside quoted cells. Only if a count or the parser fails,
 """
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
@@ -16,6 +17,7 @@ from fieldwise.errors import DataError
 
 __all__ = ["infer_types", "read_delimited"]
 
+MOST_COLUMNS = 100_000
 _HEAD_LINES = 1000
 _PIECE = 1 << 18  # bytes
 _TRUTH = {"true": True, "false": False}
@@ -46,7 +48,7 @@ def read_delimited(
         raise DataError(f"the separator must be one ASCII character, found {separator!r}; {source.path} was not read")
     header = None if names is not None else _read_header(source, separator, quoting)
     columns = list(names) if names is not None else list(header or [])
-    duplicates = sorted({name for name in columns if columns.count(name) > 1})
+    duplicates = sorted(name for name, count in Counter(columns).items() if count > 1)
     if duplicates:
         listed = ", ".join(repr(name) for name in duplicates)
         raise DataError(
@@ -125,8 +127,14 @@ def _parse(source: ByteSource, separator: str, quoting: bool, header: bool, rows
 
 
 def _read_header(source: ByteSource, separator: str, quoting: bool) -> list[str]:
+    head = _head(source)
+    if (found := head.count(separator.encode())) > MOST_COLUMNS:
+        raise DataError(
+            f"a text file may have {MOST_COLUMNS:,} columns, and the header of {source.path} has about {found:,}: "
+            "check the separator, or keep such a table as Parquet"
+        )
     try:
-        first = _parse(ByteSource(path=source.path, content=_head(source)), separator, quoting, header=False, rows=1)
+        first = _parse(ByteSource(path=source.path, content=head), separator, quoting, header=False, rows=1)
     except pl.exceptions.NoDataError:
         raise DataError(f"{source.path} is empty: a table needs at least a header line") from None
     except pl.exceptions.PolarsError as e:

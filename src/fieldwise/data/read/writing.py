@@ -15,7 +15,7 @@ import polars as pl
 
 from fieldwise.data.read.kinds import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.errors import DataError
-from fieldwise.storage.files import sync_folder
+from fieldwise.storage.files import remove_old_partials, sync_folder
 
 __all__ = ["TableWriter"]
 
@@ -61,6 +61,7 @@ class TableWriter:
             raise DataError(f"cannot write {self._path}: it is a folder; choose another name")
         with self._told():
             self._folder.mkdir(parents=True)
+            remove_old_partials(self._folder.parent)
         return self
 
     def add(self, frame: pl.DataFrame) -> None:
