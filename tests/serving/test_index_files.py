@@ -61,16 +61,16 @@ def test_a_map_is_the_file_and_equals_the_copy(folder):
 def test_arrays_are_read_as_numpy_reads_them(tmp_path):
     for array in (np.arange(6, dtype=np.int8).reshape(1, 2, 3), np.zeros((0, 4), np.float32), np.float32([1.5])):
         np.save(tmp_path / "a.npy", array)
-        found = array_of(np.fromfile(tmp_path / "a.npy", np.uint8))
+        found = array_of(bytearray((tmp_path / "a.npy").read_bytes()))
         assert found.dtype == array.dtype
         np.testing.assert_array_equal(found, array)
     for wrong in (np.array([{}], object), np.asfortranarray(np.ones((2, 3)))):
         np.save(tmp_path / "a.npy", wrong)
         with pytest.raises(ValueError, match="numbers row by row"):
-            array_of(np.fromfile(tmp_path / "a.npy", np.uint8))
+            array_of(bytearray((tmp_path / "a.npy").read_bytes()))
     np.save(tmp_path / "a.npy", np.ones(3))
     with pytest.raises(ValueError, match=r"size|multiple|reshape"):
-        array_of(np.fromfile(tmp_path / "a.npy", np.uint8)[:-4])
+        array_of(bytearray((tmp_path / "a.npy").read_bytes()[:-4]))
 
 
 def test_a_server_goes_on_when_another_index_is_copied_over_its_own(tmp_path, tower, ranker):

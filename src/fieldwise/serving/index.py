@@ -212,7 +212,7 @@ def _opened(saved: Artifact, verify: bool, mapped: bool) -> ItemIndex:
     tensors = {"heads": heads}
     if "scale" in saved.parts:
         tensors["scale"] = tensor("scale")
-    items = pl.read_ipc(io.BytesIO(saved.octets("items", verify=verify).data))
+    items = pl.read_ipc(io.BytesIO(saved.octets("items", verify=verify)))
     stored = StoredItems.from_tensors(tensors)
     index = ItemIndex(
         id_column=str(about["id_column"]),

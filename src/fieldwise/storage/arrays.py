@@ -29,12 +29,13 @@ def write_values(file: IO[bytes], block: np.ndarray) -> None:
     file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
 
-def array_of(octets: np.ndarray) -> np.ndarray:
+def array_of(content: bytearray) -> np.ndarray:
     """The array of a file's bytes, which it shares.
 
     Errors:
         ValueError: they are no such file, or pickled objects.
     """
+    octets = np.frombuffer(content, np.uint8)
     file = io.BytesIO(octets[:HEADER].tobytes())
     version = np.lib.format.read_magic(file)
     if version != (1, 0):

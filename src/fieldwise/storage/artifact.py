@@ -19,15 +19,12 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.storage.checksums import file_digest, word_sums
 from fieldwise.storage.reading import read_octets, read_regular
 from fieldwise.version import __version__
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Artifact", "Kind"]
 
@@ -256,8 +253,8 @@ class Artifact:
             raise self._another(path)
         return found
 
-    def octets(self, part: str, *, verify: bool = True) -> "np.ndarray":
-        """A private copy of the bytes of a large file as a uint8 array, read once; errors as of `content`."""
+    def octets(self, part: str, *, verify: bool = True) -> bytearray:
+        """A private copy of the bytes of a large file read once; errors as of `content`."""
         path, size, checksum = self._named(part)
         with self._reading(path):
             found, digest = read_octets(path, size, verify)

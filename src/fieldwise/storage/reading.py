@@ -6,10 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
-
-if TYPE_CHECKING:
-    import numpy as np
+from typing import BinaryIO, cast
 
 __all__ = ["read_octets", "read_regular"]
 
@@ -29,24 +26,23 @@ def read_regular(path: Path, most: int) -> bytes:
         return file.read(size)
 
 
-def read_octets(path: Path, size: int, digest: bool) -> "tuple[np.ndarray | None, str]":
-    """The bytes of a file in memory of this process, uint8, and where asked their SHA-256; None for another size.
+def read_octets(path: Path, size: int, digest: bool) -> tuple[bytearray | None, str]:
+    """The bytes of a file in memory of this process, and where asked their SHA-256; None for another size.
 
     Errors:
         OSError: it cannot be read, or is no regular file.
     """
-    import numpy as np  # who reads small files does without
-
     with _opened(path) as file:
         if os.fstat(file.fileno()).st_size != size:
             return None, ""
-        found, hasher, read = np.empty(size, np.uint8), hashlib.sha256(), 0
+        found, hasher, read = bytearray(size), hashlib.sha256(), 0
+        view = memoryview(found)
         while read < size:
-            count = file.readinto(found[read : read + BLOCK].data)  # type: ignore[attr-defined]
+            count = file.readinto(view[read : read + BLOCK])  # type: ignore[attr-defined]
             if not count:  # it was cut off meanwhile
                 return None, ""
             if digest:
-                hasher.update(found[read : read + count].data)
+                hasher.update(view[read : read + count])
             read += count
         return found, hasher.hexdigest()
 
