@@ -63,7 +63,7 @@ def test_what_would_let_everyone_in_is_refused(folder, monkeypatch, capsys, argu
 
 def test_an_empty_token_is_refused_in_python():
     for token in ("", " "):
-        with pytest.raises(ConfigError, match="found an empty one"):
+        with pytest.raises(ConfigError, match="must not be empty"):
             ServerSettings(token=token)
 
 

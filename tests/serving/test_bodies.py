@@ -113,7 +113,7 @@ def texts(body):
     [
         (RecommendRequest, {"candidates": ["a", {}]}, "candidates[1] must be text, a number, true or false", None),
         (RecommendRequest, {"where": {"g": 1}}, "where.g must be a list of values", "where.g"),
-        (RecommendRequest, {"contxt": {}}, "contxt is no part of such a request: did you mean 'context'", "contxt"),
+        (RecommendRequest, {"contxt": {}}, "contxt is not a field of this request: did you mean 'context'", "contxt"),
         (PredictRequest, {"rows": [{}, {"a": [[]]}]}, "rows[1].a must be text, a number, true, false, null", None),
         (PredictRequest, {"rows": [1]}, "rows[0] must be an object of columns and their values", "rows[0]"),
         (PredictRequest, [], "a body must be a JSON object", "body"),

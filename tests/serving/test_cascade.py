@@ -59,7 +59,7 @@ def test_without_a_ranker_the_towers_order_stands(tmp_path, tower, items):
     assert "prediction" not in found.items.columns
     with pytest.raises(ConfigError, match="this cascade has none"):
         alone.rank_all(CONTEXT)
-    with pytest.raises(ConfigError, match="give a ranking bundle"):
+    with pytest.raises(ConfigError, match="needs a ranking bundle"):
         evaluate_cascade(alone, pl.DataFrame([CONTEXT]))
 
 
@@ -160,10 +160,10 @@ def test_what_is_refused(cascade, ranker, build):
     bare = build(
         FM(embedding_dim=3), schema=dataclasses.replace(SCHEMA, fields=(Categorical("user"), Categorical("item")))
     )
-    with pytest.raises(ConfigError, match="without fields of role item: give its fields their roles"):
+    with pytest.raises(ConfigError, match="without fields of role item: set the roles of its fields"):
         Cascade(cascade.prerank, cascade.index, bare)
     taken = dataclasses.replace(cascade.index, items=cascade.index.items.with_columns(prediction=pl.lit(1)))
-    with pytest.raises(DataError, match="with a column 'prediction' of their own"):
+    with pytest.raises(DataError, match="must not have a column 'prediction'"):
         Cascade(cascade.prerank, taken, ranker)
     with pytest.raises(BundleError, match="belongs to the model that made it"):
         Cascade(build(seed=9), cascade.index, ranker)

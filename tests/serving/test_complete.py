@@ -112,12 +112,12 @@ def test_items_of_the_index_serve_where_there_is_no_store(tmp_path, tower):
 
 def test_a_store_that_fails():
     given = [{"user": 1, "item": "i1"}, {"user": 2, "item": "i2", "device": "tv"}]
-    with pytest.raises(RequestError, match="the users' store cannot be reached: ask again later") as caught:
+    with pytest.raises(RequestError, match="the users' store cannot be reached: retry later") as caught:
         rows(given, stores(Failing(TableStore("user", USERS))))
     assert (caught.value.field, caught.value.status) == ("rows[0].user", 503)
     found, (missing,) = rows(given, stores(Failing(TableStore("user", USERS)), on_failure="degrade"))
     assert (missing.store, missing.ids, missing.columns) == ("users", ["1", "2"], ["device", "history"])
-    assert missing.message == "the users' store cannot be reached: device, history counted as null"
+    assert missing.message == "the users' store cannot be reached: device, history taken as null"
     assert [row["history"] for row in found] == [None, None]
     assert [row["device"] for row in found] == [None, "tv"]
     assert found[0]["price"] == 2.0, "items are there"
@@ -145,7 +145,7 @@ def test_a_context_that_lacks_nothing_needs_no_store():
 def test_stored_values_that_a_field_cannot_have():
     items = TableStore("item", ITEMS.with_columns(price=pl.Series(["1", "cheap", "1e39", None])))
     given = [{"user": 1, "item": f"i{k}"} for k in (0, 1, 2)]
-    with pytest.raises(RequestError, match="the items' store holds what cannot be read") as caught:
+    with pytest.raises(RequestError, match="the items' store has unreadable data") as caught:
         rows(given, stores(items=items))
     assert (caught.value.field, caught.value.status) == ("rows[1].item", 503)
     found, missing = rows(given, stores(items=items, on_failure="degrade"))

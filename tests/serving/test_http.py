@@ -288,9 +288,9 @@ def test_recommendations_that_cannot_be_made(subtests, server):
 
 def test_other_requests_that_cannot_be_answered(server):
     for body in ({}, {"rows": [ROW], "items": ["i1"]}):
-        refused(server.post("/v1/explain", body), 422, "rows or of items")
+        refused(server.post("/v1/explain", body), 422, "either rows or items")
     refused(server.post("/v1/explain", {"rows": [ROW] * 51}), 422, "at most 50, found 51", field="rows")
-    refused(server.post("/v1/explain", {"rows": [ROW], "user": "u1"}), 422, "belongs to items", field="user")
+    refused(server.post("/v1/explain", {"rows": [ROW], "user": "u1"}), 422, "is only for items", field="user")
     refused(server.get("/v1/items/none/similar"), 404, "found 'none'", field="id")
     refused(server.get("/v1/items/i1/similar?k=0"), 422, field="k")
     refused(server.get("/v1/nothing"), 404)
@@ -379,7 +379,7 @@ def test_a_body_that_does_not_arrive_is_given_up(ranker):
         await asyncio.sleep(0.5)
         yield b"}"
 
-    refused(slow.ask("POST", "/v1/predict", content=body()), 408, "0.05 s to arrive", field="body")
+    refused(slow.ask("POST", "/v1/predict", content=body()), 408, "must arrive within 0.05 s", field="body")
 
 
 def test_only_so_many_explanations_wait(ranker):

@@ -606,7 +606,7 @@ def test_an_answer_without_some_fields_says_so(visit, serve, cascades):
     page.keyboard.press("Enter")
     page.wait_for_selector("#trouble:not(:empty)")
     settle(page)
-    assert "history counted as null" in page.inner_text("#trouble")
+    assert "history taken as null" in page.inner_text("#trouble")
     assert page.locator(ROW).count() == 10
 
 

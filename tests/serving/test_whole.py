@@ -85,7 +85,7 @@ def test_what_cannot_be_ranked_is_told(ranker, build):
         WholeRanking(ranker, pl.concat([catalogue(), catalogue().head(1)]), "item")
     with pytest.raises(DataError, match=r"catalogue's items must hold every column .* 'price' is missing"):
         WholeRanking(ranker, catalogue().drop("price"), "item")
-    with pytest.raises(ConfigError, match="rename that of the catalogue's items"):
+    with pytest.raises(ConfigError, match="the items must not have a column"):
         WholeRanking(ranker, catalogue().with_columns(prediction=0.5), "item")
     fields = tuple(f for f in ranker.schema.fields if f.role != "item" and f.name != "history")
     alone = build(FM(embedding_dim=2), schema=Schema(fields=fields, label=Label("click")))

@@ -1,7 +1,7 @@
-"""Who is let in when more is asked than can be answered: only as many as will have their answer in time.
+"""Admission control: only as many requests as can be answered in time.
 
-Requests beyond that are refused at once, before their bodies are read, at a small cost; else all would wait too long,
-and the work for those that have given up would be lost.
+Further requests are rejected at once, before their bodies are read, at a small cost. Otherwise all would wait too long,
+and the work for requests that have timed out would be wasted.
 """
 
 import asyncio
@@ -9,17 +9,17 @@ from contextvars import ContextVar
 
 __all__ = ["DEADLINE", "Admission"]
 
-DEADLINE: ContextVar[float] = ContextVar("DEADLINE")  # by the event loop's clock: when a request's time is over
-SHARE = 0.8  # of a request's time that waiting may be expected to take
-MEMORY = 0.1  # weight of the newest batch in what a request takes
+DEADLINE: ContextVar[float] = ContextVar("DEADLINE")  # time limit of a request, by the event loop's clock
+SHARE = 0.8  # maximum expected share of a request's time spent waiting
+MEMORY = 0.1  # weight of the newest batch in the moving average of time per request
 
 
 class Admission:
-    """Requests under way, and how long the next one would wait for its answer.
+    """Counts active requests and estimates the wait of the next one.
 
     Args:
-        most: requests that may be under way.
-        timeout: seconds that an answer may take.
+        most: maximum number of active requests.
+        timeout: maximum seconds for a response.
 
     >>> one = Admission(most=3, timeout=1.0)
     >>> one.enter(), one.enter()
@@ -39,26 +39,26 @@ class Admission:
 
     @property
     def expected(self) -> float:
-        """Seconds until those that are under way are answered."""
+        """Estimated seconds until all active requests are answered."""
         return self.under_way * self._each
 
     def enter(self) -> bool:
-        """Count a request in, unless it could not be answered in time."""
+        """Admit and count a request, unless it cannot be answered in time."""
         if self.under_way >= self.most or self.expected >= SHARE * self.timeout:
             return False
         self.under_way += 1
         return True
 
     def leave(self) -> None:
-        """A request that was counted in is answered."""
+        """Count an admitted request as answered."""
         self.under_way -= 1
 
     def took(self, seconds: float, requests: int) -> None:
-        """Learn from a batch what a request takes."""
+        """Update the estimated time per request from a batch."""
         each = seconds / requests
         self._each = each if not self._each else (1 - MEMORY) * self._each + MEMORY * each
 
     def deadline(self) -> float:
-        """When the time of the request is over that this task answers; from now on where none has begun."""
+        """The time limit of the current task's request; counted from now if none is set."""
         now = asyncio.get_running_loop().time()
         return DEADLINE.get(now + self.timeout)

@@ -1,4 +1,4 @@
-"""Answers of bundles as plain values, and those of several requests that are computed at once."""
+"""Results of bundles as plain values, also for several requests at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ Predicted = list[dict[str, float]]
 
 
 def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
-    """Score and prediction of each row, by label where there are several."""
+    """Score and prediction of each row, by label if there are several."""
     score = bundle.score(frame)
     prediction = bundle.prediction(score)
     names = [label.name for label in bundle.schema.labels]
@@ -31,7 +31,7 @@ def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
 
 
 def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[dict[str, Any]]:
-    """Why rows have their scores; with `pairs`, pairs of fields are measured where the model has no terms of them."""
+    """Explanations of rows; with `pairs`, pairs of fields are measured if the model has no pair terms."""
     found = explain(bundle, frame)
     explained = [found.row(number) for number in range(frame.height)]
     for number, one in enumerate(explained):
@@ -43,14 +43,14 @@ def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[di
 def item_answers(
     ids: Sequence[str], shown: pl.DataFrame, places: np.ndarray, scores: Mapping[str, np.ndarray]
 ) -> list[dict[str, Any]]:
-    """Items with their columns as JSON has them, and some scores.
+    """Items with their columns as JSON values, and their scores.
 
     Args:
-        ids: of the whole catalogue.
-        shown: its columns as answers show them; read row by row, since gathering rows wakes as many threads as there
-            are cores.
-        places: of the items in the catalogue.
-        scores: of these items, by name.
+        ids: ids of the whole catalogue.
+        shown: its columns as shown in responses; read row by row, because gathering rows would start as many threads
+            as there are cores.
+        places: positions of the items in the catalogue.
+        scores: scores of these items, by name.
 
     >>> item_answers(["a", "b"], pl.DataFrame({"title": ["One", "Two"]}), np.array([1]), {"prediction": np.array([.5])})
     [{'id': 'b', 'prediction': 0.5, 'fields': {'title': 'Two'}}]
@@ -67,7 +67,7 @@ def item_answers(
 
 
 def tried(call: Callable[[A], T], given: A) -> T | BaseException:
-    """What a call returns, or the error that it raised; the requests beside it are answered all the same.
+    """The result of a call, or the exception that it raised, so that other requests are not affected.
 
     >>> tried(len, [1, 2])
     2
@@ -79,10 +79,10 @@ def tried(call: Callable[[A], T], given: A) -> T | BaseException:
 
 
 def only_answer(answers: list[T | BaseException]) -> T:
-    """The answer of a single request.
+    """The result of a single request.
 
     Errors:
-        BaseException: an error stands in its place.
+        BaseException: the request failed.
     """
     (answer,) = answers
     if isinstance(answer, BaseException):

@@ -1,4 +1,4 @@
-"""A request for recommendations, as a service takes it."""
+"""Requests for recommendations and explanations, as a service takes them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +19,11 @@ class Asked:
 
     Args:
         context: raw values of user and context fields, by column.
-        user: who asks; where left out, the context's value of the log's user column.
-        k: how many items; where left out, 10 or all that there are.
+        user: id of the user; if omitted, the context's value of the log's user column.
+        k: number of items; if omitted, 10, or all if there are fewer.
         prerank, candidates, exclude, where: as in `Query`.
-        exclude_seen: whether items that the user has used by the log must not come; the service's own where left out.
+        exclude_seen: whether to exclude items that the user has used, according to the log; the service's setting if
+            omitted.
     """
 
     context: Mapping[str, Any]
@@ -37,12 +38,12 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """What is to be explained: rows, or some items in a context.
+    """A request for explanations of rows, or of some items in a context.
 
     Args:
         rows: raw values by column.
-        context: of the items; raw values by column.
-        items: their ids.
+        context: context of the items: raw values by column.
+        items: ids of the items.
     """
 
     rows: Sequence[Mapping[str, Any]] = ()
@@ -51,24 +52,26 @@ class Explained:
 
 
 def used_items(asked: Asked, log: UserLog | None, by_default: bool) -> list[str]:
-    """The items that must not come since the user has used them.
+    """The items to exclude because the user has used them.
 
     Args:
         asked: the request.
-        log: what users have used, where the server has one.
-        by_default: whether they are left out where the request does not say.
+        log: the log of used items, if the server has one.
+        by_default: whether to exclude them if the request does not say.
 
     Errors:
-        RequestError: the request wants it, and there is no log or it names no user.
+        RequestError: the request asks for it, but there is no log, or no user in the request.
     """
     wanted = by_default if asked.exclude_seen is None else asked.exclude_seen
     if not wanted:
         return []
     if log is None:
-        raise RequestError("this server has no log of what users have used: start it with --log", "exclude_seen")
+        raise RequestError(
+            "this server has no log of the items that users have used: start it with --log", "exclude_seen"
+        )
     user = asked.context.get(log.column) if asked.user is None else asked.user
     if user is None and asked.exclude_seen:
-        raise RequestError("to leave out what a user has used, name the user", "user")
+        raise RequestError("to exclude items that a user has used, give the user", "user")
     try:
         return [] if user is None else log.used(text_of(user))
     except (TypeError, ValueError) as e:
@@ -76,14 +79,16 @@ def used_items(asked: Asked, log: UserLog | None, by_default: bool) -> list[str]
 
 
 def check_filter(cascade: Cascade | WholeRanking, column: str) -> None:
-    """Refuse to filter by something that is no column of the items, or one that holds no texts or numbers.
+    """Check that items can be filtered by a column.
 
     Errors:
-        RequestError: it names the column, and those that there are.
+        RequestError: an unknown column, or an unsupported type.
     """
     if column not in cascade.index.items.columns:
         known = ", ".join(cascade.index.items.columns)
-        raise RequestError(f"items are filtered by {known}, found {column[:60]!r}", f"where.{column}")
+        raise RequestError(
+            f"filters must name a column of the items, {known}, found {column[:60]!r}", f"where.{column}"
+        )
     try:
         cascade.filters.texts(column)
     except DataError as e:

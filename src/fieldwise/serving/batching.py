@@ -1,4 +1,4 @@
-"""Requests that wait for the one worker are answered together."""
+"""Batching: requests that wait for the single worker are answered together."""
 
 import asyncio
 import time
@@ -18,18 +18,18 @@ Waiting = list[tuple[Asked, "asyncio.Future[Answer]"]]
 
 
 class BusyError(Exception):
-    """More requests wait than may."""
+    """Too many requests are waiting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
-    """How much is answered at once, and how much may wait.
+    """Limits of batches and of the queue.
 
     Args:
-        most: requests of a batch.
-        budget: how much work a batch may be, unless it is one request.
-        window: seconds that a request which finds the worker free waits for others; 0 starts at once.
-        waiting: requests that may wait.
+        most: maximum requests of a batch.
+        budget: maximum cost of a batch with more than one request.
+        window: seconds that a request waits for others if the worker is idle; 0 starts at once.
+        waiting: maximum number of waiting requests.
     """
 
     most: int = 32
@@ -39,17 +39,17 @@ class BatchLimits:
 
 
 class Batcher(Generic[Asked, Answer]):
-    """Collects requests for a worker: those that came while it was at work are its next batch.
+    """Collects requests for a worker: those that arrive while it is busy form its next batch.
 
-    Belongs to one event loop. A request whose asker has given up (a timeout) is left out of its batch. When a batch
-    fails as a whole, each of its requests is answered alone, so that one fails for itself.
+    A batcher belongs to one event loop. Requests that have timed out are removed from their batch. If a whole batch
+    fails, each of its requests is retried alone, so that only the faulty one fails.
 
     Args:
         worker: runs one batch at a time of this batcher.
-        run: answers some requests, in their order; an error of one of them stands in its place.
-        limits: of batches and of the queue.
-        cost: how much work a request is.
-        took: hears of each batch how many seconds it took, and of how many requests it was.
+        run: returns the responses of some requests, in order, with an exception in place of a failed one.
+        limits: limits of batches and of the queue.
+        cost: returns the cost of a request.
+        took: called with the seconds and number of requests of each batch.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def ask_three():
@@ -75,11 +75,11 @@ class Batcher(Generic[Asked, Answer]):
         self._serving: asyncio.Task[None] | None = None
 
     async def ask(self, request: Asked) -> Answer:
-        """The answer to a request.
+        """The response to a request.
 
         Errors:
-            BusyError: too many wait.
-            Exception: what `run` gave in the answer's place.
+            BusyError: too many requests are waiting.
+            Exception: the exception that `run` returned for it.
         """
         if len(self._waiting) >= self.limits.waiting:
             raise BusyError
@@ -91,7 +91,7 @@ class Batcher(Generic[Asked, Answer]):
 
     @property
     def at_work(self) -> bool:
-        """Whether requests are answered, or wait."""
+        """Whether requests are being answered, or are waiting."""
         return self._serving is not None
 
     async def _serve(self) -> None:

@@ -1,8 +1,8 @@
-"""Bodies of requests: lengths before elements, up to the first error, and large ones beside the event loop.
+"""Parsing of request bodies: lengths before elements, up to the first error, large ones outside the event loop.
 
-The forms (`forms.py`) are Pydantic's, and the published document is made of them. Their large parts (rows, contexts,
-lists of ids) are checked here instead: Pydantic would look for every error of every element, in one piece that holds
-the interpreter, and 1 MiB of `{}` for ids would stop all else for seconds.
+The forms (`forms.py`) are Pydantic models, from which the OpenAPI document is generated. Their large parts (rows,
+contexts, lists of ids) are checked here instead: Pydantic collects every error of every element while holding the
+interpreter lock, so 1 MiB of `{}` as ids would block the server for seconds.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from fieldwise.serving.rows import RequestError
 
 __all__ = ["BodyLimits", "body_route", "parsed"]
 
-LARGE = 1 << 14  # bytes from which on a body is parsed beside the event loop
+LARGE = 1 << 14  # bodies of at least this many bytes are parsed outside the event loop
 NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: application/json"
 SCALARS = frozenset((str, int, float, bool, type(None)))
 IDS = SCALARS - {type(None)}
@@ -34,11 +34,11 @@ Checked = Callable[[Any, str, "BodyLimits"], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class BodyLimits:
-    """How long the parts of a body may be.
+    """Maximum lengths of the parts of a body.
 
     Args:
-        rows: of a prediction or an explanation.
-        ids: of a list of ids or values, and of all filters together.
+        rows: maximum rows of a prediction or an explanation.
+        ids: maximum length of a list of ids or values, and of all filters together.
     """
 
     rows: int
@@ -46,7 +46,7 @@ class BodyLimits:
 
 
 def body_route(limits: BodyLimits) -> type[APIRoute]:
-    """The kind of route whose function takes one argument, `body`, parsed by this module, and returns a `Response`."""
+    """A route class whose function takes one argument, `body`, parsed by this module, and returns a `Response`."""
     worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-bodies")
 
     class BodyRoute(APIRoute):
@@ -71,10 +71,10 @@ def body_route(limits: BodyLimits) -> type[APIRoute]:
 
 
 def parsed(content: bytes, kind: type[BaseModel], limits: BodyLimits) -> BaseModel:
-    """A body as its form; ids and values of filters are texts.
+    """Parse a body into its form; ids and values of filters become strings.
 
     Errors:
-        RequestError, RequestValidationError: the first thing that is wrong with it.
+        RequestError, RequestValidationError: the first error in it.
 
     >>> from fieldwise.serving.forms import RecommendRequest
     >>> limits = BodyLimits(rows=1000, ids=2)
@@ -91,7 +91,7 @@ def parsed(content: bytes, kind: type[BaseModel], limits: BodyLimits) -> BaseMod
     for name in found:
         if name not in kind.model_fields:
             known = nearest(name[:60], list(kind.model_fields))
-            raise RequestError(f"{name[:60]} is no part of such a request: {known}", name[:60])
+            raise RequestError(f"{name[:60]} is not a field of this request: {known}", name[:60])
     large, small = {}, dict(found)
     for name, (of, check, stand_in) in LARGE_PARTS.items():
         if name in kind.model_fields and type(found.get(name)) is of:
@@ -114,12 +114,12 @@ def _json(content: bytes) -> Any:
     except UnicodeDecodeError as e:
         raise RequestError(f"a body must be text in UTF-8, found another byte at {e.start}", "body", 400) from None
     except (RecursionError, ValueError):
-        what = "a body must be JSON that is nested less deep, with integers of at most 4,300 digits"
+        what = "a body must be JSON with less nesting, and integers of at most 4,300 digits"
         raise RequestError(what, "body") from None
 
 
 def _is_json(kind: str) -> bool:
-    """Whether a header says that the body is JSON: `application/json`, or anything with `+json`."""
+    """Whether a content type is JSON: `application/json`, or anything with `+json`."""
     name = kind.partition(";")[0].strip().lower()
     return name == "application/json" or (name.startswith("application/") and name.endswith("+json"))
 
@@ -165,7 +165,7 @@ def _filters(filters: dict[str, Any], name: str, limits: BodyLimits) -> dict[str
     return {column: _ids(values, f"{name}.{column[:60]}", limits) for column, values in filters.items()}
 
 
-# By name: the JSON type that it must have, its check, and what Pydantic is shown in its place.
+# By name: the required JSON type, the check, and the placeholder that Pydantic gets instead.
 LARGE_PARTS: Mapping[str, tuple[type, Checked, Any]] = {
     "rows": (list, _rows, [{}]),
     "context": (dict, _cells, {}),

@@ -1,4 +1,4 @@
-"""Two stages for one request: IntTower's stored item heads cut a catalogue down, a ranking bundle orders what is left.
+"""Recommendation in two stages: IntTower pre-ranks a catalogue by stored item heads, a ranking bundle ranks the rest.
 
     candidates (all items, or a list) -> filters -> IntTower by stored heads -> best k' -> ranking bundle -> best k
 
@@ -30,20 +30,20 @@ __all__ = ["Cascade"]
 
 
 class Cascade(Recommends):
-    """Recommends from an index, with a ranking bundle or by IntTower alone.
+    """Recommends from an index, with a ranking bundle or only by IntTower.
 
-    What depends on the catalogue alone is made once: the ranking bundle's encoded item fields, ids, columns.
+    Everything that only depends on the catalogue is computed once: the ranking bundle's encoded item fields, ids,
+    columns.
 
     Args:
         prerank: the IntTower that made the index.
         index: the items' heads.
-        ranker: any bundle of one label, or of several, whose main one counts; its item fields are read from the index.
-        nprobe: clusters of item heads that IntTower looks into for each user head, where more than half of the items
-            pass the filters and these clusters hold k' of them (see `fieldwise.serving.clusters`); None scores all that
-            pass.
+        ranker: any bundle; with several labels, the main one is used. Its item fields are read from the index.
+        nprobe: number of item-head clusters to search for each user head, if more than half of the items pass the
+            filters and these clusters have k' of them (see `fieldwise.serving.clusters`); None scores all that pass.
 
     Errors:
-        BundleError: the index belongs to another bundle.
+        BundleError: the index was built with another bundle.
         ConfigError: an nprobe below 1.
         DataError: the items lack a column of the ranking bundle's item fields.
     """
@@ -54,12 +54,12 @@ class Cascade(Recommends):
         self, prerank: Bundle, index: ItemIndex, ranker: Bundle | None = None, *, nprobe: int | None = None
     ) -> None:
         if nprobe is not None and nprobe < 1:
-            raise ConfigError(f"nprobe must be at least 1 cluster for each user head, found {nprobe}")
+            raise ConfigError(f"nprobe must be at least 1, found {nprobe}")
         index.check_model(prerank)
         taken = [name for name in (PRERANK_SCORE, PREDICTION) if name in index.items.columns]
         if taken:
             raise DataError(
-                f"found items come with a column {taken[0]!r} of their own: rename that of the index's items"
+                f"the items must not have a column {taken[0]!r}, which is added to results: rename that column"
             )
         assert isinstance(prerank.network, IntTowerNetwork), "the index was made by it"
         self.prerank, self.network, self.index, self.ranker = prerank, prerank.network, index, ranker
@@ -67,12 +67,12 @@ class Cascade(Recommends):
             bundle.network.eval()
         self.nprobe = nprobe
         self.clusters = None if nprobe is None else HeadClusters.of(index.stored)
-        self._towers = RequestSide.of(prerank, index, index.items.head(1))  # a row to make whole rows with: not read
+        self._towers = RequestSide.of(prerank, index, index.items.head(1))  # a row to complete rows with, never read
         self._ranking = None if ranker is None else RequestSide.of(ranker, index)
 
     @cached_property
     def _alike(self) -> bool:
-        """Whether both bundles encode contexts alike."""
+        """Whether both bundles encode contexts the same way."""
         towers, ranking = self._towers, self._ranking
         return (
             ranking is not None
@@ -87,10 +87,10 @@ class Cascade(Recommends):
         return tower, ranking
 
     def recommend_prepared(self, asked: SequenceOf[Prepared]) -> list[Found]:
-        """The best items for several queries at once, which costs less than one after the other.
+        """The best items for several queries at once, which is faster than one by one.
 
-        Queries of equal filters are pre-ranked by one pass over the items' heads, and all queries' candidates are
-        ranked in common batches.
+        Queries with equal filters are pre-ranked in one pass over the item heads, and the candidates of all queries
+        are ranked in common batches.
         """
         clock = Clock()
         with torch.no_grad(), flushed_denormals():
@@ -117,7 +117,7 @@ class Cascade(Recommends):
         ]
 
     def _preranked(self, asked: SequenceOf[Prepared]) -> list[tuple[np.ndarray, np.ndarray, int]]:
-        """For each query the rows of its best k' items, best first, their logits, and how many items were scored."""
+        """For each query, the rows of its best k' items, best first, their logits, and the number of scored items."""
         heads = self._user_heads([one.tower for one in asked if one.tower is not None])
         candidates = [self._candidates(one, user) for one, user in zip(asked, heads, strict=True)]
         groups: dict[int, list[int]] = {}
@@ -138,7 +138,7 @@ class Cascade(Recommends):
         return [kept[number] for number in range(len(asked))]
 
     def _candidates(self, one: Prepared, user_LHP: Tensor) -> tuple[np.ndarray | None, np.ndarray]:
-        """Which items IntTower scores for a query (None: all), and which places among them must not come."""
+        """The items that IntTower scores for a query (None: all), and the positions among them to exclude."""
         if self.clusters is None or self.nprobe is None or 2 * one.passing <= len(self.index):
             return one.rows, one.excluded
         near = self.clusters.candidates(user_LHP.flatten(0, 1), self.nprobe)
@@ -150,14 +150,14 @@ class Cascade(Recommends):
         return (near, unwanted) if enough else (one.rows, one.excluded)
 
     def _user_heads(self, contexts: SequenceOf[Batch]) -> Tensor:
-        """IntTower's heads of some contexts [U, L, H, P]."""
+        """IntTower's user heads of contexts [U, L, H, P]."""
         any_item = torch.zeros(len(contexts), dtype=torch.int64)  # its fields are not read
         return self.network.user(self._towers.rows(contexts, any_item, torch.arange(len(contexts))))
 
     def _ranked(
         self, asked: SequenceOf[Prepared], kept: SequenceOf[tuple[np.ndarray, np.ndarray, int]]
     ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """For each query the rows of its best k items, best first, and their scores."""
+        """For each query, the rows of its best k items, best first, and their scores."""
         ranking, found = self._ranking, []
         scores: SequenceOf[np.ndarray] = []
         if ranking is not None:
@@ -177,7 +177,7 @@ class Cascade(Recommends):
         return found
 
     def rank_all(self, context: Mapping[str, Any]) -> np.ndarray:
-        """The ranking bundle's scores of every item [N] in one context: what the cascade is measured against."""
+        """The ranking bundle's scores of every item [N] in one context, the baseline of a cascade."""
         if self._ranking is None:
             raise ConfigError("ranking every item needs a ranking bundle, and this cascade has none")
         return self._ranking.score(self._ranking.context(context), torch.arange(len(self.index)))
@@ -190,6 +190,6 @@ class Cascade(Recommends):
 
     @cached_property
     def filters(self) -> ItemFilters:
-        """Which items have which values."""
+        """The filters of the index's items."""
         bundles = (self.prerank, *([] if self.ranker is None else [self.ranker]))
         return item_filters(self.index.items, [bundle.schema for bundle in bundles])

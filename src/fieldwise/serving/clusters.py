@@ -1,7 +1,7 @@
-"""A candidate stage for large catalogues: item heads in clusters, of which a request looks into the nearest.
+"""A candidate stage for large catalogues: clusters of item heads, of which a request searches the nearest.
 
-An item is a candidate if one of its heads lies in a cluster near to one of the user's heads. Candidates are then scored
-exactly, so that what is lost is what lies in no such cluster: `fieldwise evaluate-cascade --nprobe` counts it.
+An item is a candidate if one of its heads is in a cluster near one of the user's heads. Candidates are then scored
+exactly, so only items outside these clusters are lost: `fieldwise evaluate-cascade --nprobe` measures the loss.
 
 Letters: N items, K item heads, P size of a head, U users, H user heads (of all levels), C clusters.
 """
@@ -17,18 +17,18 @@ from fieldwise.ops.stored_items import StoredItems
 
 __all__ = ["HeadClusters"]
 
-PER_CLUSTER = 64  # heads that the centres are found from
-MOST = 4096  # clusters
-AT_ONCE = 65_536  # heads whose cluster is looked for
+PER_CLUSTER = 64  # sampled heads per cluster for k-means
+MOST = 4096  # maximum number of clusters
+AT_ONCE = 65_536  # heads assigned to clusters at a time
 
 
 @dataclass(frozen=True, eq=False)
 class HeadClusters:
-    """Which items have a head in which cluster.
+    """The items with a head in each cluster.
 
     Args:
         centres: float32 [C, P].
-        items: int32, the items of cluster c at `starts[c] : starts[c + 1]`, rising.
+        items: int32, the items of cluster c at `starts[c] : starts[c + 1]`, ascending.
         starts: [C + 1].
         size: N.
     """
@@ -44,8 +44,8 @@ class HeadClusters:
 
         Args:
             stored: the items.
-            clusters: C; the root of ten times N where left out, which is 1,000 for 100,000 items, at most 4,096.
-            seed: of the sample and the k-means.
+            clusters: number of clusters C; default: the square root of 10 N (1,000 for 100,000 items), at most 4,096.
+            seed: seed of the sample and of k-means.
 
         Errors:
             ConfigError: no items, or a number of clusters out of range.
@@ -53,8 +53,8 @@ class HeadClusters:
         count, heads, size = stored.heads.shape
         wanted = min(MOST, count, max(1, round((10 * count) ** 0.5))) if clusters is None else clusters
         if not 1 <= wanted <= count * heads:
-            raise ConfigError(f"clusters must be from 1 to the {count * heads:,} heads that there are, found {wanted}")
-        from sklearn.cluster import MiniBatchKMeans  # seconds to load, which a cascade without clusters is spared
+            raise ConfigError(f"clusters must be from 1 to the number of heads ({count * heads:,}), found {wanted}")
+        from sklearn.cluster import MiniBatchKMeans  # slow to import, and only needed with clusters
 
         rng = np.random.default_rng(seed)
         chosen = rng.choice(count, min(count, -(-wanted * PER_CLUSTER // heads)), replace=False)
@@ -72,13 +72,13 @@ class HeadClusters:
         return cls(centres, (pairs % count).astype(np.int32), starts, count)
 
     def candidates(self, user_HP: Tensor, nprobe: int) -> np.ndarray:
-        """The items with a head in one of the `nprobe` clusters nearest to each of a user's heads, rising, int64.
+        """The items with a head in one of the `nprobe` nearest clusters of each user head, ascending, int64.
 
-        Near is what has a large inner product, as MaxSim counts.
+        The nearest clusters have the largest inner products, as in MaxSim.
 
         Args:
             user_HP: a user's heads, [H, P].
-            nprobe: clusters for each head.
+            nprobe: number of clusters to search per head.
         """
         nearness_HC = user_HP @ self.centres.t()
         nearest = torch.topk(nearness_HC, min(nprobe, len(self.centres)), dim=1).indices.numpy()

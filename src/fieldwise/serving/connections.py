@@ -1,6 +1,6 @@
-"""Connections of a server: how many, how long a head may take and be, and who is closed; beneath every request.
+"""Limits of a server's connections: their number, and the time and size of request heads.
 
-uvicorn itself bounds the time between two requests of a connection alone. This is its protocol with what is missing.
+uvicorn itself only limits the time between two requests of a connection. This protocol adds the other limits.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from fieldwise.serving.forms import ErrorBody, ErrorResponse
 
 __all__ = ["ConnectionLimits", "Connections", "limited_protocol"]
 
-MOST_FIELDS = 100  # of a head
-FRAMING = 8  # bytes of chunked framing for each byte of a body, at most
-LINGER_BYTES, LINGER = 1 << 18, 1.0  # what is still read, and for how long, so that a refused sender sees the answer
+MOST_FIELDS = 100  # maximum header fields of a request
+FRAMING = 8  # maximum bytes of chunked framing for each byte of a body
+LINGER_BYTES, LINGER = 1 << 18, 1.0  # bytes and seconds still read after an error, so that the client sees the response
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLimits:
-    """What connections may take.
+    """Limits of connections.
 
     Args:
-        connections: open at the same time.
-        per_address: of these, from one address; all requests that come through a proxy are from its address.
-        head_bytes: of a request's first line and headers together.
-        head_timeout: seconds from a connection's beginning, or a head's first byte, until the head is whole.
-        idle_timeout: seconds that a connection stays open between two requests, or while its reader takes nothing.
-        max_body: bytes of a body; chunks may frame it with eight times as many.
+        connections: maximum number of open connections.
+        per_address: maximum from one address; all requests through a proxy have its address.
+        head_bytes: maximum bytes of a request's first line and headers together.
+        head_timeout: maximum seconds from the start of a connection, or the first byte of a head, to the head's end.
+        idle_timeout: seconds until a connection without requests, or whose client reads nothing, is closed.
+        max_body: maximum bytes of a body; chunked framing may add eight times as many.
     """
 
     connections: int = 1000
@@ -42,7 +42,7 @@ class ConnectionLimits:
 
 
 class Connections:
-    """How many connections there are, and what Prometheus hears of them.
+    """The number of connections, and their Prometheus metrics.
 
     >>> open_now = Connections(ConnectionLimits(connections=3, per_address=2), CollectorRegistry())
     >>> [open_now.enter(address) for address in ("a", "a", "a", "b", "b")]
@@ -63,7 +63,7 @@ class Connections:
         )
 
     def enter(self, address: str) -> str | None:
-        """Count a connection; or the limit that it would break: `all` or `address`."""
+        """Count a connection and return None, or return the limit that it would exceed: `all` or `address`."""
         limits, limit = self.limits, None
         if self._open >= limits.connections:
             limit = "all"
@@ -77,19 +77,19 @@ class Connections:
         return limit
 
     def leave(self, address: str) -> None:
-        """A connection that was counted has ended."""
+        """Count the end of a connection."""
         self._open -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
 
     def closed(self, limit: str) -> None:
-        """Count a connection that is closed for a limit: `head_bytes`, `head_time`, `body`, `reading` or `form`."""
+        """Count a connection closed by a limit: `head_bytes`, `head_time`, `body`, `reading` or `form`."""
         self._closed.labels(limit).inc()
 
 
 def limited_protocol(connections: Connections) -> type[asyncio.Protocol]:
-    """Uvicorn's protocol within the limits; for its setting `http`."""
+    """Uvicorn's protocol with the limits, for its setting `http`."""
 
     class LimitedProtocol(_Limited):
         counts = connections
@@ -104,8 +104,8 @@ class _Limited(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._timer: asyncio.TimerHandle | None = None  # until a head is whole
-        self._reader: asyncio.TimerHandle | None = None  # until the reader takes something
+        self._timer: asyncio.TimerHandle | None = None  # until a head is complete
+        self._reader: asyncio.TimerHandle | None = None  # until the client reads something
         self._in_head = self._in_body = self._ended = False
         self._raw = self._unread = self._head = 0  # bytes since the last head or body, of no use, of the head's fields
         self._wrong: tuple[int, str, str] | None = None
@@ -134,7 +134,7 @@ class _Limited(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
-        if self._ended or (self._in_body and cycle.response_complete):  # nobody reads it any more
+        if self._ended or (self._in_body and cycle.response_complete):  # nothing reads it any more
             self._unread += len(data)
             if self._unread > LINGER_BYTES:
                 self.transport.abort()
@@ -153,7 +153,7 @@ class _Limited(HttpToolsProtocol):
         elif self._timer is None and (self._in_head or self.cycle is None or self.cycle.response_complete):
             self._expect_head()
 
-    # Callbacks of the parser; what they raise ends in `send_400_response`.
+    # Callbacks of the parser; their exceptions lead to `send_400_response`.
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -198,7 +198,7 @@ class _Limited(HttpToolsProtocol):
         super().resume_writing()
 
     def _expect_head(self, expected: bool = True) -> None:
-        """Wait for a whole head, or no longer."""
+        """Start or stop the timer for a complete head."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.loop.call_later(self.limits.head_timeout, self._late) if expected else None
@@ -218,7 +218,7 @@ class _Limited(HttpToolsProtocol):
         self.transport.abort()
 
     def _end(self, status: int, limit: str, message: str) -> None:
-        """Answer an error, and close once the sender has had the time to read it."""
+        """Send an error, and close after the client had time to read it."""
         self.counts.closed(limit)
         self._ended = True
         self._expect_head(False)
@@ -230,7 +230,7 @@ class _Limited(HttpToolsProtocol):
 
 
 def _answer(status: int, message: str) -> bytes:
-    """An error in the one form, as bytes of HTTP."""
+    """An error in the common form, as bytes of HTTP."""
     body = ErrorResponse(error=ErrorBody(message=message, field="connection")).model_dump_json().encode()
     more: Any = b"retry-after: 1\r\n" if status == 503 else b""
     head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%s\r\n" % (len(body), more)

@@ -1,4 +1,4 @@
-"""What a cascade loses against ranking everything, and what each of its stages costs.
+"""Evaluation of a cascade: its loss compared with ranking every item, and the latency of each stage.
 
 Letters: Q contexts, N items.
 """
@@ -27,24 +27,24 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeReport:
-    """Means over contexts of the first k items of the cascade against the first k of ranking all N items.
+    """Means over contexts that compare the top k items of the cascade with the top k of ranking all N items.
 
     Args:
-        contexts: Q.
-        items: N.
-        k: how many items are asked for.
-        prerank: how many of them the ranking bundle sees.
-        recall: the share of the best k that the cascade finds.
-        ndcg: discounted gain at k, where the best k count 1 and others 0, of the ideal one.
-        best_found: how often the very best item is among the cascade's k.
-        targets: rows whose own item the index holds and, where the rows have the (binary) label, is a positive one.
-        hit_rate: how often the row's own item is among the cascade's k, over these rows; None where there are none.
-        hit_rate_all: the same among the k of ranking everything.
-        candidates: items that IntTower scores, in the mean over contexts.
-        candidate_recall: the share of the k' best items by IntTower's exact scores that are among them; 1 without a
-            candidate stage.
-        recall_by_prerank: the share of the best k that would reach the ranking bundle, by the number that it sees.
-        milliseconds: by stage and for `all` stages, the percentiles 50, 95 and 99; `everything` is ranking all items.
+        contexts: number of contexts Q.
+        items: number of items N.
+        k: number of recommended items.
+        prerank: number of items for the ranking bundle.
+        recall: share of the best k items that the cascade finds.
+        ndcg: NDCG at k, with relevance 1 for the best k items and 0 for others.
+        best_found: share of contexts whose best item is in the cascade's top k.
+        targets: number of rows whose own item is in the index and, if the rows have the (binary) label, positive.
+        hit_rate: share of these rows whose own item is in the cascade's top k; None if there are none.
+        hit_rate_all: the same for ranking all items.
+        candidates: mean number of items that IntTower scores.
+        candidate_recall: share of the k' best items by IntTower's exact scores among these; 1 without a candidate
+            stage.
+        recall_by_prerank: share of the best k items that reach the ranking bundle, by `prerank`.
+        milliseconds: percentiles 50, 95 and 99 by stage and for `all` stages; `everything` is ranking all items.
     """
 
     contexts: int
@@ -66,15 +66,15 @@ class CascadeReport:
 def evaluate_cascade(
     cascade: Cascade, contexts: TableLike, *, k: int = 20, prerank: int = 200, sizes: Sequence[int] | None = None
 ) -> CascadeReport:
-    """Recommend in every context by the cascade, and by ranking all items.
+    """Compare the cascade with ranking all items in every context.
 
     Args:
-        cascade: with a ranking bundle.
-        contexts: rows with the user and context columns; an item's id beside them is the row's own item, and the
-            ranking bundle's binary label says whether it was liked.
-        k: how many items are asked for.
-        prerank: how many of them the ranking bundle sees.
-        sizes: of `recall_by_prerank`; some around `prerank` where left out.
+        cascade: a cascade with a ranking bundle.
+        contexts: rows with the user and context columns; an item id column gives the row's own item, and the ranking
+            bundle's binary label tells whether it is positive.
+        k: number of recommended items.
+        prerank: number of items for the ranking bundle.
+        sizes: values of `prerank` for `recall_by_prerank`; some around `prerank` if omitted.
 
     Errors:
         ConfigError: no ranking bundle; k or prerank out of range.
@@ -82,11 +82,11 @@ def evaluate_cascade(
     """
     if cascade.ranker is None:
         raise ConfigError(
-            "a cascade is measured against its ranking bundle's order of all items: give a ranking bundle"
+            "evaluating a cascade needs a ranking bundle, whose ranking of all items is the baseline: give one"
         )
     contexts = as_table(contexts)
     if not contexts.height:
-        raise DataError("a cascade is measured in some contexts, found no row")
+        raise DataError("evaluating a cascade needs contexts, found no rows")
     seen = _Measured(cascade, k, prerank, sizes)
     own = _targets(cascade, contexts)
     for number, context in enumerate(contexts.iter_rows(named=True)):
@@ -95,7 +95,7 @@ def evaluate_cascade(
 
 
 class _Measured:
-    """What the contexts so far have shown."""
+    """Accumulated results over contexts."""
 
     def __init__(self, cascade: Cascade, k: int, prerank: int, sizes: Sequence[int] | None) -> None:
         self.cascade, self.k, self.prerank = cascade, k, prerank
@@ -115,7 +115,7 @@ class _Measured:
         self.reached: dict[int, list[float]] = {size: [] for size in wanted}
 
     def add(self, context: Mapping[str, Any], own: int | None) -> None:
-        """Recommend in a context both ways; `own` is where the row's own item stands, if it was liked."""
+        """Add a context; `own` is the position of the row's own item, if positive."""
         cascade = self.cascade
         found = cascade.recommend(Query(context=context, k=self.k, prerank=self.prerank))
         began = time.perf_counter()
@@ -159,7 +159,7 @@ class _Measured:
 
 
 def _targets(cascade: Cascade, contexts: pl.DataFrame) -> list[int | None]:
-    """Where each row's own item stands in the index, if it is known and was liked."""
+    """The index position of each row's own item, if it is known and positive."""
     column = cascade.index.id_column
     if column not in contexts.columns:
         return [None] * contexts.height

@@ -1,4 +1,4 @@
-"""Whatever may be raised by what one request, row or file brings: also panics of Polars, which are no `Exception`."""
+"""The exceptions that one request, row or file may raise, including panics of Polars, which are not `Exception`."""
 
 from polars.exceptions import PanicException
 

@@ -1,4 +1,4 @@
-"""Which items of a catalogue have given values: for every column its rows by value, made when it is first asked for.
+"""Filters of a catalogue by column values; the index of a column is built when it is first used.
 
 Letters: N items.
 """
@@ -19,9 +19,9 @@ from fieldwise.schema import Schema
 
 __all__ = ["ItemFilters", "item_filters"]
 
-KEPT = 4  # times N rows of former answers are kept
+KEPT = 4  # the cache of results has at most KEPT * N rows
 KEPT_ANSWERS = 256
-KEPT_VALUES = 100  # of a filter whose answer is kept
+KEPT_VALUES = 100  # maximum values of a filter whose result is cached
 
 
 class ItemFilters:
@@ -29,7 +29,7 @@ class ItemFilters:
 
     Args:
         items: the catalogue.
-        separators: of columns of text that hold several values, by column.
+        separators: delimiters by column, for text columns with several values per cell.
 
     >>> filters = ItemFilters(pl.DataFrame({"item": ["a", "b", "c"], "genres": ["x|y", "y", None]}), {"genres": "|"})
     >>> filters.rows({"genres": ("y", "z")})
@@ -46,12 +46,12 @@ class ItemFilters:
         self._lock = Lock()
 
     def rows(self, where: Mapping[str, Sequence[str]]) -> np.ndarray:
-        """The rows that have one of the values in every column, rising, int64; of lists, any of their values counts.
+        """The rows that have one of the given values in every column, ascending, int64; any value of a list counts.
 
-        The same array comes for the same filter as long as it is kept: nobody may write to it.
+        A cached filter returns the same array: it must not be modified.
 
         Errors:
-            DataError: as in `texts`.
+            DataError: as for `texts`.
         """
         key = tuple((column, frozenset(where[column])) for column in sorted(where))
         with self._lock:
@@ -68,37 +68,37 @@ class ItemFilters:
             return found
 
     def texts(self, column: str) -> pl.Series:
-        """A column as texts, or lists of texts, as filters compare them.
+        """A column as strings, or lists of strings, for comparison with filters.
 
         Errors:
-            DataError: no such column, or one of a type that has no texts.
+            DataError: no such column, or an unsupported type.
         """
         if column not in self._texts:
             if column not in self.items.columns:
                 raise DataError(
-                    f"items are filtered by a column of theirs, found {column!r}: {nearest(column, self.items.columns)}"
+                    f"filters must name a column of the items, found {column!r}: {nearest(column, self.items.columns)}"
                 )
             cells = self.items.get_column(column)
             separator = self.separators.get(column)
             lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
             try:
-                if cells.dtype == pl.Duration:  # answers show it in words, which models do not read
+                if cells.dtype == pl.Duration:  # responses show it in words, which models do not read
                     raise DataError(f"column {column!r} holds durations")
                 self._texts[column] = as_list(cells, separator or "|") if lists else as_text(cells)
             except (DataError, PolarsError):
                 raise DataError(
-                    f"items are filtered by texts, numbers, times or lists of these, found column {column!r} of type "
+                    f"filter columns must have text, numbers, times or lists of these, found column {column!r} of type "
                     f"{cells.dtype}: filter by another"
                 ) from None
         return self._texts[column]
 
     @property
     def prepared(self) -> list[str]:
-        """The columns that were asked for."""
+        """The columns that have been used."""
         return list(self._columns)
 
     def prepare(self, columns: Sequence[str]) -> None:
-        """Make columns ready; one that cannot filter is left to who asks for it."""
+        """Build the index of columns; unsupported ones are skipped, and raise when used."""
         for column in columns:
             with self._lock, suppress(DataError):
                 self._column(column)
@@ -109,7 +109,7 @@ class ItemFilters:
         return self._columns[column]
 
     def _forget(self) -> None:
-        """Drop the answers asked for longest ago, so that many filters, or large ones, do not fill the memory."""
+        """Drop the least recently used results, which limits the memory of the cache."""
         while len(self._answers) > 1 and (
             len(self._answers) > KEPT_ANSWERS or sum(map(len, self._answers.values())) > KEPT * self.items.height
         ):
@@ -117,13 +117,13 @@ class ItemFilters:
 
 
 def item_filters(items: pl.DataFrame, schemas: Sequence[Schema]) -> ItemFilters:
-    """Filters of a catalogue, whose columns of several values are cut as the schemas' fields say."""
+    """Filters of a catalogue; columns with several values are split by the delimiters of the schemas' fields."""
     fields = (f for schema in schemas for f in schema.fields)
     return ItemFilters(items, {f.column: f.separator for f in fields if f.cell == "list"})
 
 
 class _Column:
-    """Rows by value: those of value v are `order[starts[v] : starts[v + 1]]`, rising."""
+    """Rows by value: those of value v are `order[starts[v] : starts[v + 1]]`, ascending."""
 
     def __init__(self, texts: pl.Series) -> None:
         rows = np.arange(len(texts))
@@ -145,5 +145,5 @@ class _Column:
             return parts[0]
         found: np.ndarray = np.unique(
             np.concatenate([*parts, np.empty(0, np.int64)])
-        )  # a list may hold both, or one twice
+        )  # a list may have both values, or one twice
         return found

@@ -1,4 +1,4 @@
-"""What requests and answers look like: the published OpenAPI document is made of this."""
+"""Forms of requests and responses, from which the OpenAPI document is generated."""
 
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,7 @@ __all__ = [
 
 Scalar = str | int | float | bool | None
 Cell = Scalar | list[Scalar]
-Id = str | int | float | bool  # 3, 3.0 and "3" name the same
+Id = str | int | float | bool  # 3, 3.0 and "3" are the same id
 
 
 class _Body(BaseModel):
@@ -33,23 +33,23 @@ class _Body(BaseModel):
 
 
 class PredictRequest(_Body):
-    """Raw rows: every column of the model's fields, or a known user and item; null where a value is not known."""
+    """Raw rows: every column of the model's fields, or a known user and item; null for an unknown value."""
 
     rows: Annotated[list[dict[str, Cell]], Field(min_length=1)]
 
 
 class PredictResponse(BaseModel):
-    """For each row `score` (a logit, or a number) and `prediction` (a probability, or a number); of labels by name."""
+    """`score` (a logit or number) and `prediction` (a probability or number) of each row, by label if several."""
 
     predictions: list[dict[str, float]]
     degraded: list[Missing] = []
 
 
 class RecommendRequest(_Body):
-    """For a known user, or for raw user and context fields; given fields count before the user's own.
+    """A known user, or raw user and context fields; given fields override the stored ones of the user.
 
-    `exclude_seen`: whether items that the user has used, by the server's log, must not come; the server's own choice
-    where left out, which is true where it has a log.
+    `exclude_seen`: whether to exclude items that the user has used, according to the server's log. The default is the
+    server's setting, which is true if it has a log.
     """
 
     user: Id | None = None
@@ -70,7 +70,7 @@ class CatalogueItem(BaseModel):
 
 
 class Item(CatalogueItem):
-    """An item with its columns; `prediction` is the ranking's (a probability), `prerank_score` IntTower's logit."""
+    """An item with its columns; `prediction` is from the ranking bundle, `prerank_score` is IntTower's logit."""
 
     prerank_score: float | None = None
     prediction: float | None = None
@@ -78,10 +78,10 @@ class Item(CatalogueItem):
 
 
 class RecommendResponse(BaseModel):
-    """The best items first, how many were left after each stage, and what each stage took.
+    """The best items first, the number of items after each stage, and the time of each stage.
 
-    `ranked` says how they were found: `all` (the bundle scored every item that passes the filters), `preranked` (it
-    scored those that IntTower chose) or `tower` (by IntTower's scores alone); `seen` how many items were left out since
+    `ranked`: how the items were ranked: `all` (the bundle scored every item that passes the filters), `preranked` (it
+    scored those that IntTower selected) or `tower` (only IntTower's scores). `seen`: number of items excluded because
     the user has used them.
     """
 
@@ -96,7 +96,7 @@ class RecommendResponse(BaseModel):
 class ExplainRequest(_Body):
     """Either raw rows, or items of the index for a user or a context.
 
-    With `pairs`, models without terms of pairs have `measured_pairs`: what two fields give together.
+    With `pairs`, `measured_pairs` has the joint effects of two fields, for models without pair terms.
     """
 
     rows: list[dict[str, Cell]] = []
@@ -107,7 +107,7 @@ class ExplainRequest(_Body):
 
 
 class ExplainResponse(BaseModel):
-    """For each row what `fieldwise explain --json` prints of it."""
+    """For each row, the output of `fieldwise explain --json`."""
 
     explanations: list[dict[str, Any]]
     degraded: list[Missing] = []
@@ -120,7 +120,7 @@ class SimilarResponse(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """What is wrong, and with which part of the request."""
+    """The error message, and the part of the request concerned."""
 
     message: str
     field: str | None = None
@@ -136,14 +136,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": text}
     for status, text in {
         400: "The body cannot be read",
-        401: "No token, or a wrong one",
+        401: "Missing or wrong token",
         404: "Unknown user or item",
-        405: "Another method",
+        405: "Method not allowed",
         408: "The body did not arrive in time",
         413: "The body is too large",
-        421: "The server is called by a name that it does not have",
-        422: "The request cannot be answered as it is",
+        421: "The request's host name is not one of the server's",
+        422: "The request is invalid",
         431: "The first line and headers are too large",
-        503: "The answer took too long, too many requests wait, or a store fails: ask again after Retry-After",
+        503: "The answer took too long, too many requests are waiting, or a store failed: retry after Retry-After",
     }.items()
 }

@@ -1,4 +1,4 @@
-"""What stands before every request: limits, the token, the body as it comes in; and what is counted."""
+"""Middleware before every request: limits, the token, reading of the body, and metrics."""
 
 import asyncio
 import hmac
@@ -19,8 +19,8 @@ from fieldwise.serving.routes.files import is_page
 
 __all__ = ["Gate", "Metrics", "ServerSettings"]
 
-FAULT = "the server failed at this request, which is its own fault; its log says how"
-FULL = "more is asked than can be answered in time: ask again later"
+FAULT = "internal error of the server; see its log"
+FULL = "the server is overloaded: retry later"
 COMPUTED = ("/v1/predict", "/v1/recommend", "/v1/explain")
 SIMILAR = "/v1/items/{id}/similar"
 PORT = re.compile(r":[0-9]*$")
@@ -33,19 +33,19 @@ class ServerSettings:
     """Limits of a server.
 
     Args:
-        token: what `Authorization: Bearer` must hold; None lets everyone in.
-        allow_hosts: names that requests may call this server by, in small letters (`Host`, without its port); None for
-            any. A page of another site whose name is made to lead here then reads nothing.
-        max_body: bytes of a request.
-        max_rows: rows of a prediction.
-        max_ids: ids of a list, and values of all filters.
-        max_prerank: items that the ranking bundle sees.
-        max_explained: rows of an explanation.
-        max_k: items of an answer.
-        timeout: seconds that an answer may take.
-        max_batch: requests that are answered at once.
-        batch_window: seconds that a request which finds no other at work waits for more to come.
-        max_waiting: requests that may wait for an answer; further ones get 503 at once.
+        token: required token in `Authorization: Bearer`; None allows access without a token.
+        allow_hosts: allowed values of the header `Host`, lower case, without port; None for any. This protects against
+            DNS rebinding.
+        max_body: maximum bytes of a request.
+        max_rows: maximum rows of a prediction.
+        max_ids: maximum ids of a list, and values of all filters.
+        max_prerank: maximum items for the ranking bundle.
+        max_explained: maximum rows of an explanation.
+        max_k: maximum items of a response.
+        timeout: maximum seconds for a response.
+        max_batch: maximum requests in a batch.
+        batch_window: seconds that a request waits for others to form a batch, if the worker is idle.
+        max_waiting: maximum number of waiting requests; further ones get 503 at once.
 
     Errors:
         ConfigError: an empty token.
@@ -66,23 +66,23 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         if self.token is not None and not self.token.strip():
-            raise ConfigError("a token must be a text, found an empty one: give None to let everyone in")
+            raise ConfigError("a token must not be empty: give None to allow access without one")
 
     def bears_token(self, authorization: bytes) -> bool:
-        """Whether a header `Authorization` holds the token, or none is asked for."""
+        """Whether a header `Authorization` has the token, or none is required."""
         scheme, _, given = authorization.partition(b" ")
         return self.token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given, self.token.encode()))
 
 
 def _computed(method: str, path: str) -> str | None:
-    """What metrics call the path of a request that the model has to compute for; None for others."""
+    """The path label in metrics of a request that needs computation; None for others."""
     if method == "POST" and path in COMPUTED:
         return path
     return SIMILAR if path.endswith("/similar") else None
 
 
 class Metrics:
-    """Prometheus' counters of one application."""
+    """Prometheus metrics of one application."""
 
     def __init__(self, live: Live) -> None:
         self.registry = CollectorRegistry()
@@ -93,7 +93,7 @@ class Metrics:
             "fieldwise_recommendations_total", "Recommendations made.", ("ranked",), registry=self.registry
         )
         self.seen = Counter(
-            "fieldwise_seen_items_total", "Items left out since the user has used them.", registry=self.registry
+            "fieldwise_seen_items_total", "Items excluded because the user has used them.", registry=self.registry
         )
         self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
 
@@ -105,7 +105,7 @@ class Metrics:
         refused.set_function(lambda: live.refused is not None)
 
     def recommendation(self, ranked: str, seen: int, milliseconds: dict[str, float]) -> None:
-        """Count an answer: how it was ranked, what was left out as used, what its stages took."""
+        """Count a recommendation: its kind of ranking, excluded items, and times of stages."""
         self.recommended.labels(ranked).inc()
         self.seen.inc(seen)
         for stage, value in milliseconds.items():
@@ -113,13 +113,13 @@ class Metrics:
 
 
 class Gate:
-    """Before everything else: the token, who is let in, the size of the body as it comes in, and what is counted."""
+    """Middleware that checks the token, admission and the body's size, and counts requests."""
 
     def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics, admission: Admission) -> None:
         self.app, self.limits, self.metrics, self.admission = app, limits, metrics, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or what else ASGI sends."""
+        """Handle one request, or another ASGI event."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -145,7 +145,7 @@ class Gate:
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
     def _is_called(self, host: bytes) -> bool:
-        """Whether a request calls this server by one of its names."""
+        """Whether the header `Host` is allowed."""
         known = self.limits.allow_hosts
         return known is None or PORT.sub("", host.decode("latin-1").lower()) in known
 
@@ -155,7 +155,7 @@ class Gate:
         if not self._is_called(headers.get(b"host", b"")) and path != HEALTH:
             name = headers.get(b"host", b"")[:100].decode("latin-1")
             known = ", ".join(sorted(self.limits.allow_hosts or ()))
-            what = f"this server is called {known}, found {name!r}: start it with --allow-host for another name"
+            what = f"the host must be {known}, found {name!r}: start the server with --allow-host for another name"
             await error_answer(421, what, "host")(scope, receive, send)
             return
         if path not in OPEN and not is_page(path) and not self.limits.bears_token(headers.get(b"authorization", b"")):
@@ -177,7 +177,7 @@ class Gate:
             self.admission.leave()
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
-        """Read the body, and let the application answer."""
+        """Read the body, then call the application."""
         deadline = asyncio.get_running_loop().time() + self.limits.timeout
         DEADLINE.set(deadline)
         parts: list[bytes] = []
@@ -194,13 +194,13 @@ class Gate:
                     size += len(parts[-1])
                     more, too_long = message.get("more_body", False), size > self.limits.max_body
         except TimeoutError:
-            late = f"a body may take {self.limits.timeout:g} s to arrive, and this one did not"
+            late = f"a body must arrive within {self.limits.timeout:g} s, and this one did not"
             await error_answer(408, late, "body", {"Connection": "close"})(scope, receive, send)
             return
         if too_long:
-            await error_answer(413, f"a body may have {self.limits.max_body:,} bytes, and this one has more", "body")(
-                scope, receive, send
-            )
+            await error_answer(
+                413, f"a body must have at most {self.limits.max_body:,} bytes, and this one has more", "body"
+            )(scope, receive, send)
             return
         given_once = False
 

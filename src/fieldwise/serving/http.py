@@ -1,7 +1,7 @@
 """The HTTP application: FastAPI over a `Service`, with limits, tokens, metrics, and errors of one form.
 
-Every error is `{"error": {"message": ..., "field": ...}}`: what the rule is, what was found, and which part of the
-request is meant. Answers and errors alike are in the published OpenAPI document.
+Every error is `{"error": {"message": ..., "field": ...}}`: the rule, the value found, and the part of the request
+concerned. Responses and errors are both in the published OpenAPI document.
 """
 
 from collections.abc import AsyncIterator
@@ -31,21 +31,21 @@ def create_app(
     *,
     title: str | None = None,
 ) -> FastAPI:
-    """The application of a service.
+    """Create the application for a service.
 
     Args:
-        service: what answers, or who holds what answers now; the work runs in one thread, so that requests do not
-            fight for the cores.
+        service: the service, or the holder of a replaceable one; it computes in one thread, so that requests do not
+            compete for the cores.
         settings: limits and token.
-        stores: fields of known users and items; opened and closed with the application.
-        title: the item column that the page names items by; chosen by rule where left out.
+        stores: features of known users and items; opened and closed with the application.
+        title: the item column that the page shows as the item's name; chosen by a rule if omitted.
 
     Errors:
-        ConfigError: items have no such column.
+        ConfigError: items do not have this column.
     """
     features = stores or Stores()
     live = service if isinstance(service, Live) else Live(service)
-    live.service.browser(title)  # a wrong title is told at the start
+    live.service.browser(title)  # report an unknown title at startup
     served = Served(live, settings or ServerSettings(), features, title)
 
     @asynccontextmanager
@@ -59,7 +59,7 @@ def create_app(
         version=__version__,
         responses=ERRORS,
         lifespan=until_stopped,
-        docs_url=None,  # the page's own: those of FastAPI run scripts from elsewhere
+        docs_url=None,  # replaced by our own page: FastAPI's loads scripts from other sites
         redoc_url=None,
     )
     for routes in ROUTERS:

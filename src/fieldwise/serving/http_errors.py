@@ -1,4 +1,4 @@
-"""Every error of the server in one form: what the rule is, what was found, and which part of the request is meant."""
+"""Errors of the server in a common form: the rule, the value found, and the part of the request concerned."""
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -13,7 +13,7 @@ __all__ = ["add_errors", "error_answer"]
 
 
 def add_errors(app: FastAPI) -> None:
-    """Let an application answer its errors, and those of a request's form, in the one form."""
+    """Make an application return all errors in the common form."""
 
     @app.exception_handler(RequestError)
     async def refused(_: Request, e: RequestError) -> JSONResponse:
@@ -35,8 +35,8 @@ def add_errors(app: FastAPI) -> None:
 
 
 def error_answer(status: int, message: str, field: str | None, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error as an answer; `field` is the part of the request that is meant."""
-    # What a request holds may be no text that can be sent back.
+    """An error as a response; `field` is the part of the request concerned."""
+    # Text of a request is not always encodable as UTF-8.
     message = message.encode(errors="replace").decode()
     field = None if field is None else field.encode(errors="replace").decode()
     body = ErrorResponse(error=ErrorBody(message=message, field=field))

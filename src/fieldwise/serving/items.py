@@ -21,7 +21,7 @@ class ItemTable:
     """A catalogue's rows.
 
     Args:
-        id_column: which column of `items` names an item.
+        id_column: the column of item ids in `items`.
         items: the rows.
 
     >>> table = ItemTable(id_column="item", items=pl.DataFrame({"item": [3, 5], "title": ["a", "b"]}))
@@ -31,7 +31,7 @@ class ItemTable:
 
     id_column: str
     items: pl.DataFrame
-    what: ClassVar[str] = "catalogue"  # as errors call it
+    what: ClassVar[str] = "catalogue"  # its name in errors
 
     def __len__(self) -> int:
         return self.items.height
@@ -43,14 +43,14 @@ class ItemTable:
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Where each id stands."""
+        """The row of each id."""
         return {name: row for row, name in enumerate(self.ids)}
 
     def rows_of(self, ids: Collection[str]) -> Tensor:
         """The rows of items by id, int64.
 
         Errors:
-            DataError: an id that it does not hold.
+            DataError: an unknown id.
         """
         try:
             return torch.tensor([self.places[str(one)] for one in ids], dtype=torch.int64)
@@ -58,15 +58,15 @@ class ItemTable:
             raise DataError(self.unknown(e.args[0])) from None
 
     def unknown(self, one: str) -> str:
-        """The sentence about an id that it does not hold."""
+        """The message for an unknown id."""
         return f"an item must be one of the {self.what}'s {len(self):,}, found {one[:60]!r}"
 
 
 def checked_ids(items: pl.DataFrame, column: str) -> list[str]:
-    """The ids of a catalogue's rows as text, each there and once.
+    """The ids of a catalogue's rows as text, checked to be present and unique.
 
     Errors:
-        DataError: no such column, no rows, an id absent or twice.
+        DataError: no such column, no rows, a missing or duplicate id.
     """
     if column not in items.columns:
         raise DataError(f"the items must have the column {column!r} of ids: {nearest(column, items.columns)}")

@@ -1,4 +1,4 @@
-"""What the page asks for and is given beyond the API's own requests; in the published OpenAPI document too."""
+"""Forms of the requests that only the page makes; also in the OpenAPI document."""
 
 from typing import Annotated, Literal
 
@@ -27,7 +27,7 @@ __all__ = [
     "UsersResponse",
 ]
 
-MOST = 100  # users or items of an answer
+MOST = 100  # maximum users or items of a response
 
 Search = Annotated[str, Query(max_length=200)]
 Offset = Annotated[int, Query(ge=0, le=2**31)]
@@ -42,15 +42,15 @@ class AboutModel(BaseModel):
 
 
 class AboutRanker(AboutModel):
-    """The bundle that scores; `quality` says in words how good it was on the test rows of its run, where it knows."""
+    """The scoring bundle; `quality` describes its test metrics, if known."""
 
     quality: list[str]
 
 
 class AboutLabel(BaseModel):
-    """What is predicted: a probability (`binary`), or a number, in a range where it has one (`regression`).
+    """A prediction target: a probability (`binary`), or a number, possibly with a range (`regression`).
 
-    `meaning` says what a prediction is in words, by the label's rule.
+    `meaning` describes a prediction in words, according to the label's rule.
     """
 
     name: str
@@ -60,10 +60,10 @@ class AboutLabel(BaseModel):
 
 
 class AboutField(BaseModel):
-    """A column that requests give. A `cell` is a category (one text), a number or a list of texts.
+    """A column of requests. Its `cell` is a category (one text), a number or a list of texts.
 
-    `values` are its known values where they are few; `usual` is the most frequent one, or the median; `items` says that
-    a list holds ids of the catalogue; a model reads the last `max_length` values of a history.
+    `values`: its known values, if they are few. `usual`: the most frequent value, or the median. `items`: whether a
+    list contains ids of the catalogue. `max_length`: a model reads at most this number of the last values of a history.
     """
 
     name: str
@@ -78,18 +78,18 @@ class AboutField(BaseModel):
 
 
 class AboutColumn(BaseModel):
-    """A column of the items, with its values where they are few, to filter by."""
+    """A column of the items to filter by, with its values if they are few."""
 
     name: str
     values: list[str] | None
 
 
 class AboutItems(BaseModel):
-    """The catalogue: how many items, the columns of their ids and of their names for people, and who pre-ranks them.
+    """The catalogue: the number of items, the columns of their ids and display names, and the pre-ranking bundle.
 
-    Without pre-ranking (`prerank`), the bundle ranks every item; where no bundle ranks (`ranked`), the order is that of
-    pre-ranking. `seen`: whether the server knows what users have used; `exclude_seen`: whether it leaves that out
-    unless asked otherwise.
+    Without pre-ranking (`prerank`), the bundle ranks every item. Without a ranking bundle (`ranked`), the order is that
+    of pre-ranking. `seen`: whether the server knows which items users have used. `exclude_seen`: whether it excludes
+    them by default.
     """
 
     count: int
@@ -103,14 +103,14 @@ class AboutItems(BaseModel):
 
 
 class AboutUsers(BaseModel):
-    """The users: the column of their ids, and how many there are, where they are counted."""
+    """The users: the column of their ids, and their number, if known."""
 
     column: str
     count: int | None
 
 
 class AboutLimits(BaseModel):
-    """The most of what a request may ask for."""
+    """Limits of a request."""
 
     k: int
     rows: int
@@ -118,7 +118,7 @@ class AboutLimits(BaseModel):
 
 
 class AboutResponse(BaseModel):
-    """What this server scores with, and what it can be asked for."""
+    """The server's bundles, fields, items and limits."""
 
     model: AboutRanker
     labels: list[AboutLabel]
@@ -129,17 +129,17 @@ class AboutResponse(BaseModel):
 
 
 class UsersResponse(BaseModel):
-    """Users by id, and how many there are in all, where they are counted."""
+    """Ids of users, and the total number, if known."""
 
     users: list[str]
     count: int | None
 
 
 class UserResponse(BaseModel):
-    """A user's values by column, as a context has them, and the place among all users where they are counted.
+    """A user's values by column, as in a context, and the position among all users, if known.
 
-    `context` are the context fields of the user's latest row, and `seen` counts the items that the user has used, where
-    the server has a log.
+    `context`: the context fields of the user's latest row. `seen`: the number of items that the user has used, if the
+    server has a log.
     """
 
     id: str
@@ -151,7 +151,7 @@ class UserResponse(BaseModel):
 
 
 class CatalogueResponse(BaseModel):
-    """Items in the catalogue's order, and how many there are from the first to the last."""
+    """Items in the catalogue's order, and the total number."""
 
     items: list[CatalogueItem]
     count: int

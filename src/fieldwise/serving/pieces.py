@@ -1,4 +1,4 @@
-"""Work that takes long, in pieces between which the worker answers other requests."""
+"""Long work in pieces, between which the worker answers other requests."""
 
 import asyncio
 import time
@@ -10,16 +10,16 @@ from fieldwise.serving.batching import BusyError
 
 __all__ = ["Pieces"]
 
-REST = 4  # times as long as a piece took that the next one waits while others are served: a fifth of the worker
+REST = 4  # pause after a piece, in multiples of its time, while others are served: at most a fifth of the worker
 
 
 class Pieces:
-    """A queue for work in pieces, of which one has its turn at a time.
+    """A queue for work in pieces; one work runs at a time.
 
     Args:
         worker: runs the pieces.
-        most: of such works that may wait; further ones are refused.
-        others: whether other requests are served or wait now.
+        most: maximum number of waiting works; further ones are refused.
+        others: returns whether other requests are being served or waiting.
     """
 
     def __init__(self, worker: Executor, most: int, others: Callable[[], bool]) -> None:
@@ -28,13 +28,13 @@ class Pieces:
         self._waiting = 0
 
     async def run(self, pieces: Callable[[], Iterable[Callable[[], list[Any]]]]) -> list[Any]:
-        """What all pieces of a work return, one after the other.
+        """Run the pieces of a work and return their concatenated results.
 
         Args:
-            pieces: run in the worker too, gives the pieces.
+            pieces: returns the pieces; runs in the worker too.
 
         Errors:
-            BusyError: too many wait.
+            BusyError: too many works are waiting.
         """
         if self._waiting >= self.most:
             raise BusyError

@@ -1,4 +1,4 @@
-"""What is asked of who recommends, and what is found."""
+"""Queries for recommendations, and their results."""
 
 import time
 from abc import ABC, abstractmethod
@@ -24,20 +24,20 @@ PRERANK_SCORE = "prerank_score"
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What is asked for.
+    """A query for recommendations.
 
     Args:
         context: the raw values of user and context fields, by column; others are ignored.
-        k: how many items at most.
-        prerank: k', how many items the ranking bundle sees at most.
-        candidates: ids of the items to choose from; all where left out.
-        exclude: ids of items that must not come, such as those seen or blocked; unknown ones are ignored.
-        where: column of the items and the values that it may have; of a column of lists, any of its values.
+        k: maximum number of items.
+        prerank: k', maximum number of items for the ranking bundle.
+        candidates: ids of the items to choose from; all if omitted.
+        exclude: ids of items to exclude, such as those seen or blocked; unknown ones are ignored.
+        where: allowed values by item column; in a column of lists, any one of them must be allowed.
 
-    Ids and values may be texts, numbers or booleans: 3, 3.0 and "3" are one, as everywhere in tables.
+    Ids and values may be strings, numbers or booleans: 3, 3.0 and "3" are the same, as everywhere in tables.
 
     Errors:
-        ConfigError: k or prerank out of range; a text, or something that is no value, for a list of values.
+        ConfigError: k or prerank out of range; a string or another invalid value instead of a list of values.
     """
 
     context: Mapping[str, Any]
@@ -73,15 +73,15 @@ class Found:
     """The items found, best first.
 
     Args:
-        index: where they stand.
-        rows: their rows in it.
-        scores: `prerank_score` (a logit) and, where there is a ranking bundle, `prediction` (a probability, or a
-            number), which the order goes by; else it goes by the former.
-        counts: items left after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`, `ranked`;
-            the third and fourth of a cascade alone.
-        seconds: what each stage took: `encode`, `filter`, `prerank` (of a cascade), `rank`; of queries answered
-            together, the last two are those of all of them.
-        preranked: of a cascade, the rows that IntTower chose, best first.
+        index: the index that contains them.
+        rows: their rows in the index.
+        scores: `prerank_score` (a logit) and, with a ranking bundle, `prediction` (a probability or number). Items are
+            sorted by `prediction` if present, otherwise by `prerank_score`.
+        counts: number of items after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`,
+            `ranked`; the third and fourth only for a cascade.
+        seconds: time of each stage: `encode`, `filter`, `prerank` (of a cascade), `rank`; the last two are totals for
+            queries that are answered together.
+        preranked: for a cascade, the rows that IntTower selected, best first.
     """
 
     index: ItemTable
@@ -99,18 +99,18 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """A query that was checked: its contexts encoded, its candidates found.
+    """A checked query with encoded contexts and its candidates.
 
     Args:
-        query: as it was asked.
-        tower: the context for IntTower, where there is one.
-        ranking: the context for the ranking bundle, where there is one.
-        rows: the candidates that pass all filters but `exclude`, rising; None for all items. Queries of equal filters
-            share one array.
-        excluded: places within `rows`, or items where that is None, which must not come.
-        candidates: how many items there were to choose from.
-        passing: how many of them pass all filters.
-        seconds: what this took.
+        query: the query itself.
+        tower: the context for IntTower, if any.
+        ranking: the context for the ranking bundle, if any.
+        rows: the candidates that pass all filters except `exclude`, ascending; None for all items. Queries with equal
+            filters share one array.
+        excluded: positions in `rows` to exclude, or items if `rows` is None.
+        candidates: number of items to choose from.
+        passing: number of items that pass all filters.
+        seconds: time of the preparation by stage.
     """
 
     query: Query
@@ -124,7 +124,7 @@ class Prepared:
 
 
 class Recommends(ABC):
-    """What recommends items of an index: queries are checked one by one and answered one by one or together.
+    """Base class of recommenders: queries are checked one by one, and answered one by one or together.
 
     Args:
         index: the items.
@@ -135,21 +135,21 @@ class Recommends(ABC):
     @property
     @abstractmethod
     def filters(self) -> ItemFilters:
-        """Which items have which values."""
+        """The filters of the index's items."""
 
     @abstractmethod
     def _encoded(self, context: Mapping[str, Any]) -> tuple[Batch | None, Batch | None]:
-        """A context for IntTower and for the ranking bundle, None where there is no such stage."""
+        """A context for IntTower and for the ranking bundle; None for a missing stage."""
 
     @abstractmethod
     def recommend_prepared(self, asked: Sequence[Prepared]) -> list[Found]:
         """The best items for several queries."""
 
     def recommend(self, query: Query) -> Found:
-        """The best items for a query; without a first stage its `prerank` is not read.
+        """The best items for a query; without a first stage, `prerank` is ignored.
 
         Errors:
-            DataError: the context lacks a column or holds what it must not; an unknown candidate; a filter on a column
+            DataError: the context lacks a column or has an invalid value; an unknown candidate; a filter on a column
                 that items do not have.
         """
         return self.recommend_prepared([self.prepare(query)])[0]
@@ -204,7 +204,7 @@ class Clock:
         self.last = time.perf_counter()
 
     def lap(self, name: str) -> None:
-        """Seconds since the lap before, by a name."""
+        """Record the seconds since the previous lap under a name."""
         now = time.perf_counter()
         self.seconds[name] = now - self.last
         self.last = now

@@ -1,4 +1,4 @@
-"""Checks of a request beyond its form: how much it may ask for, and ids as texts."""
+"""Checks of a request beyond its form: limits, and ids as strings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,39 +10,39 @@ __all__ = ["check_length", "check_number", "id_text", "id_texts"]
 
 
 def check_length(most: int, values: Sequence[Any], name: str) -> None:
-    """Refuse a part of a request that has more than `most` values.
+    """Check that a part of a request has at most `most` values.
 
     Errors:
-        RequestError: it names the part, the limit and how many there are.
+        RequestError: too many values.
     """
     if len(values) > most:
         raise RequestError(f"{name} must be at most {most:,}, found {len(values):,}", name)
 
 
 def check_number(most: int, value: int, name: str) -> None:
-    """Refuse a number of a request that is above `most`.
+    """Check that a number of a request is at most `most`.
 
     Errors:
-        RequestError: it names the number, the limit and what was found.
+        RequestError: the number is too large.
     """
     if value > most:
         raise RequestError(f"{name} must be at most {most:,}, found {value:,}", name)
 
 
 def id_text(value: Id | None) -> str | None:
-    """A user's id as text; None stays None.
+    """A user's id as a string; None stays None.
 
     Errors:
-        RequestError: as of `id_texts`.
+        RequestError: as for `id_texts`.
     """
     return None if value is None else id_texts([value], "user")[0]
 
 
 def id_texts(values: Sequence[Id], where: str) -> list[str]:
-    """Ids and values as texts.
+    """Ids and values as strings.
 
     Errors:
-        RequestError: one cannot be written as text; it names the part of the request.
+        RequestError: one cannot be converted to a string.
 
     >>> id_texts([3, 3.0, "3"], "items")
     ['3', '3', '3']

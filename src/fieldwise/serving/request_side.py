@@ -1,4 +1,4 @@
-"""A bundle's side of every request: which columns are the items', and the catalogue's, encoded once."""
+"""A bundle's view of requests: its item and context columns, and the catalogue, encoded once."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
@@ -30,7 +30,7 @@ __all__ = ["RequestSide"]
 
 @dataclass(frozen=True, eq=False)
 class RequestSide:
-    """A bundle's side of every request: which columns are whose, and the catalogue's item fields, encoded."""
+    """A bundle's view of requests: its item and context columns, and the catalogue's encoded item fields."""
 
     bundle: Bundle
     split: Split
@@ -39,15 +39,15 @@ class RequestSide:
 
     @classmethod
     def of(cls, bundle: Bundle, index: ItemTable, items: pl.DataFrame | None = None) -> "RequestSide":
-        """A bundle's side for a catalogue.
+        """Create a bundle's view for a catalogue.
 
         Args:
-            bundle: what scores.
+            bundle: the scoring bundle.
             index: the catalogue.
-            items: rows to encode; all of the catalogue's where left out.
+            items: rows to encode; the whole catalogue if omitted.
 
         Errors:
-            ConfigError: a schema without fields of items or of contexts, or a column that both read.
+            ConfigError: a schema without item fields or context fields, or a column that both sides read.
             DataError: the items lack a column.
         """
         schema = bundle.schema
@@ -57,7 +57,7 @@ class RequestSide:
             side = "user or context" if own else "item"
             raise ConfigError(
                 f"a bundle that recommends reads items and contexts, found a schema without fields of role {side}: "
-                "give its fields their roles"
+                "set the roles of its fields"
             )
         missing = [column for column in sorted(own) if column not in index.items.columns]
         if missing:
@@ -71,12 +71,12 @@ class RequestSide:
         return cls(bundle, split, bundle.encoder.transform_part(items, split.candidates.layout), columns)
 
     def context(self, values: Mapping[str, Any]) -> Batch:
-        """The context's one row, encoded."""
+        """The single row of the context, encoded."""
         missing = [column for column in self.columns if column not in values]
         if missing:
             raise DataError(
                 f"a context must hold every user and context column of the model, found no {missing[0]!r}: give it, or "
-                "null where it is not known"
+                "null if it is unknown"
             )
         encoder, part = self.bundle.encoder, self.split.context.layout
         found = encode_row(encoder, part, values)
@@ -85,15 +85,15 @@ class RequestSide:
         return found
 
     def score(self, context: Batch, rows: Tensor) -> np.ndarray:
-        """Scores of some items [R] in one context by the main label, float64."""
+        """Scores of items [R] in one context for the main label, float64."""
         return _main(score_candidates(self.bundle.network, self.split, context, self.items.batch(rows)[0]))
 
     def rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> Any:
-        """The rows that some items [R] make, each with the context that owns it, as a batch for the network."""
+        """A batch of items [R], each with its context."""
         return SharedRows(self.catalogue, stacked(contexts, self.split.context.num_bags), rows, owner)
 
     def score_rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> np.ndarray:
-        """Scores of some items [R], each in the context that owns it, by the main label, float64."""
+        """Scores of items [R], each in its own context, for the main label, float64."""
         whole = stacked(contexts, self.split.context.num_bags)
         parts = zip(torch.split(rows, SCORING_BATCH), torch.split(owner, SCORING_BATCH), strict=True)
         with torch.no_grad(), flushed_denormals():
@@ -102,8 +102,8 @@ class RequestSide:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """The items' fields as the network reads them."""
-        items = self.items  # not self, which holds the catalogue: who is replaced goes at once, without a collector
+        """The encoded item fields for the network."""
+        items = self.items  # not self, which would be a reference cycle: memory is freed at once on replacement
         return Catalogue(self.split, len(items), lambda rows: items.batch(rows)[0])
 
     def prediction(self, score: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a server answers, without HTTP: predictions, recommendations, explanations, similar items."""
+"""The service behind the server, without HTTP: predictions, recommendations, explanations, similar items."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,14 +29,14 @@ __all__ = ["Service"]
 
 
 class Service:
-    """Bundles that answer requests of plain values.
+    """Bundles that serve requests of plain values.
 
     Args:
-        ranker: scores and explains rows, and ranks.
-        cascade: recommends, in two stages or by ranking every item; its ranking bundle is `ranker`.
-        log: what users have used, and their latest contexts.
-        exclude_seen: whether what a user has used by the log is left out of recommendations, unless a request says
-            otherwise.
+        ranker: the bundle that scores, explains and ranks rows.
+        cascade: the recommender, with two stages or ranking every item; its ranking bundle is `ranker`.
+        log: items that users have used, and their latest contexts.
+        exclude_seen: whether to exclude items that a user has used, according to the log, unless a request overrides
+            it.
 
     Errors:
         ConfigError: neither a ranker nor a cascade.
@@ -61,7 +61,7 @@ class Service:
 
     @property
     def about(self) -> str:
-        """What it serves, in a few words."""
+        """A short description of what is served."""
         model = f"model {self.bundle.digest[:12]}{' (calibrated)' if self.bundle.calibration else ''}"
         if self.cascade is None:
             return model
@@ -72,7 +72,7 @@ class Service:
 
     @property
     def ranked(self) -> str | None:
-        """How recommendations are made: `all` items ranked by the bundle, `preranked` ones, by the `tower` alone."""
+        """The kind of ranking: `all` items by the bundle, `preranked` ones, or by the `tower` only."""
         if self.cascade is None:
             return None
         if isinstance(self.cascade, WholeRanking):
@@ -80,19 +80,19 @@ class Service:
         return "tower" if self.cascade.ranker is None else "preranked"
 
     def cost(self, asked: Asked) -> int:
-        """How many items a request's recommendations make the bundle score, at most."""
+        """The maximum number of items that the bundle has to score for a request."""
         if not isinstance(self.cascade, WholeRanking):
             return asked.prerank
         return len(self.cascade.index if asked.candidates is None else asked.candidates)
 
     def warm_up(self, before: "Service | None" = None) -> None:
-        """Answer once, so that what is made at a first request is there.
+        """Serve one request, to build everything that a first request builds.
 
         Args:
-            before: the service that this one follows; the columns that it filters by are made ready.
+            before: the previous service; the filter indexes of its columns are built.
 
         Errors:
-            ConfigError: the items lack the column that names them for people in the service before.
+            ConfigError: the items lack the display column of the previous service.
         """
         for title in () if before is None else tuple(before._browsers):
             self.browser(title)
@@ -102,7 +102,7 @@ class Service:
         if self.cascade is not None:
             self.cascade.index.places  # noqa: B018
             self._shown  # noqa: B018
-            with suppress(DataError):  # who asks for an item by its id is told
+            with suppress(DataError):  # reported by requests for items by id
                 self.item_rows.plain  # noqa: B018
             rows = [bundle.samples.head(1).to_dicts() for bundle in self._bundles]
             if all(rows):
@@ -113,15 +113,15 @@ class Service:
                 self.cascade.filters.prepare([c for c in before.cascade.filters.prepared if c in known])
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
-        """Score and prediction of each row, by label where there are several.
+        """Score and prediction of each row, by label if there are several.
 
         Errors:
-            RequestError: a row lacks a column or holds what it must not.
+            RequestError: a row lacks a column or has an invalid value.
         """
         return only_answer(self.predict_all([rows]))
 
     def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
-        """`predict` of several requests at once; the error of one stands in its place."""
+        """`predict` for several requests at once, with an exception in place of a failed result."""
         fields = self.bundle.schema.fields
         frames = [tried(lambda one: frame_of(one, fields), rows) for rows in requests]
         whole = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
@@ -129,7 +129,7 @@ class Service:
         return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
 
     def recommend(self, asked: Asked) -> dict[str, Any]:
-        """The best items with their columns and scores, how many were left after each stage, and what each took.
+        """The best items with their columns and scores, and the number of items and time of each stage.
 
         Errors:
             RequestError: no index; an unknown candidate or item column; a context that lacks a column.
@@ -137,14 +137,14 @@ class Service:
         return only_answer(self.recommend_all([asked]))
 
     def recommend_all(self, requests: Sequence[Asked]) -> list[dict[str, Any] | BaseException]:
-        """`recommend` of several requests at once; the error of one stands in its place."""
+        """`recommend` for several requests at once, with an exception in place of a failed result."""
         prepared = [tried(self._prepared, asked) for asked in requests]
         whole = [one[0] for one in prepared if not isinstance(one, BaseException)]
         found = iter(self._cascade().recommend_prepared(whole) if whole else ())
         return [one if isinstance(one, BaseException) else self._recommended(next(found), one[1]) for one in prepared]
 
     def _prepared(self, asked: Asked) -> tuple[Prepared, int]:
-        """A request as a query, and how many items it leaves out since the user has used them."""
+        """The query of a request, and the number of items excluded because the user has used them."""
         cascade = self._cascade()
         size = len(cascade.index)
         k = min(10, size) if asked.k is None else asked.k
@@ -173,18 +173,18 @@ class Service:
         }
 
     def explain(self, asked: Explained, *, pairs: bool = False) -> list[dict[str, Any]]:
-        """Why rows, or some items in a context, have their scores.
+        """Explain the scores of rows, or of some items in a context.
 
-        With `pairs`, what pairs of fields give together is measured (`measured_pairs`) where the model has no terms of
-        pairs.
+        With `pairs`, the joint effects of pairs of fields are measured (`measured_pairs`) if the model has no pair
+        terms.
 
         Errors:
-            RequestError: as in `predict` and `recommend`.
+            RequestError: as for `predict` and `recommend`.
         """
         return explanations(self.bundle, self.explained_rows(asked), pairs=pairs)
 
     def explained_rows(self, asked: Explained) -> pl.DataFrame:
-        """The rows to be explained as a table; errors as of `explain`."""
+        """The rows to explain as a table; errors as for `explain`."""
         fields = self.bundle.schema.fields
         frame = frame_of(asked.rows, fields)
         if asked.items:
@@ -197,7 +197,7 @@ class Service:
         return frame
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
-        """The items whose heads are nearest to an item's, by the mean over its heads of the best cosine.
+        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine.
 
         Errors:
             RequestError: no index, or an unknown item.
@@ -205,8 +205,8 @@ class Service:
         index = self._cascade().index
         if not isinstance(index, ItemIndex):
             raise RequestError(
-                "similar items are those with the nearest heads of an IntTower, and this server ranks by another "
-                "bundle alone: start it with --prerank",
+                "similar items need the item heads of an IntTower, and this server only has another bundle: start it "
+                "with --prerank",
                 "server",
                 404,
             )
@@ -216,17 +216,17 @@ class Service:
         return self._items(best, {"similarity": similarity})
 
     def browser(self, title: str | None = None) -> Browser:
-        """This service to look around in, kept by title; the browser does not hold the service.
+        """The page's browser of this service, cached by title; it does not reference the service.
 
         Errors:
-            ConfigError: as of `Browser`.
+            ConfigError: as for `Browser`.
         """
         if title not in self._browsers:
             self._browsers[title] = Browser(self.bundle, self.cascade, title)
         return self._browsers[title]
 
     def items(self, places: np.ndarray) -> list[dict[str, Any]]:
-        """Items of the index by where they stand, with their columns as JSON has them.
+        """Items of the index by position, with their columns as JSON values.
 
         Errors:
             RequestError: no index.
@@ -235,7 +235,7 @@ class Service:
 
     @cached_property
     def item_rows(self) -> IndexItems:
-        """What the bundle reads of the index's items, by id.
+        """The bundle's item fields of the index's items, by id.
 
         Errors:
             RequestError: no index.
@@ -250,7 +250,7 @@ class Service:
 
     @property
     def _bundles(self) -> list[Bundle]:
-        """Those that recommend."""
+        """The bundles of the recommender."""
         prerank = self._cascade().prerank
         return [self.bundle] if prerank is None else [prerank, self.bundle]
 
@@ -269,7 +269,7 @@ class Service:
 
     @cached_property
     def context_fields(self) -> list[Field]:
-        """What recommendations read of users and contexts, one field a column.
+        """The user and context fields for recommendations, one field per column.
 
         Errors:
             RequestError: no index.
@@ -279,16 +279,16 @@ class Service:
 
     @cached_property
     def explained_fields(self) -> list[Field]:
-        """What explanations of items read of users and contexts, one field a column."""
+        """The user and context fields for explanations of items, one field per column."""
         return list({f.column: f for f in _outside_items(self.bundle)}.values())
 
     def _items(self, places: np.ndarray, scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-        """Items with their columns as JSON has them, and some scores."""
+        """Items with their columns as JSON values, and their scores."""
         return item_answers(self._cascade().index.ids, self._shown, places, scores)
 
     @cached_property
     def _shown(self) -> pl.DataFrame:
-        """The catalogue as answers show it."""
+        """The catalogue as shown in responses."""
         return shown_table(self._cascade().index.items)
 
 

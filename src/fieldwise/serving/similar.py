@@ -1,4 +1,4 @@
-"""Similar items: those whose heads are nearest."""
+"""Similar items: the items with the nearest heads."""
 
 import numpy as np
 import torch
@@ -23,10 +23,10 @@ class SimilarItems:
         self._directions = StoredItems.of(torch.nn.functional.normalize(_floats(stored), dim=2), stored.storage)
 
     def nearest(self, place: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k nearest to the item at a place, the item itself left out.
+        """The k nearest items to the item at a position, without the item itself.
 
         Returns:
-            Their places, the nearest first, and the mean over the item's heads of the best cosine.
+            Their positions, the nearest first, and the mean over the item's heads of the best cosine.
         """
         heads = _floats(self._directions[place : place + 1])[0]
         scores = self._directions.scores(heads).numpy() / len(heads)

@@ -1,4 +1,4 @@
-"""What a log knows of each user beside the fields: the items of their rows, and the context of the latest one."""
+"""Data of users from a log: the items of their rows, and the context of the latest row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +17,13 @@ class UserLog:
     """Items that users have used, and their latest contexts.
 
     Args:
-        log: rows of users and items; every row counts as use, whatever its label.
-        schemas: of the bundles that recommend; their fields of role context make a context.
-        user: the column that names a user.
-        item: the column that names an item.
+        log: rows of users and items; every row counts as use, regardless of its label.
+        schemas: schemas of the recommender's bundles; their context fields form the context.
+        user: the column of user ids.
+        item: the column of item ids.
 
     Errors:
-        DataError: as of `order_values`; a context that a request could not have.
+        DataError: as for `order_values`; a context value that is invalid in requests.
 
     >>> from fieldwise import Categorical, Label
     >>> rows = pl.DataFrame({"user": [7, 7], "item": ["b", "a"], "device": ["tv", "pc"], "click": [0, 1]})
@@ -50,12 +50,12 @@ class UserLog:
         self._rows = {name: row for row, name in enumerate(as_text(latest.get_column(user)))}
 
     def used(self, user: str) -> list[str]:
-        """The ids of the items in a user's rows; none of a user that the log does not have."""
+        """The ids of the items in a user's rows; none for an unknown user."""
         row = self._users.get(user)
         return [] if row is None else self._used[row].to_list()
 
     def context(self, user: str) -> dict[str, Any]:
-        """The values of context fields in a user's latest row, by column; none of a user that the log does not have."""
+        """The values of context fields in a user's latest row, by column; none for an unknown user."""
         row = self._rows.get(user)
         if row is None or not self._contexts.width:
             return {}

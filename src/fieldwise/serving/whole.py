@@ -1,4 +1,4 @@
-"""One stage for catalogues that are small enough: a bundle scores every item that passes the filters.
+"""Recommendation in one stage, for small catalogues: a bundle scores every item that passes the filters.
 
 candidates (all items, or a list) -> filters -> ranking bundle -> best k
 """
@@ -24,19 +24,19 @@ __all__ = ["WholeRanking"]
 
 
 class WholeRanking(Recommends):
-    """Recommends by scoring every item of a catalogue with one bundle; items of equal scores come in its order.
+    """Recommends by scoring every item of a catalogue with one bundle; ties keep the catalogue's order.
 
-    What depends on the catalogue alone is made once: encoded item fields, ids, columns. Scoring takes time by the
-    number of items: for large catalogues there are `Cascade` and its index.
+    Everything that only depends on the catalogue is computed once: encoded item fields, ids, columns. The time is
+    proportional to the number of items: for large catalogues, use `Cascade` with an index.
 
     Args:
-        ranker: any bundle of one label, or of several, whose main one counts, with fields of items and of contexts.
-        items: one row an item, with the columns of the item fields; other columns (a title) are shown.
-        id_column: which column names an item.
+        ranker: any bundle with item fields and context fields; with several labels, the main one is used.
+        items: one row per item, with the columns of the item fields; other columns (a title) are included in results.
+        id_column: the column of item ids.
 
     Errors:
-        ConfigError: a schema without fields of items or of contexts, or a column that both read.
-        DataError: no items, an id absent or twice, a missing column, a column `prediction`.
+        ConfigError: a schema without item fields or context fields, or a column that both sides read.
+        DataError: no items, a missing or duplicate id, a missing column, a column `prediction`.
 
     >>> from fieldwise import Categorical, FM, Label, Recommender, Schema, TrainingSettings, simulate
     >>> from fieldwise.serving import Query
@@ -49,14 +49,14 @@ class WholeRanking(Recommends):
     ['item_id', 'title', 'prediction']
     """
 
-    prerank = None  # as of a cascade: no bundle chooses before this one
+    prerank = None  # as in a cascade: there is no first stage
 
     def __init__(self, ranker: Bundle, items: TableLike, id_column: str) -> None:
         items = as_table(items)
         checked_ids(items, id_column)
         if PREDICTION in items.columns:
             raise ConfigError(
-                f"found items come with a column {PREDICTION!r} of their own: rename that of the catalogue's items"
+                f"the items must not have a column {PREDICTION!r}, which is added to results: rename that column"
             )
         self.ranker, self.index = ranker, ItemTable(id_column=id_column, items=items)
         ranker.network.eval()
@@ -66,7 +66,7 @@ class WholeRanking(Recommends):
         return None, self._ranking.context(context)
 
     def recommend_prepared(self, asked: Sequence[Prepared]) -> list[Found]:
-        """The best items for several queries, one after the other."""
+        """The best items for several queries, one by one."""
         return [self._ranked(one) for one in asked]
 
     def _ranked(self, one: Prepared) -> Found:
@@ -88,5 +88,5 @@ class WholeRanking(Recommends):
 
     @cached_property
     def filters(self) -> ItemFilters:
-        """Which items have which values."""
+        """The filters of the catalogue's items."""
         return item_filters(self.index.items, [self.ranker.schema])

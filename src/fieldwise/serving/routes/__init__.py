@@ -1,1 +1,1 @@
-"""The routes of the HTTP application, one router a file; each is made by `router(served)`."""
+"""The routes of the HTTP application, one router per file; each is created by `router(served)`."""

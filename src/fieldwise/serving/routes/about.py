@@ -1,4 +1,4 @@
-"""`GET /v1/about`: what a server scores with, for the page."""
+"""`GET /v1/about`: the server's bundles, fields and items, for the page."""
 
 from fastapi import APIRouter
 
@@ -9,13 +9,13 @@ __all__ = ["router"]
 
 
 def router(served: Served) -> APIRouter:
-    """The route that tells what this server has."""
+    """The route that describes this server."""
     routes = APIRouter()
     limits = AboutLimits(k=served.limits.max_k, rows=served.limits.max_rows, explained=served.limits.max_explained)
 
     @routes.get("/v1/about")
     def about() -> AboutResponse:
-        """What this server scores with: bundles, labels, fields with usual values, items, users."""
+        """Describe this server: bundles, labels, fields with usual values, items, users."""
         known = None if served.users is None else AboutUsers(column=served.users.column, count=served.users.count)
         now = served.service
         found = now.browser(served.title).about

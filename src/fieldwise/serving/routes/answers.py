@@ -1,4 +1,4 @@
-"""Answers of routes as JSON."""
+"""Responses of routes as JSON."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ __all__ = ["json_answer"]
 
 
 def json_answer(answer: dict[str, Any]) -> Response:
-    """An answer that is known to be in form: it is not checked against the published document once more.
+    """A response of a known form, which is not validated against the OpenAPI document again.
 
     >>> json_answer({"predictions": [0.5, float("nan")]}).body
     b'{"predictions":[0.5,null]}'

@@ -20,7 +20,7 @@ def router(served: Served) -> APIRouter:
 
     @routes.post("/v1/explain", response_model=ExplainResponse)
     async def explain(body: ExplainRequest) -> Response:
-        """Why rows, or items for a user, have their scores."""
+        """Explain the scores of rows, or of items for a user."""
         _check(body, served.limits.max_explained)
         context: dict[str, Any] = {}
         rows, degraded = await served.complete(body.rows)
@@ -34,10 +34,10 @@ def router(served: Served) -> APIRouter:
 
 
 def _check(body: ExplainRequest, most: int) -> None:
-    """Refuse a request that has not either rows or items, or too many of them."""
+    """Check that a request has either rows or items, and not too many."""
     if bool(body.rows) == bool(body.items):
-        raise RequestError("an explanation is of rows or of items: give one of the two", "rows")
+        raise RequestError("an explanation needs either rows or items: give one of the two", "rows")
     if body.rows and (body.user is not None or body.context):
         name = "context" if body.context else "user"
-        raise RequestError(f"{name} belongs to items: rows hold all values themselves", name)
+        raise RequestError(f"{name} is only for items: rows must have all values themselves", name)
     check_length(most, body.rows or body.items, "rows" if body.rows else "items")

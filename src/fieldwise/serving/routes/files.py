@@ -1,4 +1,4 @@
-"""The page's own files: plain HTML, CSS and JavaScript modules, served from here alone; `/` and `/docs` show them.
+"""The page's own files: plain HTML, CSS and JavaScript modules, all from this server; `/` and `/docs` show them.
 
 The files hold no data and need no token.
 """
@@ -28,7 +28,7 @@ HEADERS = {
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is a page's own: such files are given without a token.
+    """Whether a path is one of the page's files, which need no token.
 
     >>> is_page("/"), is_page("/docs"), is_page("/page/page.js"), is_page("/v1/about")
     (True, True, True, False)
@@ -37,7 +37,7 @@ def is_page(path: str) -> bool:
 
 
 def router() -> APIRouter:
-    """The routes of the files; they are not in the published document."""
+    """The routes of the files; they are not in the OpenAPI document."""
     routes = APIRouter(include_in_schema=False)
     for name, content in _files().items():
         routes.add_api_route(PAGES.get(name, FILES + name), _sender(name, content))

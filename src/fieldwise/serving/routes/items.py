@@ -22,7 +22,7 @@ def router(served: Served) -> APIRouter:
         offset: Offset = 0,
         limit: Limit = 10,
     ) -> CatalogueResponse:
-        """Items of some ids (unknown ones are left out), or whose ids begin with a text or titles have it."""
+        """Items by id (unknown ids are skipped), or items whose id starts with a text or whose title contains it."""
         now = served.service
         found = now.browser(served.title).items(search, id)
         shown = now.items(found[offset : offset + limit])

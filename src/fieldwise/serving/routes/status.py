@@ -1,4 +1,4 @@
-"""`GET /healthz`, `GET /readyz` and `GET /metrics`: what orchestrators and Prometheus ask for."""
+"""`GET /healthz`, `GET /readyz` and `GET /metrics`, for orchestrators and Prometheus."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from fieldwise.serving.served import Served
 
 __all__ = ["router"]
 
-UNTOLD = "the newest files are refused: ask with the token, or read the server's log"  # paths are nobody's business
+UNTOLD = "the newest files were rejected: use the token for details, or see the server's log"  # paths are private
 
 
 def router(served: Served) -> APIRouter:
-    """The routes that tell how the server is; they are not in the published document."""
+    """The routes of the server's status; they are not in the OpenAPI document."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/healthz")

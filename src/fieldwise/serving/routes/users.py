@@ -18,13 +18,13 @@ def router(served: Served) -> APIRouter:
 
     @routes.get("/v1/users")
     async def find_users(search: Search = "", offset: Offset = 0, limit: Limit = 10) -> UsersResponse:
-        """Users whose ids begin with a text; none where the server cannot list any."""
+        """Users whose ids start with a text; none if the server cannot list users."""
         found, count = ([], 0) if served.users is None else await served.users.find(search, offset, limit)
         return UsersResponse(users=found, count=count)
 
     @routes.get("/v1/users/{id:path}")
     async def user(id: Annotated[str, Path(max_length=1000)]) -> UserResponse:  # noqa: A002 (the name in the path)
-        """A user's own values of the models' fields."""
+        """A user's values of the models' fields."""
         if served.users is None:
             raise RequestError("this server has no users: give their fields as context", "user", 404)
         now = served.service

@@ -1,4 +1,4 @@
-"""What a feature store is."""
+"""The interface of a feature store."""
 
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -16,16 +16,16 @@ class _Unreadable:
         return "UNREADABLE"
 
 
-UNREADABLE = _Unreadable()  # stands in a row for a value that is there and cannot be read
+UNREADABLE = _Unreadable()  # marks an existing but unreadable value in a row
 
 
 class StoreError(Exception):
-    """A store that gives no answer, or none that can be read.
+    """A store did not answer, or has unreadable data.
 
     Args:
-        reason: `slow` (no answer in time), `gone` (no connection, or an error), `paused` (left alone for a moment after
-            failures), `damaged` (what it holds cannot be read).
-        detail: for the server's log, never for an answer; without credentials.
+        reason: `slow` (no answer in time), `gone` (no connection, or an error), `paused` (not queried for a moment
+            after failures), `damaged` (unreadable data).
+        detail: for the server's log only, without credentials.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -36,35 +36,35 @@ class StoreError(Exception):
 class FeatureStore(Protocol):
     """Rows by the id of a user or an item.
 
-    Rows are plain: text, numbers, booleans, null, and lists of these, as a request's own fields are. A value that is
-    there and cannot be read is `UNREADABLE`; the other values and rows of the same question are given all the same.
+    Rows have plain values: text, numbers, booleans, null, and lists of these, like the fields of requests. An existing
+    but unreadable value is `UNREADABLE`; other values and rows of the same query are still returned.
     """
 
     @property
     def kind(self) -> str:
-        """Which store it is, such as `redis`."""
+        """The kind of store, such as `redis`."""
 
     @property
     def column(self) -> str:
-        """The column that names a user, or an item."""
+        """The column of user or item ids."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns of its rows, known once it is open."""
+        """The columns of its rows, available after `open`."""
 
     async def open(self) -> None:
-        """Connect and check what it holds.
+        """Connect and check the stored table.
 
         Errors:
-            ConfigError: it cannot be reached, lets nobody in, or does not hold what it should; without credentials.
+            ConfigError: no connection, access denied, or a wrong table; the message has no credentials.
         """
 
     def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> Coroutine[Any, Any, list[Row | None]]:
-        """The rows of some ids, in their order; None for an unknown one. No ids: whether it answers at all.
+        """The rows of some ids, in order; None for an unknown one. Without ids, a health check.
 
         Args:
-            ids: whose rows.
-            columns: which values are wanted; others may be left out. All where left out.
+            ids: ids of the rows.
+            columns: required columns; others may be omitted. Default: all.
 
         Errors:
             StoreError: it does not answer.

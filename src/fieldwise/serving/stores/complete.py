@@ -1,4 +1,4 @@
-"""Requests completed from stores: what is given counts first, what a store cannot give is null and said, or refused."""
+"""Requests completed from stores: given values take precedence; missing ones are null and reported, or an error."""
 
 import asyncio
 import math
@@ -19,21 +19,21 @@ OnFailure = Literal["degrade", "refuse"]
 WHY: Mapping[Reason, str] = {
     "slow": "did not answer in time",
     "gone": "cannot be reached",
-    "paused": "failed a moment ago and is tried again soon",
-    "damaged": "holds what cannot be read",
+    "paused": "failed a moment ago and will be retried soon",
+    "damaged": "has unreadable data",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """What an answer had to do without.
+    """Values that were missing for a response.
 
     Args:
         store: `users` or `items`.
-        ids: whose values are missing.
-        columns: which of their values; they count as null.
-        reason: `slow`, `gone`, `paused` (it failed a moment ago) or `damaged` (it holds what cannot be read).
-        message: the same in a sentence.
+        ids: the ids whose values are missing.
+        columns: the missing columns, taken as null.
+        reason: `slow`, `gone`, `paused` (it failed a moment ago) or `damaged` (unreadable data).
+        message: the same as a sentence.
     """
 
     store: str
@@ -44,16 +44,16 @@ class Missing:
 
 
 class StoreRefusedError(RequestError):
-    """A request that is refused with 503 since a store cannot give what it needs.
+    """A request that is rejected with 503 because a store failed.
 
     Args:
         store: `users` or `items`.
-        reason: as of `Missing`.
-        place: where the request names whose values are missing.
+        reason: as in `Missing`.
+        place: the part of the request with the id.
     """
 
     def __init__(self, store: str, reason: Reason, place: str) -> None:
-        super().__init__(f"the {store}' store {WHY[reason]}: ask again later, or give the fields", place, 503)
+        super().__init__(f"the {store}' store {WHY[reason]}: retry later, or give the fields", place, 503)
         self.store, self.reason = store, reason
 
 
@@ -62,10 +62,10 @@ class Stores:
     """The stores of a server.
 
     Args:
-        users: by the id of a user.
-        items: by the id of an item; where there is none, the items of the index are taken.
-        on_failure: what becomes of a request when a store fails: `refuse` it with 503, or `degrade` the answer, with
-            null for what is missing.
+        users: the store of users by id.
+        items: the store of items by id; default: the items of the index.
+        on_failure: handling of store failures: `refuse` the request with 503, or `degrade` the response, with null
+            for missing values.
     """
 
     users: Lookup | None = None
@@ -74,25 +74,25 @@ class Stores:
 
     @property
     def lookups(self) -> list[Lookup]:
-        """Those that there are."""
+        """The configured stores."""
         return [one for one in (self.users, self.items) if one is not None]
 
     async def open(self) -> None:
         """Connect and check.
 
         Errors:
-            ConfigError: as of `FeatureStore.open`.
+            ConfigError: as for `FeatureStore.open`.
         """
         for one in self.lookups:
             await one.open()
 
     async def close(self) -> None:
-        """Give connections back."""
+        """Close connections."""
         for one in self.lookups:
             await one.close()
 
     async def states(self) -> dict[str, dict[str, str]]:
-        """Each store's kind and state, asked now."""
+        """Each store's kind and current state."""
         await asyncio.gather(*(one.get([]) for one in self.lookups), return_exceptions=True)
         return {one.name: {"kind": one.kind, "state": one.state} for one in self.lookups}
 
@@ -102,9 +102,9 @@ class Stores:
         """A context with the fields of a user.
 
         Args:
-            user: who; None for a context that is whole.
-            context: values by column, which count first.
-            fields: what a model reads of users and contexts.
+            user: id of the user; None for a complete context.
+            context: given values by column, which take precedence.
+            fields: a model's user and context fields.
 
         Errors:
             RequestError: an unknown user (404); no store of users (422); a store that fails (503).
@@ -121,15 +121,15 @@ class Stores:
     async def rows(
         self, rows: Sequence[Mapping[str, Any]], fields: Sequence[Field], items: FeatureStore | None = None
     ) -> tuple[list[dict[str, Any]], list[Missing]]:
-        """Rows with what the stores hold of the users and items that they name.
+        """Rows completed with the stored values of their users and items.
 
         Args:
-            rows: values by column, which count first; a row that has all columns asks no store.
-            fields: what a model reads.
-            items: taken where there is no store of items.
+            rows: given values by column, which take precedence; no store is queried for a complete row.
+            fields: a model's fields.
+            items: used if there is no store of items.
 
         Errors:
-            RequestError: as of `context`.
+            RequestError: as for `context`.
         """
         whole = [dict(row) for row in rows]
         both: tuple[tuple[str, FeatureStore | None], ...] = (("users", self.users), ("items", self.items or items))
@@ -144,7 +144,7 @@ class Stores:
     async def _added(
         self, name: str, store: FeatureStore, rows: Sequence[Mapping[str, Any]], fields: Sequence[Field]
     ) -> tuple[list[Mapping[str, Any]], list[Missing]]:
-        """For each row what one store adds to it."""
+        """The values that one store adds to each row."""
         held = set(store.columns) - {store.column}
         needed = [f for f in fields if f.column in held and (f.role == "item") == (name == "items")]
         columns = {f.column for f in needed}
@@ -162,7 +162,7 @@ class Stores:
     async def _values(
         self, name: str, store: FeatureStore, places: Mapping[str, str], needed: Sequence[Field], lacking: set[str]
     ) -> tuple[dict[str, dict[str, Any]], list[Missing]]:
-        """By id what the needed fields read of a store; `places` are the ids' in the request."""
+        """The values of the needed fields by id; `places` are the parts of the request with the ids."""
         try:
             rows = await store.get(list(places), {field.column for field in needed})
         except StoreError as e:
@@ -182,17 +182,17 @@ class Stores:
         return values, damaged
 
     def _without(self, name: str, ids: list[str], columns: list[str], reason: Reason, place: str) -> list[Missing]:
-        """What is said of missing columns, if there are any and the answer may be degraded."""
+        """A report of missing columns, if there are any and degraded responses are allowed."""
         if not columns:
             return []
         if self.on_failure == "refuse":
             raise StoreRefusedError(name, reason, place)
-        message = f"the {name}' store {WHY[reason]}: {', '.join(columns)} counted as null"
+        message = f"the {name}' store {WHY[reason]}: {', '.join(columns)} taken as null"
         return [Missing(store=name, ids=ids, columns=columns, reason=reason, message=message)]
 
 
 def _readable(stored: Row, needed: Sequence[Field]) -> tuple[dict[str, Any], set[str]]:
-    """What fields read of a stored row, null for what they cannot, and the columns of the latter."""
+    """The values of fields in a stored row, with null for unreadable ones, and the columns of these."""
     values: dict[str, Any] = {}
     unreadable = set()
     for field in needed:
@@ -208,7 +208,7 @@ def _readable(stored: Row, needed: Sequence[Field]) -> tuple[dict[str, Any], set
 
 
 def _number(text: str) -> Any:
-    """A stored date or time as the seconds that a numeric field reads of a table's; other texts as they are."""
+    """A stored date or time as seconds, as numeric fields read it from tables; other text unchanged."""
     try:
         if text[2:3] == ":":
             clock = time.fromisoformat(text)
@@ -225,4 +225,4 @@ def _id_of(row: Mapping[str, Any], column: str) -> str | None:
     try:
         return text_of(row.get(column)) or None
     except (TypeError, ValueError):
-        return None  # who reads the row will say what is wrong
+        return None  # the error is raised when the row is read

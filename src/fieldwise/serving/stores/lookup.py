@@ -1,4 +1,4 @@
-"""Asking a store: many requests at once, within a time limit, and not at all for a moment after it failed."""
+"""Lookups in a store: batched, with a time limit, and with a circuit breaker."""
 
 import asyncio
 import logging
@@ -12,11 +12,11 @@ from fieldwise.serving.stores.base import FeatureStore, Row, SearchableStore, St
 __all__ = ["Lookup"]
 
 T = TypeVar("T")
-FAILURES = 3  # in a row, until a store is left alone
-PAUSE = 1.0  # seconds that it is left alone; then one question tries it
-STEPS = 10  # a limit is waited for in so many steps: a process that is busy itself does not blame the store
-QUESTIONS = 2  # that a store is asked at the same time
-MOST = 5000  # ids from which on a question takes no further ones
+FAILURES = 3  # consecutive failures until a store is paused
+PAUSE = 1.0  # seconds of the pause; then one query tries again
+STEPS = 10  # a time limit is split into steps, so that delays of a busy process are not blamed on the store
+QUESTIONS = 2  # maximum concurrent queries to a store
+MOST = 5000  # a query with at least this number of ids accepts no further ones
 
 log = logging.getLogger("fieldwise.serving")
 
@@ -24,15 +24,15 @@ log = logging.getLogger("fieldwise.serving")
 class Lookup:
     """A store with a time limit and a circuit breaker.
 
-    Lookups that come while two questions are under way are asked together in the next. A question takes at most
-    `timeout`, so a lookup twice that, whatever the store does. After three failures in a row the store is left alone:
-    lookups fail at once, and one question a second is let through, until one succeeds. A store that answers with what
-    cannot be read is not left alone: only who asked for that is told.
+    Lookups that arrive while two queries are running are combined in the next one. A query takes at most `timeout`, so
+    a lookup takes at most twice that. After three consecutive failures the store is paused: lookups fail at once, and
+    one query per second is tried until one succeeds. Unreadable data does not pause the store: only the lookups of that
+    data fail.
 
     Args:
         name: `users` or `items`.
-        store: what is asked.
-        timeout: seconds that a question may take.
+        store: the store itself.
+        timeout: maximum seconds of a query.
 
     After construction:
         state: `ok`, or the reason of the last failure.
@@ -74,25 +74,25 @@ class Lookup:
         await self.store.open()
 
     async def close(self) -> None:
-        """Close the store; who still waits for it fails."""
+        """Close the store; pending lookups fail."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.store.close()
 
     async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
-        """The store's rows of some ids, with some of its columns at least; with all where left out.
+        """The store's rows of some ids, with at least the given columns; default: all columns.
 
         Errors:
-            StoreError: the store fails, does not answer in time, or has failed just now.
+            StoreError: the store failed, did not answer in time, or is paused.
         """
         return await self._observed(self._joined(ids, columns))
 
     async def search(self, prefix: str, limit: int) -> list[str]:
-        """The store's first ids, in their order as texts, that begin with a text; none where it cannot search.
+        """The store's first ids, sorted as text, that start with a prefix; none if it cannot search.
 
         Errors:
-            StoreError: as of `get`.
+            StoreError: as for `get`.
         """
         store = self.store
         if not isinstance(store, SearchableStore):
@@ -120,7 +120,7 @@ class Lookup:
             return dict(zip(ids, await self._asked(lambda: self.store.get(ids, question.columns)), strict=True))
 
     async def _asked(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """One question to the store."""
+        """Run one query to the store."""
         self._check_pause()
         if self._failures >= FAILURES:
             self._retry_at = time.monotonic() + PAUSE  # this one tries; the others go on without
