@@ -40,7 +40,7 @@ __all__ = ["Changes", "ItemIndex", "build_index", "old_index", "open_index"]
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What an update found: items that are new, whose fields changed, that are gone, and that stayed as they were."""
+    """Numbers of new, changed, removed and unchanged items in an update."""
 
     new: int
     changed: int
@@ -53,11 +53,11 @@ class ItemIndex(ItemTable):
     """A catalogue's item heads, in the order of its rows.
 
     Args:
-        id_column: which column of `items` names an item.
+        id_column: the column of item ids in `items`.
         items: the catalogue's rows.
         model: the digest of the bundle that made the heads (`Bundle.digest`).
         stored: their heads.
-        generation: the checksum of its manifest: another one after every update.
+        generation: the checksum of its manifest, which changes with every update.
     """
 
     model: str
@@ -66,10 +66,10 @@ class ItemIndex(ItemTable):
     what: ClassVar[str] = "index"
 
     def check_model(self, bundle: Bundle) -> None:
-        """Refuse a bundle that did not make these heads.
+        """Check that a bundle computed these heads.
 
         Errors:
-            BundleError: its fields or weights are others.
+            BundleError: its fields or weights differ.
         """
         if self.model != bundle.digest:
             raise BundleError(
@@ -87,27 +87,26 @@ def build_index(
     storage: Storage = "float32",
     note: Callable[[str], None] = lambda _: None,
 ) -> tuple[ItemIndex, Changes]:
-    """Write the index of a catalogue to a folder; over an index of the same bundle it is an update.
+    """Write the index of a catalogue to a folder, or update an existing index of the same bundle.
 
-    An update computes the heads of new and changed items alone, those whose encoded fields differ, and copies the
-    others. The index that was there stays whole, and can be read, until the new one takes its place. Another update
-    of the same folder waits for this one.
+    An update only computes the heads of new items and of items whose encoded fields changed, and copies the others.
+    The old index can be read until the new one replaces it. Another update of the same folder waits for this one.
 
     Args:
         bundle: an IntTower.
-        items: one row an item, with the columns of the item fields; other columns (a title) are kept beside them.
-        folder: its own folder, new or with an index.
-        id_column: which column of `items` names an item; the schema's where left out (`fieldwise.schema.ids`).
+        items: one row per item, with the columns of the item fields; other columns (a title) are stored too.
+        folder: a folder for the index only, new or with an index.
+        id_column: the column of item ids in `items`; default: the schema's (`fieldwise.schema.ids`).
         storage: `float32`, `bfloat16` (half the size) or `int8` (a quarter).
-        note: hears where a damaged index was there, which is built anew.
+        note: called with a message if a damaged index is replaced.
 
     Returns:
         The index, mapped (see `open_index`), and what changed.
 
     Errors:
         ConfigError: not an IntTower, an unknown storage, no column of ids, a column that both towers read.
-        DataError: no items, an id absent or twice, a missing column, heads that are not finite, a full disk.
-        BundleError: the folder holds something else, or an index of a newer version.
+        DataError: no items, a missing or duplicate id, a missing column, heads that are not finite, a full disk.
+        BundleError: the folder has other files, or an index of a newer version.
     """
     network, items = item_network(bundle), as_table(items)
     column = id_of("item", [bundle.schema], items.columns, id_column, option="--id")
@@ -128,7 +127,7 @@ def build_index(
 
 @dataclass(frozen=True, kw_only=True)
 class _Wanted:
-    """The index to be written: its bundle, the catalogue, and the items as the item tower reads them."""
+    """The index to write: its bundle, the catalogue, and the encoded items."""
 
     bundle: Bundle
     network: IntTowerNetwork
@@ -139,7 +138,7 @@ class _Wanted:
     storage: Storage
 
     def against(self, old: ItemIndex | None) -> tuple[np.ndarray, Changes]:
-        """For every item the row of the old index that its heads are copied from (-1: none), and what changed."""
+        """For every item, the row of the old index to copy its heads from (-1: none), and the changes."""
         count = len(self.texts)
         source = np.full(count, -1)
         if old is None or old.id_column != self.column:
@@ -173,7 +172,7 @@ def _write(writer: Writer, wanted: _Wanted, note: Callable[[str], None]) -> Chan
 
 
 def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> ItemIndex | None:
-    """The index that is there; a damaged one counts as none, and is told of."""
+    """The existing index; None with a note if it is damaged."""
     if not (folder / MANIFEST).exists():
         return None
     INDEX.check_version(folder)
@@ -188,8 +187,8 @@ def open_index(folder: Path, *, verify: bool = True, mapped: bool = False) -> It
     """Read an index into memory, checking every file against its checksum.
 
     Args:
-        folder: where `build_index` put it.
-        verify: check the checksums; without, only sizes.
+        folder: the folder written by `build_index`.
+        verify: check the checksums; otherwise only sizes.
         mapped: map the heads' files rather than copy them: several processes share the memory, and pages are read as
             they are needed. Nobody may write into the files then: an edit changes scores, and cutting one off ends the
             process (SIGBUS). `build_index` never does, it puts new files in their place.

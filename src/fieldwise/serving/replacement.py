@@ -1,4 +1,4 @@
-"""A bundle or an index that changes on disk takes its predecessor's place while serving; a damaged one does not."""
+"""Replacement of bundles and indexes that change on disk while serving; damaged ones are rejected."""
 
 import contextlib
 import ctypes
@@ -17,7 +17,7 @@ State = tuple[tuple[int, int, int] | None, ...]
 
 
 class Live:
-    """The service that answers now. Who answers a request, or a batch of them, reads `service` once.
+    """Holder of the current service. A request, or a batch of requests, reads `service` once.
 
     Args:
         service: the first one.
@@ -27,14 +27,14 @@ class Live:
         self.service = service
         self.replaced = 0
         self.refused: str | None = None
-        self.passing = False  # the refusal was for want of something that may come back
+        self.passing = False  # the rejection had a temporary cause
         self.watched: Callable[[], str] = lambda: "off"
 
     def replace(self, load: Callable[[], Service]) -> bool:
-        """Load another service and let it take over once it has answered; on an error the one before goes on.
+        """Load another service and switch to it after a warm-up; on an error the current one is kept.
 
         Returns:
-            Whether it took over; `refused` says why not.
+            Whether it was replaced; otherwise `refused` has the reason.
         """
         try:
             service = load()
@@ -53,23 +53,23 @@ class Live:
 
 
 def _give_back() -> None:
-    """Hand what the service before held back to the system, where the C library can; glibc keeps a part of it."""
+    """Return freed memory to the system, if the C library supports it; glibc keeps a part of it."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Watcher:
-    """Looks at files from time to time, and loads anew when they have changed and then stayed as they are for one look.
+    """Polls files, and reloads when they have changed and then stayed the same for one poll.
 
-    Writers of bundles and indexes rename a complete manifest into its place last: that is the file to watch.
+    Writers of bundles and indexes rename a complete manifest into place last, so this is the file to watch.
 
     Args:
-        live: whose service is replaced.
-        load: reads it anew.
+        live: the holder of the service to replace.
+        load: loads a new service.
         files: the manifests.
-        every: seconds between looks.
-        note: hears of every replacement and refusal.
-        state: of the files before the first service was loaded from them; now where left out.
+        every: seconds between polls.
+        note: called with a message on every replacement and rejection.
+        state: state of the files before the first service was loaded; default: the current state.
     """
 
     def __init__(
@@ -89,28 +89,28 @@ class Watcher:
         self._gone: tuple[str, ...] = ()
 
     def start(self) -> None:
-        """Begin to look, in a thread of its own."""
+        """Start polling in a separate thread."""
         self._thread.start()
         self.live.watched = lambda: self.about
 
     @property
     def about(self) -> str:
-        """Whether it looks: `ok`, `dead`, or which files are gone; what was loaded of them is served on."""
+        """The watcher's status: `ok`, `dead`, or the missing files; the loaded service stays active."""
         if not self._thread.is_alive():
             return "dead"
         return f"gone: {', '.join(self._gone)}" if self._gone else "ok"
 
     def stop(self) -> None:
-        """Look no more; waits for a replacement under way."""
+        """Stop polling; waits for a running replacement."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def look(self) -> None:
-        """One look; what could not be read for want of memory or files is tried again at the next."""
+        """Poll once; a failure for lack of memory or files is retried at the next poll."""
         before, self._seen = self._seen, self.state(self.files)
         gone = tuple(str(file) for file, one in zip(self.files, self._seen, strict=True) if one is None)
-        if gone != self._gone and self._seen == before:  # not in the moment of a replacement
+        if gone != self._gone and self._seen == before:  # not during a replacement
             self._gone = gone
             self.note(f"gone, what was there goes on: {', '.join(gone)}" if gone else "what was gone is there again")
         if self._seen == self._loaded or self._seen != before or None in self._seen:
@@ -127,12 +127,12 @@ class Watcher:
         while not self._stop.wait(self.every):
             try:
                 self.look()
-            except FAULTS:  # the next look may find what can be loaded
+            except FAULTS:  # the next poll may succeed
                 logging.getLogger(__name__).exception("a look for newer bundles failed")
 
     @staticmethod
     def state(files: Sequence[Path]) -> State:
-        """What tells one version of some files from another."""
+        """The state of some files, which differs between versions."""
         found: list[tuple[int, int, int] | None] = []
         for file in files:
             try:

@@ -1,4 +1,4 @@
-"""What the routes of one server share: the service, limits, stores, the worker that computes, and what is counted."""
+"""The shared state of a server's routes: the service, limits, stores, the worker thread, and metrics."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,18 +26,18 @@ from fieldwise.serving.stores.metrics import StoreMetrics
 __all__ = ["Served"]
 
 T = TypeVar("T")
-ROWS_OF_A_PIECE = 10  # that are explained at once
-BATCH_ROWS = 10_000  # that requests answered together may rank or score
+ROWS_OF_A_PIECE = 10  # rows explained at once
+BATCH_ROWS = 10_000  # maximum rows to rank or score in a batch of requests
 
 
 class Served:
-    """What every route of an application is given.
+    """The shared state of an application's routes.
 
     Args:
-        live: who holds what answers now; the work runs in one thread, so that requests do not fight for the cores.
-        limits: of requests and answers.
-        stores: fields of known users and items.
-        title: the item column that the page names items by; chosen by rule where left out.
+        live: the holder of the service; it computes in one thread, so that requests do not compete for the cores.
+        limits: limits of requests and responses.
+        stores: features of known users and items.
+        title: the item column that the page shows as the item's name; chosen by a rule if omitted.
     """
 
     def __init__(self, live: Live, limits: ServerSettings, stores: Stores, title: str | None = None) -> None:
@@ -59,14 +59,14 @@ class Served:
 
     @property
     def service(self) -> Service:
-        """What answers now; asked for anew by every request, so that it may be replaced."""
+        """The current service; read once per request, so that it can be replaced."""
         return self.live.service
 
     async def predict(self, rows: list[dict[str, Any]]) -> list[dict[str, float]]:
         """Score and prediction of rows, computed together with those of other requests.
 
         Errors:
-            RequestError: as of `Service.predict`; it took too long, or too many requests wait.
+            RequestError: as for `Service.predict`; a timeout, or too many waiting requests.
         """
         return await self._in_time(self._predictions.ask(rows))
 
@@ -74,15 +74,15 @@ class Served:
         """The best items, computed together with those of other requests.
 
         Errors:
-            RequestError: as of `Service.recommend`; it took too long, or too many requests wait.
+            RequestError: as for `Service.recommend`; a timeout, or too many waiting requests.
         """
         return await self._in_time(self._recommendations.ask(asked))
 
     async def explain(self, asked: Explained, pairs: bool) -> list[dict[str, Any]]:
-        """Why rows have their scores, a few rows at a time: other requests are answered in between.
+        """Explain the scores of rows, a few rows at a time, with other requests answered in between.
 
         Errors:
-            RequestError: as of `Service.explain`; it took too long, or too many requests wait.
+            RequestError: as for `Service.explain`; a timeout, or too many waiting requests.
         """
         now = self.service
         step = 1 if pairs else ROWS_OF_A_PIECE
@@ -95,15 +95,15 @@ class Served:
         return await self._in_time(self._explanations.run(pieces))
 
     async def work(self, call: Callable[[], T]) -> T:
-        """What a call returns that takes long; it runs in the worker.
+        """Run a long call in the worker thread and return its result.
 
         Errors:
-            RequestError: it took too long, or too many requests wait.
+            RequestError: a timeout, or too many waiting requests.
         """
         return await self._in_time(self._queued(call))
 
     async def complete(self, rows: list[dict[str, Cell]]) -> tuple[list[dict[str, Any]], list[Missing]]:
-        """Rows with the fields that stores and the catalogue hold of their users and items, and what could not be had.
+        """Rows completed with the stored fields of their users and items, and the values that were missing.
 
         Errors:
             RequestError: an unknown user or item, or a store fails.
@@ -115,7 +115,7 @@ class Served:
     async def context(
         self, user: Id | None, given: dict[str, Cell], fields: list[Field]
     ) -> tuple[dict[str, Any], list[Missing]]:
-        """A request's context with a known user's own fields, and what could not be had.
+        """A request's context completed with a known user's fields, and the values that were missing.
 
         Errors:
             RequestError: an unknown user, or the store fails.
@@ -123,7 +123,7 @@ class Served:
         return await self._store_metrics.counted(self.stores.context(id_text(user), given, fields))
 
     def _answers(self) -> bool:
-        """Whether predictions or recommendations are computed, or wait."""
+        """Whether predictions or recommendations are being computed, or are waiting."""
         return self._predictions.at_work or self._recommendations.at_work
 
     def _predict_all(self, requests: Sequence[list[dict[str, Any]]]) -> Sequence[Predicted | BaseException]:

@@ -1,4 +1,4 @@
-"""Tables written into stores: whole or not at all, while servers read."""
+"""Atomic loading of tables into stores, while servers read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from fieldwise.serving.stores.url import StoreURL
 
 __all__ = ["Loaded", "Source", "load_table"]
 
-BATCH = 5000  # rows read and sent at once
+BATCH = 5000  # rows per batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What a load did.
+    """The result of a load.
 
     Args:
-        rows: written.
-        before: rows of the table that was replaced, None where there was none.
-        columns: of the rows.
+        rows: number of rows written.
+        before: number of rows of the replaced table, None if there was none.
+        columns: the columns of the rows.
     """
 
     rows: int
@@ -38,10 +38,10 @@ class Source:
     """A table's rows on their way to a store.
 
     Args:
-        column: which column names a row; it comes as text.
-        empty: names and plain types of the columns, without rows.
-        rows: how many there are.
-        table: where they are read from.
+        column: the column of row ids, converted to text.
+        empty: an empty table with the names and plain types of the columns.
+        rows: number of rows.
+        table: the table to read them from.
     """
 
     column: str
@@ -56,7 +56,7 @@ class Source:
         """The rows of a file.
 
         Errors:
-            DataError: no such file or column, an id twice, values that a request could not have.
+            DataError: no such file or column, a duplicate id, values that are invalid in requests.
         """
         table = SlicedTable(path, separator=separator, encoding=encoding, columns=columns)
         if column not in table.empty.columns:
@@ -72,7 +72,7 @@ class Source:
         """The rows with plain values.
 
         Errors:
-            DataError: an infinity; the file breaks off.
+            DataError: an infinite value; a truncated file.
         """
         first = 0
         for part in _slices(self.table, self.empty.columns):
@@ -90,19 +90,19 @@ def load_table(
     encoding: str = "utf-8",
     columns: Sequence[str] | None = None,
 ) -> Loaded:
-    """Write a file's rows into a store; readers see the old table or the new one, never parts.
+    """Write a file's rows into a store; readers see either the old or the new table, never a mixture.
 
     Args:
-        path: CSV, TSV, Parquet or Arrow, one row a user or an item.
-        address: where to.
-        column: which column names a row.
-        separator: of delimited text.
-        encoding: of delimited text.
-        columns: of delimited text without a header.
+        path: CSV, TSV, Parquet or Arrow, one row per user or item.
+        address: address of the store.
+        column: the column of row ids.
+        separator: delimiter of a text file.
+        encoding: encoding of a text file.
+        columns: column names of a text file without a header.
 
     Errors:
-        DataError: as of `Source`; a value that the store cannot hold.
-        ConfigError: the store cannot be reached, lets nobody write, or has something else of this name.
+        DataError: as for `Source`; a value that the store cannot represent.
+        ConfigError: no connection, no permission to write, or another object of this name in the store.
         MissingExtraError: the store's client is not installed.
     """
     source = Source.of(path, column, separator, encoding, columns)

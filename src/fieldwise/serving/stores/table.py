@@ -19,11 +19,11 @@ class TableStore:
     """Rows of a table in memory.
 
     Args:
-        column: which column names a user, or an item.
-        rows: one row each.
+        column: the column of user or item ids.
+        rows: one row per user or item.
 
     Errors:
-        DataError: no such column, an id twice, values that a request could not have.
+        DataError: no such column, a duplicate id, values that are invalid in requests.
 
     >>> import asyncio
     >>> store = TableStore("user", pl.DataFrame({"user": [3, 4], "country": ["FI", None]}))
@@ -50,7 +50,7 @@ class TableStore:
 
     @property
     def ids(self) -> Sequence[str]:
-        """Whom it knows, in the table's order."""
+        """The known ids, in the table's order."""
         return list(self._places)
 
     async def open(self) -> None:
@@ -75,11 +75,11 @@ class TableStore:
 
 
 class IndexItems:
-    """Some columns of an index's items, as a store: what is there in any case.
+    """A store of some columns of an index's items, always available.
 
     Args:
         index: the items.
-        columns: those that are asked for; what the items do not have is left out.
+        columns: the requested columns; missing ones are skipped.
     """
 
     kind = "index"

@@ -22,12 +22,12 @@ KINDS: dict[str, Literal["redis", "postgresql"]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StoreURL:
-    """A store's address, in parts.
+    """A parsed store address.
 
     Args:
-        kind: which store.
-        url: what the store's client connects to, credentials and options included: not shown.
-        table: PostgreSQL's table (`users`, `schema.users`), or what Redis' keys begin with.
+        kind: the kind of store.
+        url: the client's connection address, with credentials and options; never displayed.
+        table: PostgreSQL's table (`users`, `schema.users`), or the prefix of Redis keys.
         shown: the address without credentials and options, for messages.
     """
 
@@ -37,7 +37,7 @@ class StoreURL:
     shown: str
 
     def told(self, error: Exception) -> str:
-        """The first line of a client's error, without the password."""
+        """The first line of a client's error message, without the password."""
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
         password = urlsplit(self.url).password
         for secret in {password, unquote(password)} if password else ():
@@ -50,10 +50,10 @@ class StoreURL:
 
         Args:
             text: `SCHEME://[USER:PASSWORD@]HOST[:PORT]/DATABASE[?OPTIONS][#TABLE]`.
-            default: the table where the address names none.
+            default: the table if the address has none.
 
         Errors:
-            ConfigError: it is no such address, or names no table.
+            ConfigError: an invalid address, or no table in it.
 
         >>> StoreURL.parse("redis://me:secret@localhost:6379/0#users")
         StoreURL(kind='redis', table='users', shown='redis://localhost:6379/0#users')
