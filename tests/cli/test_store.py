@@ -75,7 +75,7 @@ def test_a_server_whose_store_does_not_fit_does_not_start(fieldwise, bundle, use
     refused(fieldwise(*serve, url.replace("#fits", "#nothing")), "holds no table", "#nothing")
     refused(fieldwise(*serve, url.replace(f":{server.port}/", ":1/")), "must answer")
     refused(fieldwise(*serve[:2], "--users", url, "--user-id", "who"), "column", "'who'")
-    refused(fieldwise(*serve[:2], "--users", "users.csv", "--user-id", "id"), "users.csv: ", "found 'id' among")
+    refused(fieldwise(*serve[:2], "--users", "users.csv", "--user-id", "id"), "users.csv: ", "found 'id': known: ")
     refused(fieldwise(*serve, url, "--on-store-failure", "degraded"), "did you mean 'degrade'")
 
 
