@@ -187,7 +187,7 @@ def test_paths_are_told_with_the_token_alone(place):
     bare = get(app, "/readyz")
     assert "/secret" not in bare.text
     assert bare.json()["watcher"] == "gone"
-    assert "ask with the token" in bare.json()["refused"]
+    assert "use the token for details" in bare.json()["refused"]
     place.live.watched = lambda: "ok"
     assert "/secret" in get(create_app(place.live), "/readyz").text, "without a token everybody is let in"
 
