@@ -179,7 +179,8 @@ def _functions() -> Iterator[tuple[str, Any]]:
 
 
 def _takes_a_table(function: Any) -> bool:
-    hints = get_type_hints(function, include_extras=True) if function.__name__ != "__init__" else {}
+    late = {"np": np, "pl": pl}  # what a module imports for its annotations alone
+    hints = get_type_hints(function, localns=late, include_extras=True) if function.__name__ != "__init__" else {}
     hints = hints or function.__annotations__
     given = [str(hint) for name, hint in hints.items() if name != "return"]
     return any("DataFrame" in hint or str(TableLike) in hint for hint in given)

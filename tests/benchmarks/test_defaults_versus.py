@@ -8,7 +8,6 @@ import pytest
 from benchmarks.defaults import versus
 from benchmarks.defaults.tables import TABLES, Corrections, DevTable
 
-import fieldwise
 from fieldwise import Label
 from fieldwise.evaluation import sigmoid
 
@@ -30,13 +29,13 @@ def test_both_are_measured_on_rows_that_neither_has_seen(tmp_path, monkeypatch, 
         asked.append(set(frame["row"]))
         return scale * (frame["user_id"].to_numpy() / 5 - 2.0)  # the truth, or its opposite
 
-    def auto(frame, *, schema, minutes, quiet):
-        assert (schema.label.column, minutes, quiet) == ("label", 3.0, True)
-        seen.append(set(frame["row"]))
+    def run_auto(frame, settings, note):
+        assert (settings.schema.label.column, settings.minutes) == ("label", 3.0)
+        seen.append(set(frame.filter(pl.col(settings.split.column) != "test")["row"]))
         best = SimpleNamespace(score=score, calibrated=lambda logit: logit)
         return SimpleNamespace(best=best, to_plain=lambda: {"chosen": "AFM"})
 
-    monkeypatch.setattr(fieldwise, "auto", auto, raising=False)
+    monkeypatch.setattr(versus, "run_auto", run_auto)
     command = [
         "--tables",
         "toy",

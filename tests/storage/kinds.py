@@ -109,7 +109,7 @@ def fake_exporter(network: nn.Module, table: EncodedTable, path: Path) -> Callab
 
     def run(batch: Batch) -> np.ndarray:
         with torch.no_grad():
-            return network(batch).numpy()
+            return network(*batch).numpy()
 
     return run
 
