@@ -32,7 +32,7 @@ CATALOGUE = Catalogue(user="user", item="item", title="title")
     [((), "found no log"), (("rows", "u1"), "found the catalogue 'u1'")],
 )
 def test_a_log_is_asked_for(bundle, given, found):
-    with pytest.raises(ConfigError, match=rf"need a log, .*{found}: write recommend\(log, user="):
+    with pytest.raises(ConfigError, match=rf"need a log, .*{found}: use recommend\(log, user="):
         recommend(bundle, *given)
 
 
@@ -201,5 +201,5 @@ def test_wrong_users_are_a_sentence(subtests, bundle, log):
 
 
 def test_a_column_that_recommendations_have_themselves_is_refused(bundle, log):
-    with pytest.raises(DataError, match="a column 'rank' of their own"):
+    with pytest.raises(DataError, match="recommendations have a column 'rank'"):
         recommend(bundle, log.rename({"title": "rank"}), Catalogue(user="user", item="item", title="rank"), "1")

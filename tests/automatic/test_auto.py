@@ -132,7 +132,7 @@ def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
 def test_the_simplest_is_chosen_unless_another_is_better_by_more_than_luck():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 400)
-    problem = SimpleNamespace(metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(y=y)))
+    problem = SimpleNamespace(metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y)))
 
     def candidate(title, z):
         loss = float(np.logaddexp(0, np.where(y > 0, -z, z)).mean())

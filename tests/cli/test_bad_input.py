@@ -405,9 +405,7 @@ def test_a_bug_is_not_hidden(recipe, monkeypatch):
 # Ctrl-C
 
 
-@pytest.mark.parametrize(
-    ("signals", "code"), [("SIGINT", 130), ("SIGTERM", -signal.SIGTERM), ("SIGHUP SIGTERM", -signal.SIGHUP)]
-)
+@pytest.mark.parametrize(("signals", "code"), [("SIGINT", 130), ("SIGTERM", -signal.SIGTERM), ("SIGHUP SIGTERM", None)])
 def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, tmp_path, signals, code):
     settings = [
         "--set",
@@ -429,7 +427,8 @@ def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, t
     for name in signals.split():  # of a terminal that closes: several
         process.send_signal(getattr(signal, name))
     out, err = process.communicate(timeout=60)
-    assert process.returncode == code
+    either = (-signal.SIGHUP, -signal.SIGTERM)  # which of two at once comes first is the system's choice
+    assert process.returncode == code if code is not None else process.returncode in either
     record = json.loads(out)
     assert record["stopped"] == "interrupted"
     assert record["epochs"] >= 3

@@ -52,7 +52,7 @@ def test_plain_numbers_and_words_have_no_format() -> None:
 
 
 def test_text_without_its_format_is_told_the_format() -> None:
-    with pytest.raises(DataError, match=r"number_format = '1\.234,5' and in number_format = '1 234,5': write it"):
+    with pytest.raises(DataError, match=r"number_format = '1\.234,5' and in number_format = '1 234,5': set it"):
         as_number(pl.Series(["1,5", "2,25"]), "column 'x'")
     with pytest.raises(SchemaError, match="number_format must be one of"):
         Numeric("x", number_format=",")

@@ -454,7 +454,7 @@ def test_a_wrong_value_is_told_at_its_field(visit, places):
     page = visit(
         f"{places['afm']}/{wrong}", wait="#fields .error:not(:empty)", strict=False
     )  # Chromium reports the 422
-    assert "context.device: must be text" in page.inner_text("#fields .field:has([aria-invalid]) .error")
+    assert "context.device must be text" in page.inner_text("#fields .field:has([aria-invalid]) .error")
     assert page.get_by_label("device", exact=True).get_attribute("aria-invalid") == "true"
 
 

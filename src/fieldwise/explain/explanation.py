@@ -320,7 +320,7 @@ def explain(
     >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
     >>> row = explain(model.bundle_, log.head(5)).row(0)
     >>> sorted(row)
-    ['base', 'bias', 'calibrated', 'fields', 'gap', 'label', 'method', 'pairs', 'prediction', 'score']
+    ['base', 'bias', 'calibrated', 'fields', 'gap', 'label', 'method', 'pairs', 'prediction', 'scale', 'score']
     """
     subject = Subject.of(bundle, frame, background=background, label=label)
     return explain_subject(subject, subject.usual_method if method is None else method, seed=seed)
