@@ -62,7 +62,7 @@ def test_a_large_body_is_refused_soon(case):
     else:
         with pytest.raises((RequestError, RequestValidationError)):
             parsed(text.encode(), KINDS[path], LIMITS)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 5  # it took 10 to 29 s when every element was looked at
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=3)
