@@ -119,7 +119,9 @@ class _Limited(HttpToolsProtocol):
         self._ended = True
         most = self.limits.connections if limit == "all" else self.limits.per_address
         whose = "" if limit == "all" else " of one address"
-        transport.write(_answer(503, f"{most:,} connections{whose} may be open, and so many are: ask again later"))
+        transport.write(
+            _answer(503, f"{most:,} connections{whose} may be open, and the limit is reached: try again later")
+        )
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

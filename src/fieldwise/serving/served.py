@@ -143,7 +143,7 @@ class Served:
             late = f"an answer may take {self.limits.timeout:g} s, and this one took longer"
             raise RequestError(late, "server", 503) from None
         except BusyError:
-            full = f"{self.limits.max_waiting:,} requests may wait, and so many do: ask again later"
+            full = f"{self.limits.max_waiting:,} requests may wait, and the queue is full: try again later"
             raise RequestError(full, "server", 503) from None
 
     async def _queued(self, call: Callable[[], T]) -> T:

@@ -79,7 +79,7 @@ def cell_list(
     Args:
         value: the cell.
         separator: of text.
-        newest: only the last so many values are read; all if None.
+        newest: number of values to read, counted from the end; all if None.
         text: the text of a value.
 
     Errors:
@@ -156,7 +156,7 @@ def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> 
     Args:
         column: lists, or text that is split at `separator`.
         separator: of text.
-        newest: only the last so many values of a cell are kept; all if None.
+        newest: number of values of a cell to keep, counted from the end; all if None.
 
     Errors:
         DataError: lists of lists or of other nested values.

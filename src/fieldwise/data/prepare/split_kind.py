@@ -1,5 +1,6 @@
 """What a kind of split is: its settings, and the part that it gives each row."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,19 +57,19 @@ class SplitRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitKind:
+class SplitKind(ABC):
     """Base of the settings of a split: a field `kind`, the name in recipes, and how rows are divided."""
 
     if TYPE_CHECKING:
         kind: str
 
+    @abstractmethod
     def assign(self, rows: SplitRows) -> "tuple[np.ndarray, int]":
         """The part of each row [N]: 0 train, 1 valid, 2 test; and how many users have too few rows to be held out.
 
         Errors:
             DataError: a column is missing or has nulls, a value names no part, a class has too few rows.
         """
-        raise NotImplementedError
 
     def advice(self, kept: int) -> str:
         """What to do where a part is empty; `kept` users were kept in train."""

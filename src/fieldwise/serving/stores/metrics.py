@@ -1,4 +1,4 @@
-"""What Prometheus hears of stores."""
+"""Prometheus metrics of feature stores."""
 
 from collections.abc import Awaitable
 from typing import TypeVar
