@@ -44,7 +44,7 @@ from fieldwise import (
     train_recipe,
 )
 from fieldwise.config import given
-from fieldwise.runs import fitting
+from fieldwise.runs import fit_parts
 from fieldwise.training.result import FitResult
 
 FIELDS = (
@@ -380,7 +380,7 @@ def test_last_step_of_a_pipeline(fitted: Recommender, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    whole = fitting.fit
+    whole = fit_parts.fit
 
     def interrupted(*args: Any, **kwargs: Any) -> FitResult:
         class Impatient:
@@ -392,7 +392,7 @@ def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.Monk
 
         return whole(*args, **{**kwargs, "progress": Impatient()})
 
-    monkeypatch.setattr(fitting, "fit", interrupted)
+    monkeypatch.setattr(fit_parts, "fit", interrupted)
     recommender = Recommender(SCHEMA, MODEL, training=QUICK)
     with pytest.raises(KeyboardInterrupt):
         recommender.fit(PAST)

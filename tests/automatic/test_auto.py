@@ -111,6 +111,7 @@ def test_the_folder_holds_everything_and_the_recipe_repeats_the_model(made):
     assert "<html" in (out / "report.html").read_text()[:200]
     assert [p.name for p in folder.iterdir() if p.is_dir()] == ["out"], "no partial folder is left"
     recipe = load_recipe(out / "recipe.toml")
+    assert recipe.training.refit
     prepared = prepare_recipe(recipe, folder)
     again = train_recipe(recipe, prepared)
     scores = result.best.score(prepared.test.frame), again.bundle.score(prepared.test.frame)
@@ -125,7 +126,7 @@ def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
     assert {"auc", "auc_low", "auc_high", "logloss_less_lr", "logloss_less_constant_high"} <= set(frame.columns)
     text = repr(result)
     assert text.startswith("model ")
-    assert f"{result.board.chosen.model} against a constant: " in text
+    assert f"{result.board.judged.model} against a constant: " in text
     assert "200 test rows were looked at once" in " ".join(text.split())
 
 
@@ -356,3 +357,27 @@ def test_a_calibration_is_kept_only_where_it_helps_rows_that_it_did_not_see():
     assert line.slope == pytest.approx(1 / 3, abs=0.05)
     assert log_loss(y, 1 / (1 + np.exp(-mapped))) < log_loss(y, 1 / (1 + np.exp(-(3 * z + 1))))
     assert calibrated(y[:100], 3 * z[:100] + 1, seed=0)[1] is None
+
+
+def test_the_bundle_has_learned_training_and_validation_rows(made):
+    result, _, _ = made
+    line, judged = result.board.chosen, result.board.judged
+    assert line.model == f"{judged.model}, all rows"
+    assert line.all_rows
+    assert [other.model for other in result.board.lines if other.all_rows] == [line.model]
+    assert result.best.about["run"]["refit"]["rows"] == 1800
+    assert line.valid == judged.valid
+    text = " ".join(repr(result).split())
+    assert f"the bundle is {judged.model} trained again on training and validation rows" in text
+
+
+@pytest.mark.usefixtures("few_models")
+def test_without_time_for_it_the_bundle_is_of_the_training_rows(log, monkeypatch):
+    monkeypatch.setattr("fieldwise.automatic.models.seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0)
+    monkeypatch.setattr("fieldwise.automatic.models.Tried.chosen", property(lambda tried: tried.candidates[1]))
+    said: list[str] = []
+    result = run_auto(log, AutoSettings(label="liked", minutes=1), said.append)
+    assert result.board.chosen is result.board.judged
+    assert "refit" not in result.best.about["run"]
+    assert not result.recipe.training.refit
+    assert any("LR is not trained again on training and validation rows: that takes about" in words for words in said)

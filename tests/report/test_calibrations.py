@@ -55,7 +55,7 @@ def test_calibrations_that_cannot_be_fitted_are_left_out_aloud():
         assert [row[0] for b in blocks if b.kind == "table" for row in b.rows] == ["as trained"]
     blocks = calibration_section(test, Scored(1 - valid.y, valid.score), None, seed=0).blocks
     assert "found a slope of -" in blocks[0].text
-    assert "no scores of its validation rows" in calibration_section(test, None, None, seed=0).blocks[0].text
+    assert "need scores of validation rows" in calibration_section(test, None, None, seed=0).blocks[0].text
 
 
 def test_rare_positives_have_axes_that_show_them():

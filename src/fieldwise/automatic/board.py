@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.automatic.candidates import CONSTANT, TITLES, TREES, Candidate
+from fieldwise.automatic.candidates import ALL_ROWS, CONSTANT, TITLES, TREES, Candidate
 from fieldwise.config import to_plain
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
@@ -44,6 +44,7 @@ class Line:
     Args:
         model: its title.
         chosen: whether the bundle is of it.
+        all_rows: whether it was trained on training and validation rows, unlike the others.
         valid: logloss or RMSE of the validation rows, which the choice went by.
         metrics: `auc`, `logloss`, or `rmse`.
         calibration_error: of its probabilities; None of a number.
@@ -58,6 +59,7 @@ class Line:
 
     model: str
     chosen: bool
+    all_rows: bool
     valid: float
     metrics: Mapping[str, Interval]
     calibration_error: float | None
@@ -93,6 +95,13 @@ class Board:
         """The line of the bundle."""
         return next(line for line in self.lines if line.chosen)
 
+    @property
+    def judged(self) -> Line:
+        """The line of the bundle's model as trained on the training rows alone, like the others."""
+        if not self.chosen.all_rows:
+            return self.chosen
+        return next(line for line in self.lines if f"{line.model}, {ALL_ROWS}" == self.chosen.model)
+
     def line(self, model: str) -> Line | None:
         """The line of a model, by its title."""
         return next((line for line in self.lines if line.model == model), None)
@@ -106,7 +115,8 @@ class Board:
         """A row a model; `X_low` and `X_high` are the ends of the interval of X, `X_less_BASE` a paired difference."""
         rows = []
         for line in self.lines:
-            row: dict[str, Any] = {"model": line.model, "chosen": line.chosen, f"valid_{self.metric}": line.valid}
+            row: dict[str, Any] = {"model": line.model, "chosen": line.chosen, "all_rows": line.all_rows}
+            row[f"valid_{self.metric}"] = line.valid
             for name, found in line.metrics.items():
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             for base, metrics in line.against.items():
@@ -161,6 +171,7 @@ def board_of(
         Line(
             model=one.title,
             chosen=one is chosen,
+            all_rows=one.on_all_rows,
             valid=one.value,
             metrics=figures(k),
             calibration_error=calibration_error(y, sigmoid(scores[k])) if binary else None,

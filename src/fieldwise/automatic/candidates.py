@@ -1,5 +1,6 @@
 """The models that are tried: which fit the task, what an epoch of each costs, and one of them trained."""
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from fieldwise.evaluation import logloss_from_logits, rmse
 from fieldwise.evaluation.calibration import Calibration, fit_platt
 from fieldwise.models import parameter_count
 from fieldwise.runs.fitting import FittedRecipe as Fitted
-from fieldwise.runs.fitting import fit_recipe
+from fieldwise.runs.fitting import fit_recipe, refit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
@@ -24,16 +25,19 @@ from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.progress import Progress
 
 __all__ = [
+    "ALL_ROWS",
     "CONSTANT",
     "TITLES",
     "TREES",
     "Candidate",
     "constant",
+    "fit_on_all",
     "fit_one",
     "of_trees",
     "recipes_for",
     "resolved",
     "seconds_of",
+    "seconds_on_all",
 ]
 
 TITLES = {
@@ -47,7 +51,9 @@ TITLES = {
 }
 TOWERS = ("dssm", "inttower")
 TREES, CONSTANT = "LightGBM", "constant"
+ALL_ROWS = "all rows"  # what a title ends with after a training on training and validation rows
 FOLDS, FEWEST_TO_CALIBRATE = 5, 200
+AGAIN_TIMES, AGAIN_SECONDS = 1.4, 2.0  # a second training has more rows, no evaluations, and encodes them anew
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,9 +92,14 @@ class Candidate:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, part: Part, schema: Schema) -> np.ndarray:
-        """Scores of a part's rows [N], calibrated where it is."""
+        """Scores of a part's rows [N], calibrated if it has a calibration."""
         raw = self.raw(part, schema)
         return raw if self.calibration is None else self.calibration.logit(raw)
+
+    @property
+    def on_all_rows(self) -> bool:
+        """Whether the network was trained on training and validation rows."""
+        return self.fitted is not None and self.fitted.refit is not None
 
     def raw(self, part: Part, schema: Schema) -> np.ndarray:
         """Scores of a part's rows [N] as the model gives them, within the label's range."""
@@ -154,6 +165,36 @@ def fit_one(
         fitted=fitted,
         changes=changes or {},
     )
+
+
+def seconds_on_all(one: Candidate) -> float:
+    """An estimate of the seconds that `fit_on_all` takes, from the first training's."""
+    assert one.fitted is not None, "networks are fitted"
+    result = one.fitted.result
+    return AGAIN_TIMES * result.seconds * min(1.0, result.best.epoch / result.epochs) + AGAIN_SECONDS
+
+
+def fit_on_all(one: Candidate, problem: Problem, progress: Progress) -> tuple[Candidate | None, str]:
+    """Train a candidate again, on training and validation rows together, for its best number of epochs.
+
+    Its calibration stays the one of the first training, whose validation rows the network had not learned.
+
+    Returns:
+        The new candidate and an empty string; without it, what ended the training.
+    """
+    assert one.fitted is not None, "networks are fitted"
+    recipe = one.fitted.recipe
+    recipe = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, refit=True))
+    again = refit_recipe(dataclasses.replace(one.fitted, recipe=recipe), problem.prepared, progress)
+    if again.refit is None:
+        return None, again.result.stopped
+    return dataclasses.replace(
+        one,
+        title=f"{one.title}, {ALL_ROWS}",
+        seconds=one.seconds + again.refit.seconds,
+        parameters=parameter_count(again.network),
+        fitted=again,
+    ), ""
 
 
 def of_trees(trees: Trees, problem: Problem) -> Candidate:
@@ -224,7 +265,8 @@ def _loss(problem: Problem, score: np.ndarray) -> float:
 
 def _numbers(fitted: Fitted, part: Part) -> np.ndarray:
     """A network's scores of a part's rows [N]: logits, or numbers in the label's unit."""
-    score = score_batches(fitted.network, part.table.batches(SCORING_BATCH)).astype(np.float64)
+    table = part.table if fitted.refit is None else fitted.encoder.transform(part.frame)
+    score = score_batches(fitted.network, table.batches(SCORING_BATCH)).astype(np.float64)
     return fitted.recipe.schema.label.predicted(score)
 
 

@@ -12,11 +12,13 @@ from fieldwise.automatic.candidates import (
     TREES,
     Candidate,
     constant,
+    fit_on_all,
     fit_one,
     of_trees,
     recipes_for,
     resolved,
     seconds_of,
+    seconds_on_all,
 )
 from fieldwise.automatic.climb import Climb
 from fieldwise.automatic.problem import Problem
@@ -48,6 +50,7 @@ class Tried:
         candidates: the constant first, then in the order of their training.
         skipped: by title, why a model was not trained.
         trials: of the search.
+        on_all: the chosen candidate, trained again on training and validation rows; None if there was no time.
         interrupted: whether Ctrl-C ended it.
     """
 
@@ -56,6 +59,7 @@ class Tried:
         self.candidates: list[Candidate] = [constant(problem)]
         self.skipped: dict[str, str] = {}
         self.trials = 0
+        self.on_all: Candidate | None = None
         self.interrupted = False
 
     @property
@@ -116,6 +120,8 @@ def try_models(problem: Problem, stem: str, clock: Clock, *, reserve: float, not
         _defaults(tried, recipes_for(problem, stem))
         if not tried.interrupted:
             _search(tried)
+        if not tried.interrupted:
+            _train_again(tried)
     except KeyboardInterrupt:
         if not tried.networks:
             raise
@@ -200,12 +206,13 @@ def _search(tried: Tried) -> None:
     while climbs and tried.trials < MOST_TRIALS and without < PATIENCE:
         title = next(iter(climbs))
         climb, other = climbs.pop(title), best[title]
-        if tried.left < other.seconds / 2:
+        left = tried.left - max(seconds_on_all(one) for one in best.values())
+        if left < other.seconds / 2:
             continue
         values = climb.propose()
         if values is None:
             continue
-        trial = _trial(tried, climb, values, other)
+        trial = _trial(tried, climb, values, other, left)
         tried.trials += 1
         without += 1
         better = trial is not None and _gains(tried.problem, trial, other)
@@ -226,15 +233,42 @@ def _search(tried: Tried) -> None:
     tried.note(f"search: {words}")
 
 
-def _trial(tried: Tried, climb: Climb, values: dict[str, Any], other: Candidate) -> Candidate | None:
+def _trial(tried: Tried, climb: Climb, values: dict[str, Any], other: Candidate, left: float) -> Candidate | None:
     """A candidate with other values; None where it falls behind, or they do not go together."""
     assert other.fitted is not None, "searched are networks alone"
-    seconds = min(tried.left, other.seconds * TRIAL_TIMES + 1)
+    seconds = min(left, other.seconds * TRIAL_TIMES + 1)
     watch = Trial(seconds, other.fitted.result.history, tried.problem.metric)
     try:
         return fit_one(other.title, climb.recipe(values), tried.problem, watch)
     except (Hopeless, FieldwiseError):
         return None
+
+
+def _train_again(tried: Tried) -> None:
+    """Train the chosen candidate on training and validation rows, unless the time is too short."""
+    one = tried.chosen
+    needed, left = seconds_on_all(one), tried.left
+    if left < needed:
+        tried.note(
+            f"{one.title} is not trained again on training and validation rows: that takes about {needed:.0f} s, and "
+            f"{max(left, 0):.0f} s are left"
+        )
+        return
+    try:
+        tried.on_all, ended = fit_on_all(one, tried.problem, Until(left))
+    except FieldwiseError as e:
+        tried.note(f"{one.title} is not trained again on training and validation rows: {e}")
+        return
+    tried.interrupted |= ended == "interrupted"
+    if tried.on_all is None:
+        tried.note(f"{one.title} was not trained to the end on training and validation rows: {ENDED.get(ended, ended)}")
+        return
+    refit = tried.on_all.fitted.refit if tried.on_all.fitted is not None else None
+    assert refit is not None, "it was trained again"
+    tried.note(
+        f"{one.title} is chosen and trained again on all {refit.rows:,} training and validation rows: "
+        f"{refit.epochs:.4g} epochs, {refit.seconds:.1f} s"
+    )
 
 
 def _gains(problem: Problem, new: Candidate, old: Candidate) -> bool:

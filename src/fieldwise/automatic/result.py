@@ -58,9 +58,9 @@ class AutoResult:
 
     def sentences(self) -> list[str]:
         """What the leaderboard says, for a person."""
-        board, line = self.board, self.board.chosen
+        board, line = self.board, self.board.judged
         metric = shown_name(board.metric)
-        networks = [one for one in board.lines if one.model not in (CONSTANT, TREES)]
+        networks = [one for one in board.lines if one.model not in (CONSTANT, TREES) and not one.all_rows]
         lowest = min(networks, key=lambda one: one.valid)
         why = f"has the best {metric} on validation rows ({line.valid:.4f})"
         if lowest is not line:
@@ -75,6 +75,13 @@ class AutoResult:
             for base in BASES
             if base in line.against
         ]
+        if board.chosen is not line:
+            said.append(
+                f"the bundle is {line.model} trained again on training and validation rows for as many epochs: "
+                f"{metric} {board.chosen.metrics[board.metric].value:.4f}, not "
+                f"{line.metrics[board.metric].value:.4f}. The other models have learned from the training rows alone: "
+                f"compare them with {line.model}"
+            )
         guess = board.line(CONSTANT)
         if guess is not None and guess.valid <= line.valid:
             said.append(

@@ -119,13 +119,14 @@ def _run(data: Any, settings: AutoSettings, clock: Clock, note: Callable[[str], 
 
 def _measured(problem: Problem, tried: Tried, clock: Clock, seed: int) -> AutoResult:
     """Choose by the validation rows, then look at the test rows, once."""
-    chosen = tried.chosen
+    chosen = tried.on_all or tried.chosen
+    candidates = [*tried.candidates, *([tried.on_all] if tried.on_all is not None else [])]
     binary = problem.schema.label.task == "binary"
     test = problem.prepared.test
-    scores = [one.score(test, problem.schema) for one in tried.candidates]
-    board = board_of(tried.candidates, scores, np.asarray(test.main), chosen, binary=binary, seed=seed)
+    scores = [one.score(test, problem.schema) for one in candidates]
+    board = board_of(candidates, scores, np.asarray(test.main), chosen, binary=binary, seed=seed)
     return AutoResult(
-        best=_bundle(problem, chosen),
+        best=_bundle(problem, chosen, tried.chosen),
         schema=problem.schema,
         recipe=resolved(chosen),
         board=board,
@@ -138,17 +139,24 @@ def _measured(problem: Problem, tried: Tried, clock: Clock, seed: int) -> AutoRe
     )
 
 
-def _bundle(problem: Problem, chosen: Candidate) -> Bundle:
+def _bundle(problem: Problem, chosen: Candidate, first: Candidate) -> Bundle:
+    """The bundle of a candidate.
+
+    Args:
+        problem: its rows.
+        chosen: the candidate.
+        first: the candidate as it was before a second training; it gives the calibration's figures of validation rows.
+    """
     assert chosen.recipe is not None, "networks have recipes"
     assert chosen.fitted is not None, "networks are fitted"
     bundle = finish_run(problem.prepared, chosen.fitted, spent=chosen.seconds).bundle
     if chosen.calibration is None:
         return bundle
     name = problem.schema.label.name
-    parts = {"validation rows": problem.prepared.valid, "test rows": problem.prepared.test}
+    parts = {"validation rows": (first, problem.prepared.valid), "test rows": (chosen, problem.prepared.test)}
     figures = {
-        rows: {name: before_and_after(part.main, chosen.raw(part, problem.schema), chosen.calibration)}
-        for rows, part in parts.items()
+        rows: {name: before_and_after(part.main, one.raw(part, problem.schema), chosen.calibration)}
+        for rows, (one, part) in parts.items()
     }
     rows = len(problem.prepared.valid.table)
     facts = {"method": "platt", "fitted_on": "validation rows", "rows": rows, "figures": figures}

@@ -16,15 +16,26 @@ TRAINED_ROWS = "train_rows"
 MARGIN = 0.05  # logs have repeated rows: a share above the validation rows' share plus this means training rows
 
 
-def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame) -> dict[str, Any]:
+def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, refit: bool) -> dict[str, Any]:
     """The sketch of a bundle's training rows, as plain values.
 
     Rows are identified by keys, fields and time, not by labels. The share of validation rows that equal a training row
     is stored too, as an estimate for new rows.
+
+    Args:
+        schema: the bundle's schema.
+        train: training rows.
+        valid: validation rows.
+        refit: whether the bundle's network was trained on the validation rows too.
     """
     named = dict.fromkeys([*schema.row_keys, *schema.columns, *([schema.time] if schema.time else [])])
     sketch = RowSketch.of(train, [name for name in named if name in train.columns and name in valid.columns])
-    return {**sketch.to_plain(), "valid_share": sketch.overlap(valid).share}
+    share = sketch.overlap(valid).share
+    if refit:
+        sketch = RowSketch.of(
+            pl.concat([part.select(sketch.columns) for part in (train, valid)], how="vertical_relaxed"), sketch.columns
+        )
+    return {**sketch.to_plain(), "valid_share": share}
 
 
 def trained_words(rows: int, seen: Overlap) -> str:

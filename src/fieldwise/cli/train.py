@@ -190,6 +190,11 @@ def _show(done: "Run", folder: Path, preparing: float, as_json: bool) -> None:
     if done.best_possible is not None:
         columns["best possible on test"] = done.best_possible
     show_metrics(columns, remarks_on=("valid", "test"))
+    if done.refit is not None:
+        out.print(
+            f"The model was trained again for {done.refit.epochs:.4g} epochs on all {done.refit.rows:,} training and "
+            "validation rows. The validation metrics are those of the first training."
+        )
     epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
     out.print(
         f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "

@@ -39,7 +39,7 @@ from fieldwise.evaluation.calibration import reliability
 from fieldwise.explain.explanation import Explanation, Method, explain
 from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.own import as_settings
-from fieldwise.runs.fitting import FitSettings, fit_parts
+from fieldwise.runs.fit_parts import FitSettings, fit_with_refit
 from fieldwise.schema import Label, Schema
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import progress_for
@@ -200,19 +200,21 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         )
         progress = progress_for(type(settings.model).__name__, quiet=not self.verbose)
         train, held_out = encoded.parts["train"], encoded.parts["valid"]
-        fitted = fit_parts(settings, encoded.encoder, train, held_out, progress)
+        fitted = fit_with_refit(settings, encoded.encoder, train, held_out, progress)
         result, settings = fitted.result, fitted.settings
         about = {
             "estimator": params_to_plain({**self.get_params(deep=False), "training": settings.training}),
             "defaults": to_plain(fitted.chosen),
             "result": result_to_plain(result),
             "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
-            TRAINED_ROWS: trained_rows(schema, *(encoded.parts[part].frame for part in ("train", "valid"))),
+            TRAINED_ROWS: trained_rows(schema, train.frame, held_out.frame, refit=fitted.refit is not None),
         }
+        if fitted.refit is not None:
+            about["refit"] = to_plain(fitted.refit)
         if fitted.warm_start is not None:
             about["warm_start"] = to_plain(fitted.warm_start)
-        samples = sample_rows(schema, encoded.parts["valid"].frame)
-        self._set_fitted(Bundle(settings.schema, encoded.encoder, settings.model, fitted.network, samples, about))
+        samples = sample_rows(schema, held_out.frame)
+        self._set_fitted(Bundle(settings.schema, fitted.encoder, settings.model, fitted.network, samples, about))
         self.result_ = result
         if result.stopped == "interrupted":
             raise KeyboardInterrupt

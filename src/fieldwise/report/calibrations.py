@@ -36,8 +36,8 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     if valid is None:
         blocks.append(
             Note(
-                text="A run stored by `compare` has no scores of its validation rows to fit calibrations on: "
-                "train a bundle to see calibrations."
+                text="Calibrations need scores of validation rows that the network was not trained on. A run stored by "
+                "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
             )
         )
     else:

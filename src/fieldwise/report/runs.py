@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import MANIFEST, Bundle, bundle_origin
+from fieldwise.data.prepare.all_rows import encoded_by
 from fieldwise.data.prepare.prepared import Prepared, group_codes
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.runs.data import prepare_recipe
@@ -141,8 +142,10 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
     valid: dict[str, Scored] = {}
     if bundle is not None:
         frame, checked = rows_of_run(bundle, recipe, prepared, "test", INSTEAD)
-        rows_of_run(bundle, recipe, prepared, "valid", INSTEAD)
-        raw, valid = _scored(bundle, prepared, "test"), _scored(bundle, prepared, "valid")
+        raw = _scored(bundle, prepared, "test")
+        if "refit" not in opened.record:
+            rows_of_run(bundle, recipe, prepared, "valid", INSTEAD)
+            valid = _scored(bundle, prepared, "valid")
         maps = bundle.calibration
         test = {n: Scored(s.y, maps[n].logit(s.score)) if n in maps else s for n, s in raw.items()}
         origin = {"environment": bundle.about.get("environment", {}), **bundle_origin(opened.folder)}
@@ -176,9 +179,8 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
 
 def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     rows = getattr(prepared, part)
-    table = rows.table
-    if prepared.encoder.to_json() != bundle.encoder.to_json():  # other training rows, or another version of fieldwise
-        table = bundle.encoder.transform(rows.frame)
+    # The encoders differ after a second training, or where another version of fieldwise trained the bundle.
+    table = encoded_by(bundle.encoder, rows, prepared.encoder)
     score = bundle.score_table(table).reshape(len(table), -1)
     y = np.asarray(rows.y, dtype=np.float64)
     found = {}

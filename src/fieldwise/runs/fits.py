@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldwise.config import to_plain
+from fieldwise.data.prepare.all_rows import encoded_by
 from fieldwise.data.prepare.files import Inputs
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
@@ -181,7 +182,8 @@ def _run(
     if run.warm_start is not None and (caution := run.warm_start.caution()):
         note(f"{title}: {caution}")
     label = run.recipe.schema.label
-    score = score_batches(run.bundle.network, prepared.test.table.batches(SCORING_BATCH))
+    table = encoded_by(run.bundle.encoder, prepared.test, prepared.encoder)
+    score = score_batches(run.bundle.network, table.batches(SCORING_BATCH))
     y, score = prepared.test.main, score.reshape(len(score), -1)[:, 0]
     score = label.predicted(score)
     facts = RunFacts(

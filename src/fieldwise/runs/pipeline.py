@@ -12,13 +12,15 @@ from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.trained_rows import TRAINED_ROWS, trained_rows
 from fieldwise.bundle.warm_start import WarmStart
 from fieldwise.config import to_plain
+from fieldwise.data.prepare.all_rows import encoded_by
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
 from fieldwise.models.build import model_to_dict
 from fieldwise.runs.defaults import Chosen
 from fieldwise.runs.environment import environment
-from fieldwise.runs.fitting import FittedRecipe, fit_recipe
+from fieldwise.runs.fit_parts import Refit
+from fieldwise.runs.fitting import FittedRecipe, fit_recipe, refit_recipe
 from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.objective import Objective, evaluate
@@ -38,6 +40,7 @@ class Run:
         best_possible: metrics of the main label's true probabilities on the test rows, if the data have them.
         warm_start: the report of the warm start, if there was one.
         chosen: settings chosen from the data, which are also in `recipe`.
+        refit: the second training, on training and validation rows, if there was one.
     """
 
     recipe: Recipe
@@ -51,6 +54,7 @@ class Run:
     seconds: float
     warm_start: WarmStart | None = None
     chosen: tuple[Chosen, ...] = ()
+    refit: Refit | None = None
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON: recipe, parameters, epochs, seconds, validation and test metrics, settings."""
@@ -72,6 +76,8 @@ class Run:
         }
         if self.chosen:
             record["defaults"] = to_plain(self.chosen)
+        if self.refit is not None:
+            record["refit"] = to_plain(self.refit)
         if self.best_possible is not None:
             record["best_possible"] = dict(self.best_possible)
         if self.warm_start is not None:
@@ -82,11 +88,16 @@ class Run:
 def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
     """Train a recipe, restore the best weights, and evaluate validation rows and (once) test rows.
 
+    With `training.refit` the network is trained again on training and validation rows before the test rows are
+    evaluated.
+
     Errors:
         As for `fit_recipe`.
     """
     began = time.perf_counter()
     fitted = fit_recipe(recipe, prepared, progress)
+    if fitted.recipe.training.refit:
+        fitted = refit_recipe(fitted, prepared, progress)
     return finish_run(prepared, fitted, spent=time.perf_counter() - began)
 
 
@@ -103,11 +114,12 @@ def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run
     digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
     network, result = fitted.network, fitted.result
     objective, by_loss = Objective.of(*recipe.schema.labels), recipe.training.monitor == "loss"
-    test = evaluate(network, prepared.test.table, objective, prepared.test.group, loss=by_loss)
+    table = encoded_by(fitted.encoder, prepared.test, prepared.encoder)
+    test = evaluate(network, table, objective, prepared.test.group, loss=by_loss)
     run = Run(
         recipe=recipe,
         bundle=Bundle(
-            recipe.schema, prepared.encoder, recipe.model, network, sample_rows(recipe.schema, prepared.valid.frame)
+            recipe.schema, fitted.encoder, recipe.model, network, sample_rows(recipe.schema, prepared.valid.frame)
         ),
         result=result,
         parameters=parameter_count(network),
@@ -118,13 +130,16 @@ def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run
         seconds=spent + time.perf_counter() - began,
         warm_start=fitted.warm_start,
         chosen=fitted.chosen,
+        refit=fitted.refit,
     )
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
         "run": {**run.record(), **digests},
         "history": result_to_plain(result)["history"],
         "environment": environment(),
-        TRAINED_ROWS: trained_rows(recipe.schema, prepared.train.frame, prepared.valid.frame),
+        TRAINED_ROWS: trained_rows(
+            recipe.schema, prepared.train.frame, prepared.valid.frame, refit=fitted.refit is not None
+        ),
     }
     return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
 

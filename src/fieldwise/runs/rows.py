@@ -40,8 +40,11 @@ def rows_of_run(
     """The raw rows of one part of a run, and whether they are verified to be those of the run.
 
     Errors:
-        DataError: there are none, or the data have changed since; the message ends with `instead`.
+        DataError: there are none, the network was trained on them, or the data have changed since; the message ends
+            with `instead`.
     """
+    if part == "valid" and "refit" in bundle.about.get("run", {}):
+        raise DataError(f"the network was trained on the recipe's validation rows too (training.refit): {instead}")
     frame, word = getattr(prepared, part).frame, _WORDS[part]
     if frame.height == 0:
         raise DataError(f"the recipe {recipe.name} has no {word} rows: {instead}")

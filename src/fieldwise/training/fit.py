@@ -1,5 +1,6 @@
 """The training loop: steps, evaluations, early stopping, and restoring the best weights."""
 
+import math
 import time
 from typing import Literal
 
@@ -29,7 +30,7 @@ __all__ = ["fit", "monitored"]
 def fit(
     network: nn.Module,
     train: EncodedTable,
-    valid: EncodedTable,
+    valid: EncodedTable | FitResult,
     *,
     settings: TrainingSettings,
     objective: Objective,
@@ -42,10 +43,14 @@ def fit(
     Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. A Progress can do
     the same by raising `OutOfTime`; `stopped` is then `time`.
 
+    Given an earlier result instead of validation rows, training repeats that run without evaluating: as many epochs as
+    it took to its best evaluation, with the same learning rates. Metrics are then empty, and Ctrl-C and `OutOfTime`
+    are raised.
+
     Args:
         network: trained in place.
         train: rows with targets, shuffled each epoch; the loss uses their weights, if they have any.
-        valid: rows with targets, for early stopping and learning rate drops.
+        valid: rows with targets, for early stopping and learning rate drops; or the result of the run to repeat.
         settings: optimizer, penalty and stopping.
         objective: loss and metrics.
         seed: seed of the row order and dropout; the global random state is not changed.
@@ -69,7 +74,7 @@ class _Run:
         self,
         network: nn.Module,
         train: EncodedTable,
-        valid: EncodedTable,
+        valid: EncodedTable | FitResult,
         settings: TrainingSettings,
         objective: Objective,
         seed: int,
@@ -108,6 +113,8 @@ class _Run:
                     stopped = "patience"
                     break
         except (KeyboardInterrupt, OutOfTime) as e:
+            if isinstance(self.valid, FitResult):
+                raise
             stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
             if self.best is None:
                 self._look(self.position)
@@ -132,9 +139,9 @@ class _Run:
         rows, size = len(self.train), self.settings.batch_size
         permutation = torch.randperm(rows, generator=self.order)
         steps = self.train.num_batches(size)
-        looks_wanted = min(self.settings.evaluations_per_epoch, steps)
+        looks_wanted = min(self._looks_per_epoch(), steps)
         looks = {round(steps * (k + 1) / looks_wanted) for k in range(looks_wanted)}
-        self.progress.epoch(self.epoch, self.settings.epochs, rows)
+        self.progress.epoch(self.epoch, self._epochs(), rows)
         self.network.train()
         weights, done = None if self.weight is None else self.weight[permutation], 0
         spent, begin = 0.0, time.perf_counter()
@@ -182,6 +189,8 @@ class _Run:
                 f"learning_rate (now {self._rate():g}) or set clip_norm"
             )
         self.losses = []
+        if isinstance(self.valid, FitResult):
+            return self._repeated(self.valid, epoch, train_loss)
         by_loss = self.monitor == "loss"
         judged = self.network if self.mean is None else self.mean.module
         metrics = evaluate(judged, self.valid, self.objective, self.valid_group, loss=by_loss)
@@ -197,7 +206,7 @@ class _Run:
         better = self.best is None or self._gain(metrics, self.best[0].metrics) > self.settings.min_improvement
         if better:
             # One assignment: after Ctrl-C an evaluation and its weights are both there, or neither.
-            self.best = look, {name: value.detach().clone() for name, value in judged.state_dict().items()}
+            self.best = look, _copied(judged)
             self.without_gain = 0
         else:
             self.without_gain += 1
@@ -207,12 +216,42 @@ class _Run:
         self.progress.evaluation(look, self.monitor, better)
         return self.without_gain >= self.settings.patience
 
+    def _repeated(self, former: FitResult, epoch: float, train_loss: float | None) -> bool:
+        """Set the learning rate of the run that is repeated; returns whether its best evaluation is reached."""
+        best = former.history.index(former.best)
+        look = Evaluation(
+            epoch=epoch,
+            train_loss=train_loss,
+            learning_rate=self._rate(),
+            seconds=time.perf_counter() - self.started,
+            metrics={},
+        )
+        self.history.append(look)
+        if len(self.history) > best:
+            self.best = look, _copied(self.network if self.mean is None else self.mean.module)
+            return True
+        for group in self.optimizer.param_groups:
+            group["lr"] = former.history[len(self.history)].learning_rate
+        return False
+
+    def _epochs(self) -> int:
+        return math.ceil(self.valid.best.epoch) if isinstance(self.valid, FitResult) else self.settings.epochs
+
+    def _looks_per_epoch(self) -> int:
+        if isinstance(self.valid, FitResult):  # a small table may have had fewer steps than evaluations
+            return max(1, sum(look.epoch <= 1 for look in self.valid.history))
+        return self.settings.evaluations_per_epoch
+
     def _gain(self, new: dict[str, float], old: dict[str, float]) -> float:
         difference = new[self.monitor] - old[self.monitor]
         return difference if METRICS[self.monitor].higher else -difference
 
     def _rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
+
+
+def _copied(network: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}
 
 
 def _mean_one(weight: np.ndarray | None) -> Tensor | None:

@@ -120,8 +120,11 @@ class Bar:
         self._bar.console.print(_sentence(self._title, look, self._of, monitor, better, rate), highlight=False)
 
     def close(self) -> None:
-        """Called at the end of the run."""
+        """Called at the end of the run; a further epoch starts the bar again."""
         self._bar.stop()
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
 
 
 class Cell:

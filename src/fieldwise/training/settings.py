@@ -56,6 +56,9 @@ class TrainingSettings(Settings):
             and again after as many more; 1 keeps the rate.
         plateau_patience: see `plateau_factor`.
         min_improvement: minimum change of a metric that counts as better.
+        refit: whether the network is trained a second time, from the start, on training and validation rows together:
+            for as many epochs as the first training took to its best evaluation, with the same learning rates. The
+            validation metrics are the first training's.
     """
 
     optimizer: OptimizerName = "adam"
@@ -79,6 +82,7 @@ class TrainingSettings(Settings):
     plateau_factor: float = 0.1
     plateau_patience: int = 1
     min_improvement: float = 0.0
+    refit: bool = False
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):

@@ -1,0 +1,194 @@
+"""Training again on training and validation rows together (`training.refit`)."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from fieldwise import FM, Bundle, Recommender, load_recipe, simulate
+from fieldwise.bundle.trained_rows import rows_trained
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.prepare.all_rows import encoded_together
+from fieldwise.errors import DataError
+from fieldwise.models.build import build_network
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.fitting import fit_recipe, refit_recipe
+from fieldwise.runs.pipeline import train_recipe
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.rows import rows_of_run
+from fieldwise.training.fit import fit
+from fieldwise.training.objective import Objective
+from fieldwise.training.progress import OutOfTime, Silent
+from fieldwise.training.settings import TrainingSettings
+
+FRAME = simulate(1500, users=40, items=30, seed=5)
+
+
+def recipe() -> Recipe:
+    """An FM that stops early, with several evaluations per epoch and drops of the learning rate."""
+    found = load_recipe("simulated/fm", ["data.rows=1500", "data.users=40", "data.items=30"])
+    training = TrainingSettings(
+        learning_rate=0.03, batch_size=64, epochs=12, evaluations_per_epoch=4, patience=6, plateau_factor=0.5,
+        monitor="logloss", refit=True,
+    )  # fmt: skip
+    return dataclasses.replace(found, training=training)
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    return prepare_recipe(recipe(), Path())
+
+
+@pytest.fixture(scope="module")
+def run(prepared):
+    return train_recipe(recipe(), prepared)
+
+
+def by_hand(first, prepared) -> torch.nn.Module:
+    """The second training written out: plain Adam over both parts, with the first training's learning rates."""
+    schema = first.recipe.schema
+    frame = pl.concat([prepared.train.frame, prepared.valid.frame])
+    encoder, table = Encoder.fit_transform(frame, schema, y=np.concatenate([prepared.train.y, prepared.valid.y]))
+    network = build_network(first.recipe.model, encoder.layout, first.recipe.seed, labels=1)
+    optimizer = torch.optim.Adam(network.parameters())
+    order = torch.Generator().manual_seed(first.recipe.seed)
+    rates = [look.learning_rate for look in first.result.history]
+    steps, done, wanted = table.num_batches(64), 0, first.result.history.index(first.result.best) + 1
+    torch.manual_seed(first.recipe.seed)
+    for _ in itertools.count():
+        permutation = torch.randperm(len(table), generator=order)
+        for step, (batch, y) in enumerate(table.batches(64, order=permutation), start=1):
+            optimizer.param_groups[0]["lr"] = rates[done]
+            optimizer.zero_grad()
+            torch.nn.functional.binary_cross_entropy_with_logits(network(batch), y[:, 0]).backward()
+            optimizer.step()
+            done += step in [round(steps * k / 4) for k in (1, 2, 3, 4)]
+            if done == wanted:
+                return network
+    raise AssertionError
+
+
+def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(prepared):
+    first = fit_recipe(recipe(), prepared)
+    rates = [look.learning_rate for look in first.result.history[: first.result.history.index(first.result.best) + 1]]
+    assert len(set(rates)) > 1, "the case has a drop before its best evaluation"
+    again = refit_recipe(first, prepared)
+    assert again.refit is not None
+    assert again.refit.rows == len(prepared.train.table) + len(prepared.valid.table)
+    assert again.refit.epochs == pytest.approx(first.result.best.epoch, abs=0.05)
+    assert again.result == first.result
+    for name, weights in by_hand(first, prepared).state_dict().items():
+        torch.testing.assert_close(again.network.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
+
+
+def test_values_of_validation_rows_are_known_afterwards(prepared):
+    new = prepared.valid.frame.with_columns(user_id=pl.lit("a new user"))
+    valid = dataclasses.replace(prepared.valid, rows=new)
+    encoder, table = encoded_together(prepared.train, valid, recipe().schema)
+    ids = table.ids[:, 0]
+    assert (ids[-new.height :] == ids[-1]).all()
+    assert not (ids[: -new.height] == ids[-1]).any()
+    unknown = encoder.transform(new.head(1).with_columns(user_id=pl.lit("another"))).ids[0, 0]
+    assert ids[-1] != unknown
+
+
+def test_rows_without_weights_get_the_mean_of_the_others(prepared):
+    weights = np.linspace(1, 3, len(prepared.train.table), dtype=np.float32)
+    train = dataclasses.replace(prepared.train, table=dataclasses.replace(prepared.train.table, weight=weights))
+    _, table = encoded_together(train, prepared.valid, recipe().schema)
+    np.testing.assert_allclose(table.weight, [*weights, *[2.0] * len(prepared.valid.table)], rtol=1e-6)
+
+
+def test_a_column_of_other_types_is_one_sentence(prepared):
+    other = dataclasses.replace(
+        prepared.valid,
+        rows=prepared.valid.frame.with_columns(pl.col(recipe().schema.columns[0]).cast(pl.Utf8).str.split("")),
+    )
+    with pytest.raises(DataError, match="same types of values in both tables"):
+        encoded_together(prepared.train, other, recipe().schema)
+
+
+def test_a_run_keeps_the_first_metrics_of_validation_rows_and_measures_its_bundle(prepared, run, tmp_path):
+    first = train_recipe(
+        dataclasses.replace(recipe(), training=dataclasses.replace(recipe().training, refit=False)), prepared
+    )
+    assert run.valid == first.valid
+    assert run.test != first.test
+    y, z = prepared.test.main.astype(np.float64), run.bundle.score(prepared.test.frame)
+    assert run.test["logloss"] == pytest.approx(np.mean(np.logaddexp(0, np.where(y > 0.5, -z, z))), rel=1e-6)
+    assert run.record()["refit"]["rows"] == len(prepared.train.table) + len(prepared.valid.table)
+    run.bundle.save(tmp_path / "b")
+    np.testing.assert_array_equal(Bundle.load(tmp_path / "b").score(prepared.test.frame), z)
+    assert "refit" not in first.record()
+
+
+def test_validation_rows_count_as_trained_on(prepared, run):
+    with pytest.raises(DataError, match=r"trained on the recipe's validation rows too \(training.refit\): give --data"):
+        rows_of_run(run.bundle, recipe(), prepared, "valid", "give --data FILE")
+    assert rows_of_run(run.bundle, recipe(), prepared, "test", "")[1]
+    seen = rows_trained(run.bundle, prepared.valid.frame)
+    assert seen is not None
+    assert seen.share == 1
+
+
+def test_a_warm_start_from_it_has_not_held_out_the_validation_rows(prepared, run, tmp_path):
+    run.bundle.save(tmp_path / "b")
+    start = dataclasses.replace(recipe(), warm_start=str(tmp_path / "b"))
+    next_run = fit_recipe(start, prepared)
+    assert next_run.warm_start is not None
+    assert next_run.warm_start.same_test_rows
+    assert not next_run.warm_start.same_valid_rows
+
+
+class _Stops(Silent):
+    """Ends the second training at its third step."""
+
+    def __init__(self, how: type[BaseException]) -> None:
+        self.how, self.steps = how, 0
+
+    def step(self, rows, loss) -> None:
+        self.steps += 1
+        if self.steps == 3:
+            raise self.how
+
+
+@pytest.mark.parametrize(("how", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
+def test_a_broken_off_second_training_leaves_the_first_network(prepared, how, stopped):
+    first = fit_recipe(recipe(), prepared)
+    kept = refit_recipe(first, prepared, _Stops(how))
+    assert kept.network is first.network
+    assert kept.encoder is first.encoder
+    assert kept.refit is None
+    assert kept.result.stopped == stopped
+    interrupted = dataclasses.replace(first, result=dataclasses.replace(first.result, stopped="interrupted"))
+    assert refit_recipe(interrupted, prepared) == interrupted
+
+
+def test_an_average_of_weights_is_kept_by_the_second_training_too(prepared):
+    """Over the first training's rows, so that both networks are equal."""
+    settings = TrainingSettings(average=0.9, batch_size=64, epochs=3, learning_rate=0.05, monitor="logloss")
+    networks = [build_network(FM(embedding_dim=4), prepared.encoder.layout, 0, labels=1) for _ in range(2)]
+    train, more = prepared.train.table, {"settings": settings, "objective": Objective(), "seed": 0}
+    first = fit(networks[0], train, prepared.valid.table, **more)
+    again = fit(networks[1], train, first, **more)
+    assert again.best.epoch == first.best.epoch
+    for one, other in zip(*(n.state_dict().values() for n in networks), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_recommender_trains_again_and_says_so():
+    plain = Recommender(model=FM(), training=TrainingSettings(epochs=3, batch_size=64), seed=1)
+    both = Recommender(model=FM(), training=TrainingSettings(epochs=3, batch_size=64, refit=True), seed=1)
+    X, y = FRAME.drop("liked"), FRAME["liked"]
+    plain.fit(X, y)
+    both.fit(X, y)
+    assert both.bundle_.about["refit"]["rows"] == len(FRAME)
+    assert "refit" not in plain.bundle_.about
+    assert both.result_.best.metrics == plain.result_.best.metrics
+    assert not np.array_equal(both.decision_function(X), plain.decision_function(X))
+    assert len(both.bundle_.encoder.layout.fields) == len(plain.bundle_.encoder.layout.fields)
+    assert both.bundle_.encoder.layout.num_rows >= plain.bundle_.encoder.layout.num_rows
