@@ -161,6 +161,8 @@ def test_the_simplest_is_chosen_unless_another_is_better_by_more_than_luck():
         tried.candidates.append(candidate("AFM", other))
         assert tried.networks[0].title == ("AFM" if e > 0 else "LR")
         assert tried.chosen.title == chosen
+        tried.candidates.insert(1, tried.candidates.pop())  # AFM was trained first
+        assert tried.chosen.title == chosen
 
 
 @pytest.mark.usefixtures("few_models")

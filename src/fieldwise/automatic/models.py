@@ -74,13 +74,14 @@ class Tried:
 
     @property
     def chosen(self) -> Candidate:
-        """The first trained network, hence about the simplest, that the best one does not beat by `_gains`."""
+        """The simplest network, in the order of `TITLES`, that the best one does not beat by `_gains`.
+
+        The order is fixed, so that the choice does not depend on how long each training took.
+        """
         best = self.networks[0]
-        return next(
-            one
-            for one in self.candidates
-            if one is best or (one.fitted is not None and not _gains(self.problem, best, one))
-        )
+        equals = [one for one in self.networks if one is best or not _gains(self.problem, best, one)]
+        simple = list(TITLES.values())
+        return min(equals, key=lambda one: (simple.index(one.title.partition(",")[0]), one.value))
 
     def add(self, one: Candidate, allowed: float | None = None) -> None:
         """Take a candidate in, and say what it has reached within the seconds that it was allowed."""
