@@ -5,15 +5,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fieldwise.report.charts import Line, heat_map, interval_cell, line_chart, nice_ticks, share_cell
+from fieldwise.report.charts import heat_map, interval_cell, share_cell
+from fieldwise.report.line_chart import Axis, Line, line_chart, nice_ticks
 
 
 def parsed(markup):
     return ElementTree.fromstring(str(markup))
 
 
-def chart(*lines, **more):
-    return parsed(line_chart(lines, title="t", x_label="x", y_label="y", **more))
+X, Y = Axis("x"), Axis("y")
+
+
+def chart(*lines, x=X, y=Y, **more):
+    return parsed(line_chart(lines, x, y, title="t", **more))
 
 
 def test_ticks_are_round(subtests):
@@ -30,14 +34,14 @@ def test_ticks_are_round(subtests):
 
 def test_points_lie_where_the_axes_say():
     """The drawing is 320 x 230 with margins of 50, 10, 10 and 40: 260 x 180 are left."""
-    svg = chart(Line(name="", x=[0, 5, 10], y=[0, 1, 4]), x_range=(0, 10), y_range=(0, 4))
+    svg = chart(Line(name="", x=[0, 5, 10], y=[0, 1, 4]), x=Axis("x", (0, 10)), y=Axis("y", (0, 4)))
     assert svg.get("viewBox") == "0 0 320 230"
     assert svg.find("polyline").get("points") == "50,190 180,145 310,10"
 
 
 def test_intervals_diagonal_and_marks():
     line = Line(name="", x=[0.5], y=[0.5], low=[0.25], high=[0.75], joined=False, points=True)
-    svg = chart(line, x_range=(0, 1), y_range=(0, 1), diagonal=True, mark=0.5, level=0.5)
+    svg = chart(line, x=Axis("x", (0, 1), mark=0.5), y=Axis("y", (0, 1), mark=0.5), diagonal=True)
     reach = next(e for e in svg.iter("line") if "reach" in e.get("class"))
     assert (reach.get("x1"), reach.get("y1"), reach.get("y2")) == ("180", "145", "55")
     rules = {tuple(e.get(k) for k in ("x1", "x2", "y1", "y2")) for e in svg.iter("line") if e.get("class") == "rule"}
@@ -61,7 +65,7 @@ def test_equal_values_still_have_an_axis():
 
 def test_names_are_escaped_and_shortened():
     bad = "<script>alert(1)</script>" + "x" * 60
-    text = str(line_chart([Line(name=bad, x=[0, 1], y=[0, 1])], title=f'"{bad}"', x_label="<b>", y_label="&"))
+    text = str(line_chart([Line(name=bad, x=[0, 1], y=[0, 1])], Axis("<b>"), Axis("&"), title=f'"{bad}"'))
     assert "<script>" not in text
     assert "<b>" not in text
     svg = ElementTree.fromstring(text)

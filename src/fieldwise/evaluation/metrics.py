@@ -1,7 +1,7 @@
 """All metrics of a task at once, over a whole split, never averaged over batches. Letter: N rows."""
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.evaluation.binary import (
     accuracy,
@@ -75,12 +75,17 @@ def binary_metrics(
         "mean_prediction": float(p.mean() if w is None else np.average(p, weights=w)),
         "rows": len(positive),
     }
-    if group is None or not both:
-        return metrics
+    return metrics if group is None or not both else metrics | _group_metrics(positive, z, group, w)
+
+
+def _group_metrics(
+    positive: NDArray[np.bool_], z: NDArray[np.float64], group: ArrayLike, weight: NDArray[np.float64] | None
+) -> dict[str, float]:
+    """Group AUC with its groups, or only `gauc_groups` = 0 if every group has one class."""
     if not mixed_groups(positive, group):
-        return metrics | {"gauc_groups": 0}
-    within = group_auc(positive, z, group, weight=w)
-    return metrics | {
+        return {"gauc_groups": 0}
+    within = group_auc(positive, z, group, weight=weight)
+    return {
         "gauc": within.value,
         "gauc_groups": within.groups,
         "gauc_skipped_groups": within.skipped_groups,

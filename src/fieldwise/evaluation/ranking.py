@@ -109,12 +109,7 @@ def group_auc(
     positives = np.bincount(code[positive], minlength=len(names))
     mixed = (positives > 0) & (positives < rows)
     if one_class == "error" and not mixed.all():
-        first = int((~mixed).argmax())
-        raise DataError(
-            f"every group must hold both classes, but group {names[first]!s} holds only label "
-            f"{int(positives[first] > 0)} ({rows[first]} rows), as do {int((~mixed).sum())} of {len(names)} groups; "
-            "use one_class='skip' or 'half', or remove those groups"
-        )
+        raise _one_class_group(names, rows, positives)
     if one_class == "skip" and not mixed.any():
         raise DataError(
             f"group AUC needs a group with rows of both classes, but each of the {len(names)} groups holds one class "
@@ -133,6 +128,17 @@ def group_auc(
         groups=int(covered.sum()),
         skipped_groups=int((~covered).sum()),
         skipped_rows=int(rows[~covered].sum()),
+    )
+
+
+def _one_class_group(names: NDArray[np.generic], rows: NDArray[np.int64], positives: NDArray[np.int64]) -> DataError:
+    """The error that names the first group of one class."""
+    single = (positives == 0) | (positives == rows)
+    first = int(single.argmax())
+    return DataError(
+        f"every group must hold both classes, but group {names[first]!s} holds only label "
+        f"{int(positives[first] > 0)} ({rows[first]} rows), as do {int(single.sum())} of {len(names)} groups; "
+        "use one_class='skip' or 'half', or remove those groups"
     )
 
 

@@ -109,12 +109,7 @@ class InteractingLayer(nn.Module):
             y = self.output(y)
         added = residual[0] if residual else None if self.residual == "none" else x
         return finish_interacting(
-            y,
-            added,
-            *self._normed(),
-            norm=self.norm_place,
-            output_relu=self.output_relu,
-            epsilon=self.norm_epsilon,
+            y, added, self._normed(), norm=self.norm_place, output_relu=self.output_relu, epsilon=self.norm_epsilon
         )
 
     def _interact(self, x_BFD: Tensor, parts: int, residual: OpResidual, *, ends: bool) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fieldwise.errors import ConfigError
 from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import define, implement_with_gradient, save_with_second_output
+from fieldwise.ops.operators import Differentiable, define, implement_with_gradient, save_with_second_output
 from fieldwise.ops.pairs import fm_second_order
 
 __all__ = ["fm_logit", "fm_logit_plain"]
@@ -127,10 +127,12 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
 
 implement_with_gradient(
     "fm_logit",
-    forward=_forward,
-    backward=_backward,
-    fake=_fake,
-    fake_backward=_fake_backward,
-    save=save_with_second_output,
-    differentiate=_differentiate,
+    Differentiable(
+        forward=_forward,
+        backward=_backward,
+        fake=_fake,
+        fake_backward=_fake_backward,
+        save=save_with_second_output,
+        differentiate=_differentiate,
+    ),
 )

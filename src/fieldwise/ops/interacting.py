@@ -18,7 +18,7 @@ from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.keep import draw_seeds, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import define, implement_with_gradient
+from fieldwise.ops.operators import Differentiable, define, implement_with_gradient
 
 __all__ = ["Norm", "Residual", "finish_interacting", "interacting", "interacting_plain"]
 
@@ -27,6 +27,8 @@ Norm = Literal["none", "before_relu", "after_relu"]
 # The native kernels use the numbers of both.
 RESIDUALS: tuple[Residual, ...] = ("none", "projected", "identity")
 NORMS: tuple[Norm, ...] = ("none", "before_relu", "after_relu")
+# The fields' vectors, the projections' weight and bias, LayerNorm's weight and bias.
+Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 def interacting(
@@ -80,20 +82,15 @@ def interacting(
     tensor([[[0.5000],
              [0.0000]]])
     """
-    _check_sizes(x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A, heads=heads, residual=residual, norm=norm)
-    if norm != "none" and not epsilon > 0:
-        raise ConfigError(f"LayerNorm's epsilon must be above 0, found {epsilon}")
+    operands: Operands = x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A
+    _check(operands, heads, residual, norm, epsilon)
     if norm == "none":
-        norm_weight_A = norm_bias_A = None  # not used: neither has a gradient
+        operands = *operands[:3], None, None  # not used: neither has a gradient
     dropout = dropout if training else 0.0
     seed = draw_seeds(1) if dropout else torch.zeros(1, dtype=torch.int64)
-    present = [t for t in (x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A) if t is not None]
-    operands = (x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A, seed)
-    if backend_of(*present) == "native" and x_BFD.shape[1]:
-        run: Callable[..., Tensor] = torch.ops.fieldwise.interacting
-    else:
-        run = _plain
-    return run(*operands, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout)
+    native = backend_of(*(t for t in operands if t is not None)) == "native" and x_BFD.shape[1] > 0
+    run: Callable[..., Tensor] = torch.ops.fieldwise.interacting if native else _plain
+    return run(*operands, seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout)
 
 
 def interacting_plain(
@@ -132,17 +129,15 @@ def interacting_plain(
         q, k, v, heads=heads, scale=scale, dropout=dropout, training=dropout > 0, seed=seed[0]
     )
     added = rest[0] if rest else x_BFD if residual == "identity" else None
-    y_BFA = finish_interacting(
-        y_BFA, added, norm_weight_A, norm_bias_A, norm=norm, output_relu=output_relu, epsilon=epsilon
-    )
+    normed = norm_weight_A, norm_bias_A
+    y_BFA = finish_interacting(y_BFA, added, normed, norm=norm, output_relu=output_relu, epsilon=epsilon)
     return y_BFA, weights_BHFF
 
 
 def finish_interacting(
     y: Tensor,
     residual: Tensor | None,
-    norm_weight_A: Tensor | None,
-    norm_bias_A: Tensor | None,
+    normed: tuple[Tensor | None, Tensor | None],
     *,
     norm: Norm,
     output_relu: bool,
@@ -150,17 +145,19 @@ def finish_interacting(
 ) -> Tensor:
     """The end of the layer, from the concatenated heads y [.., A]: add the residual, then optional LayerNorm and ReLU.
 
-    >>> finish_interacting(torch.ones(2), torch.tensor([1.0, -2.0]), None, None, norm="none", output_relu=True)
+    `normed` is LayerNorm's weight and bias, [A] each.
+
+    >>> finish_interacting(torch.ones(2), torch.tensor([1.0, -2.0]), (None, None), norm="none", output_relu=True)
     tensor([2., 0.])
     """
     if residual is not None:
         y = y + residual
     if norm == "before_relu":
-        y = F.layer_norm(y, y.shape[-1:], norm_weight_A, norm_bias_A, epsilon)
+        y = F.layer_norm(y, y.shape[-1:], *normed, epsilon)
     if output_relu:
         y = torch.relu(y)
     if norm == "after_relu":
-        y = F.layer_norm(y, y.shape[-1:], norm_weight_A, norm_bias_A, epsilon)
+        y = F.layer_norm(y, y.shape[-1:], *normed, epsilon)
     return y
 
 
@@ -176,18 +173,9 @@ def _parts(residual: Residual) -> int:
     return 4 if residual == "projected" else 3
 
 
-def _check_sizes(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    norm_weight: Tensor | None,
-    norm_bias: Tensor | None,
-    *,
-    heads: int,
-    residual: Residual,
-    norm: Norm,
-) -> None:
+def _check(operands: Operands, heads: int, residual: Residual, norm: Norm, epsilon: float) -> None:
     """Check the sizes, which the native kernels rely on; the plain backend's errors would be less clear."""
+    x, weight, bias, norm_weight, norm_bias = operands
     rows, dim = weight.shape
     size = rows // _parts(residual)
     if x.dim() != 3 or x.shape[2] != dim:
@@ -206,6 +194,8 @@ def _check_sizes(
     )
     if norm != "none" and not normed:
         raise ConfigError(f"a norm needs a weight and a bias of {size} entries each")
+    if norm != "none" and not epsilon > 0:
+        raise ConfigError(f"LayerNorm's epsilon must be above 0, found {epsilon}")
 
 
 _INPUTS = (
@@ -237,7 +227,7 @@ def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, .
     operands = [None if t is None else t.contiguous() for t in inputs[:5]]
     seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout = inputs[5:14]
     x, rows = inputs[0], inputs[1].shape[0]
-    _check_sizes(*inputs[:5], heads=heads, residual=residual, norm=norm)
+    _check(tuple(inputs[:5]), heads, residual, norm, epsilon)
     size = rows // _parts(residual)
     flags = RESIDUALS.index(residual), NORMS.index(norm), int(relu_on_projections), int(output_relu)
     sizes = (ctypes.c_int64 * 10)(*x.shape, size, heads, *flags, keep_threshold(dropout))
@@ -278,10 +268,12 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 implement_with_gradient(
     "interacting",
-    forward=_forward,
-    backward=_backward,
-    fake=_fake,
-    fake_backward=_fake_backward,
-    save=_set_up,
-    differentiate=_differentiate,
+    Differentiable(
+        forward=_forward,
+        backward=_backward,
+        fake=_fake,
+        fake_backward=_fake_backward,
+        save=_set_up,
+        differentiate=_differentiate,
+    ),
 )

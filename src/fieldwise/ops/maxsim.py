@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import define, implement_with_gradient, save_with_second_output
+from fieldwise.ops.operators import Differentiable, define, implement_with_gradient, save_with_second_output
 
 __all__ = ["max_sim", "max_sim_plain"]
 
@@ -106,10 +106,12 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
 
 implement_with_gradient(
     "max_sim",
-    forward=_forward,
-    backward=_backward,
-    fake=_outputs,
-    fake_backward=_fake_backward,
-    save=save_with_second_output,
-    differentiate=_differentiate,
+    Differentiable(
+        forward=_forward,
+        backward=_backward,
+        fake=_outputs,
+        fake_backward=_fake_backward,
+        save=save_with_second_output,
+        differentiate=_differentiate,
+    ),
 )

@@ -1,13 +1,14 @@
 """Registration of the operators `torch.ops.fieldwise.*`, with types that torch.library lacks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch.library import Library, register_autocast, register_autograd, register_fake
 
-__all__ = ["OPERATORS", "define", "implement", "implement_with_gradient", "save_with_second_output"]
+__all__ = ["OPERATORS", "Differentiable", "define", "implement", "implement_with_gradient", "save_with_second_output"]
 
 OPERATORS: Library = Library("fieldwise", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -22,23 +23,11 @@ def implement(name: str, function: Callable[..., Any], device: str = "CPU") -> N
     OPERATORS.impl(name, function, device)  # type: ignore[no-untyped-call]
 
 
-def implement_with_gradient(
-    name: str,
-    *,
-    forward: Callable[..., Any],
-    backward: Callable[..., Any],
-    fake: Callable[..., Any],
-    fake_backward: Callable[..., Any],
-    save: Callable[..., None],
-    differentiate: Callable[..., Any],
-) -> None:
-    """Register CPU implementations, shapes, derivative and autocast of the declared operators NAME and NAME_backward.
-
-    Under autocast NAME computes in float32. A derivative through NAME_backward is an error: PyTorch would warn, and
-    skip it.
+@dataclass(frozen=True, kw_only=True)
+class Differentiable:
+    """The functions of an operator NAME with a gradient.
 
     Args:
-        name: NAME.
         forward: the implementation of NAME.
         backward: the implementation of NAME_backward.
         fake: uninitialised outputs of NAME, for tracing.
@@ -46,12 +35,27 @@ def implement_with_gradient(
         save: saves the inputs of `differentiate` in autograd's context (PyTorch's `setup_context`).
         differentiate: a gradient for every input, by NAME_backward.
     """
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    fake: Callable[..., Any]
+    fake_backward: Callable[..., Any]
+    save: Callable[..., None]
+    differentiate: Callable[..., Any]
+
+
+def implement_with_gradient(name: str, functions: Differentiable) -> None:
+    """Register CPU implementations, shapes, derivative and autocast of the declared operators NAME and NAME_backward.
+
+    Under autocast NAME computes in float32. A derivative through NAME_backward is an error: PyTorch would warn, and
+    skip it.
+    """
     gradient = f"{name}_backward"
-    implement(name, forward)
-    implement(gradient, backward)
-    register_fake(f"fieldwise::{name}", fake, lib=OPERATORS)
-    register_fake(f"fieldwise::{gradient}", fake_backward, lib=OPERATORS)
-    register_autograd(f"fieldwise::{name}", differentiate, setup_context=save, lib=OPERATORS)
+    implement(name, functions.forward)
+    implement(gradient, functions.backward)
+    register_fake(f"fieldwise::{name}", functions.fake, lib=OPERATORS)
+    register_fake(f"fieldwise::{gradient}", functions.fake_backward, lib=OPERATORS)
+    register_autograd(f"fieldwise::{name}", functions.differentiate, setup_context=functions.save, lib=OPERATORS)
     register_autocast(f"fieldwise::{name}", "cpu", torch.float32, lib=OPERATORS)
 
     def refuse(ctx: Any, *grads: Any) -> NoReturn:

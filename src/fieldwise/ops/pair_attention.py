@@ -14,7 +14,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import define, implement_with_gradient
+from fieldwise.ops.operators import Differentiable, define, implement_with_gradient
 from fieldwise.ops.pairs import pair_products
 
 __all__ = ["pair_attention_pool", "pair_attention_pool_plain"]
@@ -202,10 +202,12 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
 
 implement_with_gradient(
     "pair_attention_pool",
-    forward=_forward,
-    backward=_backward,
-    fake=_fake,
-    fake_backward=_fake_backward,
-    save=_set_up,
-    differentiate=_differentiate,
+    Differentiable(
+        forward=_forward,
+        backward=_backward,
+        fake=_fake,
+        fake_backward=_fake_backward,
+        save=_set_up,
+        differentiate=_differentiate,
+    ),
 )

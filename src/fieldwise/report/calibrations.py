@@ -1,6 +1,6 @@
 """The report's calibration sections: reliability before and after calibration, and targets by prediction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from markupsafe import Markup
@@ -20,7 +20,7 @@ from fieldwise.evaluation.calibration import (
 )
 from fieldwise.evaluation.slices import by_quantile, regression_slices
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, measured, number
-from fieldwise.report.charts import Line, line_chart
+from fieldwise.report.line_chart import Axis, Line, line_chart
 from fieldwise.report.measures import replicates_for
 from fieldwise.report.runs import Scored
 
@@ -31,45 +31,11 @@ WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
 
 def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
     """Reliability on the test rows, before and after calibrations fitted on the validation rows."""
-    blocks: list[Block] = []
-    maps: dict[str, Calibration | None] = {"none": None}
-    if valid is None:
-        blocks.append(
-            Note(
-                text="Calibrations need scores of validation rows that the network was not trained on. A run stored by "
-                "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
-            )
-        )
-    else:
-        for method in METHODS:
-            try:
-                maps[method] = fit_calibration(valid.y, valid.score, method)
-            except DataError as e:
-                blocks.append(Note(text=f"{WORDS[method]} is skipped: {e}.", warns=True))
+    maps, blocks = _fitted(valid)
     logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
-    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=replicates_for(test.y), seed=seed)
-    losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
-    rows: list[list[str | Markup]] = []
-    figures = []
-    edge = _edge(test.y, [sigmoid(z) for z in logits.values()])
-    for k, (name, z) in enumerate(logits.items()):
-        p = sigmoid(z)
-        loss = estimate([losses[name]], drawn[:, k])
-        gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
-        mark = " (saved in this bundle)" if kept is not None and kept.kind == name else ""
-        rows.append(
-            [
-                WORDS[name] + mark,
-                measured(loss.value, loss.low, loss.high),
-                "" if k == 0 else measured(gain.value, gain.low, gain.high, "+"),
-                number(brier(test.y, p)),
-                number(calibration_error(test.y, p)),
-                number(calibration_error(test.y, p, binning="width")),
-                number(float(p.mean())),
-                number(float(test.y.mean())),
-            ]
-        )
-        figures.append(_diagram(test.y, p, WORDS[name], edge, k))
+    rows = _figures_of(test, logits, seed)
+    if kept is not None and kept.kind in logits:
+        rows[kept.kind][0] += " (saved in this bundle)"
     note = (
         f"Calibrations are fitted on the {count(len(valid.y))} validation rows and evaluated on the "
         f"{count(len(test.y))} test rows. "
@@ -81,11 +47,13 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
         "for true probabilities."
     )
     columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
-    blocks.append(Table(columns=[*columns, "mean prediction", "positive rate"], rows=rows, note=note))
-    blocks.extend(figures)
-    if isinstance(maps.get("platt"), Platt):
-        line = maps["platt"]
-        assert isinstance(line, Platt), "as asked"
+    columns = [*columns, "mean prediction", "positive rate"]
+    blocks.append(Table(columns=columns, rows=list(rows.values()), note=note))
+    probabilities = {name: sigmoid(z) for name, z in logits.items()}
+    edge = _edge(test.y, list(probabilities.values()))
+    blocks.extend(_diagram(test.y, p, WORDS[name], edge, k) for k, (name, p) in enumerate(probabilities.items()))
+    line = maps.get("platt")
+    if isinstance(line, Platt):
         blocks.append(
             Note(
                 text=f"Platt scaling: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
@@ -95,6 +63,46 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     if kept is None and len(maps) > 1:
         blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) saves one in the bundle."))
     return Section(title="Calibration", blocks=blocks)
+
+
+def _fitted(valid: Scored | None) -> tuple[dict[str, Calibration | None], list[Block]]:
+    """Calibrations fitted on the validation rows, `none` first, and notes on those that could not be fitted."""
+    maps: dict[str, Calibration | None] = {"none": None}
+    if valid is None:
+        text = (
+            "Calibrations need scores of validation rows that the network was not trained on. A run stored by "
+            "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
+        )
+        return maps, [Note(text=text)]
+    notes: list[Block] = []
+    for method in METHODS:
+        try:
+            maps[method] = fit_calibration(valid.y, valid.score, method)
+        except DataError as e:
+            notes.append(Note(text=f"{WORDS[method]} is skipped: {e}.", warns=True))
+    return maps, notes
+
+
+def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> dict[str, list[str | Markup]]:
+    """A table row for each calibration's logits, compared with those of `none`."""
+    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=replicates_for(test.y), seed=seed)
+    losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
+    rows: dict[str, list[str | Markup]] = {}
+    for k, (name, z) in enumerate(logits.items()):
+        p = sigmoid(z)
+        loss = estimate([losses[name]], drawn[:, k])
+        gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
+        rows[name] = [
+            WORDS[name],
+            measured(loss.value, loss.low, loss.high),
+            "" if k == 0 else measured(gain.value, gain.low, gain.high, "+"),
+            number(brier(test.y, p)),
+            number(calibration_error(test.y, p)),
+            number(calibration_error(test.y, p, binning="width")),
+            number(float(p.mean())),
+            number(float(test.y.mean())),
+        ]
+    return rows
 
 
 def _edge(y: np.ndarray, ps: Sequence[np.ndarray]) -> float:
@@ -129,11 +137,9 @@ def _diagram(y: np.ndarray, p: np.ndarray, name: str, edge: float, colour: int) 
         title=f"Reliability, {name}",
         drawing=line_chart(
             [line],
+            Axis("mean prediction of a bin", span=(0, edge)),
+            Axis("positive rate", span=(0, edge)),
             title=f"Reliability diagram, {name}: positive rate by mean prediction",
-            x_label="mean prediction of a bin",
-            y_label="positive rate",
-            x_range=(0, edge),
-            y_range=(0, edge),
             diagonal=True,
         ),
         table=table,
@@ -169,11 +175,9 @@ def numbers_section(test: Scored) -> Section:
     )
     drawing = line_chart(
         [line],
+        Axis("mean prediction of a bin", span=span),
+        Axis("mean target", span=span),
         title="Mean target by mean prediction",
-        x_label="mean prediction of a bin",
-        y_label="mean target",
-        x_range=span,
-        y_range=span,
         diagonal=True,
     )
     figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")

@@ -11,7 +11,7 @@ from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resam
 from fieldwise.evaluation.calibration import brier, wilson
 from fieldwise.evaluation.registry import METRICS, metric_names, shown_name
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number
-from fieldwise.report.charts import Line, line_chart
+from fieldwise.report.line_chart import Axis, Line, line_chart
 from fieldwise.report.runs import Scored
 
 __all__ = ["curves_section", "learning_section", "metrics_section", "replicates_for"]
@@ -168,9 +168,8 @@ def learning_section(
         for colour, (name, values) in enumerate(shown.items()):
             known = [(e, float(v)) for e, v in zip(epochs, values, strict=True) if v is not None]
             lines.append(Line(name=name, x=[e for e, _ in known], y=[v for _, v in known], colour=colour, points=True))
-        drawing = line_chart(
-            lines, title=f"{title} by epoch", x_label="epoch", y_label=title, mark=best_epoch, x_range=_epochs(epochs)
-        )
+        axis = Axis("epoch", span=_epochs(epochs), mark=best_epoch)
+        drawing = line_chart(lines, axis, Axis(title), title=f"{title} by epoch")
         blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=rows_of(shown)))
     ended = {
         "patience": "no further improvement",
@@ -218,11 +217,9 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
             title="ROC curve",
             drawing=line_chart(
                 roc,
+                Axis("false positive rate", span=(0, 1)),
+                Axis("true positive rate", span=(0, 1)),
                 title="ROC curve: true positive rate by false positive rate",
-                x_label="false positive rate",
-                y_label="true positive rate",
-                x_range=(0, 1),
-                y_range=(0, 1),
                 diagonal=True,
             ),
             table=Table(
@@ -235,12 +232,9 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
             title="Precision and recall",
             drawing=line_chart(
                 pr,
-                level=rate,
+                Axis("recall", span=(0, 1)),
+                Axis("precision", span=(0, 1), mark=rate),
                 title="Precision by recall",
-                x_label="recall",
-                y_label="precision",
-                x_range=(0, 1),
-                y_range=(0, 1),
             ),
             table=Table(
                 columns=["recall", *(names if len(names) > 1 else ["precision"])],

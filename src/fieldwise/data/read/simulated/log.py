@@ -3,6 +3,8 @@
 It is used where no real data are available, and its best possible score is known.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
@@ -54,38 +56,72 @@ def simulate(
             raise ConfigError(f"{name} must be at least 1, found {count}")
     strengths = strengths or Strengths()
     rng = np.random.default_rng([seed, 0])
-    viewer, user_weights = _users(users, rng)
-    film, item_weights = _films(items, rng)
-    user = rng.choice(users, size=rows, p=user_weights)
-    item = rng.choice(items, size=rows, p=item_weights)
-    device = rng.choice(len(p.DEVICES), size=rows, p=[0.35, 0.4, 0.1, 0.15])
-    timestamp = _times(rows, rng)
-    logit = _logit(viewer[user], film, item, device, timestamp, planted_tables(seed, strengths), strengths, seed)
-    logit += _own(strengths.user, users, seed, 2)[user] + _own(strengths.item, items, seed, 3)[item]
+    shown = _shown(rows, users, items, rng)
+    logit = _logit(shown, strengths, seed)
+    logit += _own(strengths.user, users, seed, 2)[shown.user] + _own(strengths.item, items, seed, 3)[shown.item]
     probability = 1 / (1 + np.exp(-logit))
     liked = (rng.random(rows) < probability).astype(np.int8)
+    return _table(shown, liked, probability)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Shown:
+    """Which film each row shows to which user, when and on which device.
+
+    Args:
+        viewer: codes of each user's age group, gender and city, [U, 3].
+        film: the catalogue, with each film's share in each genre as `membership`.
+        user: the user of each row, [N].
+        item: its film, [N].
+        device: its device, [N].
+        timestamp: its time, [N].
+    """
+
+    viewer: np.ndarray
+    film: pl.DataFrame
+    user: np.ndarray
+    item: np.ndarray
+    device: np.ndarray
+    timestamp: np.ndarray
+
+
+def _shown(rows: int, users: int, items: int, rng: np.random.Generator) -> _Shown:
+    viewer, user_weights = _users(users, rng)
+    film, item_weights = _films(items, rng)
+    return _Shown(
+        viewer=viewer,
+        film=film,
+        user=rng.choice(users, size=rows, p=user_weights),
+        item=rng.choice(items, size=rows, p=item_weights),
+        device=rng.choice(len(p.DEVICES), size=rows, p=[0.35, 0.4, 0.1, 0.15]),
+        timestamp=_times(rows, rng),
+    )
+
+
+def _table(shown: _Shown, liked: np.ndarray, probability: np.ndarray) -> pl.DataFrame:
+    """The log: columns of the user, the film and the context."""
     about_user = pl.DataFrame(
         {
-            "user_id": _ids("u", users),
-            "age_group": np.array(p.AGE_GROUPS)[viewer[:, 0]],
-            "gender": np.array(p.GENDERS)[viewer[:, 1]],
-            "city": np.array(p.CITIES)[viewer[:, 2]],
+            "user_id": _ids("u", len(shown.viewer)),
+            "age_group": np.array(p.AGE_GROUPS)[shown.viewer[:, 0]],
+            "gender": np.array(p.GENDERS)[shown.viewer[:, 1]],
+            "city": np.array(p.CITIES)[shown.viewer[:, 2]],
         }
     )
-    hour, weekday = _clock(timestamp)
+    hour, weekday = _clock(shown.timestamp)
     context = pl.DataFrame(
         {
             "hour": hour,
             "weekday": np.array(_WEEKDAYS)[weekday],
-            "device": np.array(p.DEVICES)[device],
-            "history": _history(user, film["item_id"].gather(item), liked),
-            "timestamp": timestamp,
+            "device": np.array(p.DEVICES)[shown.device],
+            "history": _history(shown.user, shown.film["item_id"].gather(shown.item), liked),
+            "timestamp": shown.timestamp,
             "liked": liked,
             "true_probability": probability,
         }
     )
-    shown = film.drop("membership")[item]
-    return pl.concat([about_user[user], shown, context], how="horizontal")
+    about_film = shown.film.drop("membership")[shown.item]
+    return pl.concat([about_user[shown.user], about_film, context], how="horizontal")
 
 
 def _users(users: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -136,19 +172,12 @@ def _clock(timestamp: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return elapsed // 3600 % 24, elapsed // 86_400 % 7
 
 
-def _logit(
-    viewer: np.ndarray,
-    film: pl.DataFrame,
-    item: np.ndarray,
-    device: np.ndarray,
-    timestamp: np.ndarray,
-    tables: dict[str, np.ndarray],
-    strengths: Strengths,
-    seed: int,
-) -> np.ndarray:
+def _logit(shown: _Shown, strengths: Strengths, seed: int) -> np.ndarray:
     """The part of each row's logit that depends on the fields' values, without the user's and the film's effects."""
-    age, gender, city = viewer.T
-    hour, weekday = _clock(timestamp)
+    tables = planted_tables(seed, strengths)
+    film, item, device = shown.film, shown.item, shown.device
+    age, gender, city = shown.viewer[shown.user].T
+    hour, weekday = _clock(shown.timestamp)
     daypart, weekend = hour // 6, (weekday >= 5).astype(np.int64)
     membership_GI = film["membership"].to_numpy().T
     decade = (
