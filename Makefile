@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 ON_ALL_CORES := -n logical --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all sanitize lint docs docs-serve bench bench-all conformance venv demo-venv clean
+.PHONY: help demo test test-all chaos sanitize lint docs docs-serve bench bench-all conformance venv demo-venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,9 @@ test: venv ## the tests, without the slow ones, on all cores
 
 test-all: venv ## all tests
 	@$(PYTHON) -m pytest $(ON_ALL_CORES) -m "slow or not slow"
+
+chaos: venv ## attacks on the server and on artifacts, with a seed, in about 15 minutes (MINUTES=n for fewer, SEED=n)
+	@$(PYTHON) -m benchmarks.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) --json build/chaos.json
 
 sanitize: venv ## the tests of the native operations under the address and undefined-behaviour sanitizers (GCC)
 	@mkdir -p build && cmake -S . -B build/sanitized -DFIELDWISE_SANITIZE=ON >build/sanitize.log && cmake --build build/sanitized >>build/sanitize.log

@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
 from serving.commands import serving
+from serving.hostile import ROW
 from serving.servers import free_port
-from serving.test_http import ROW, client, refused
+from serving.test_http import client, refused
 
 from fieldwise.cli import run
 from fieldwise.errors import ConfigError

@@ -16,46 +16,20 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from serving.commands import serving
 from serving.conftest import catalogue
+from serving.hostile import LARGE_BODIES
 
 from fieldwise.serving.bodies import BodyLimits, parsed
 from fieldwise.serving.forms import ExplainRequest, PredictRequest, RecommendRequest
 from fieldwise.serving.rows import RequestError, text_of
 
 LIMITS = BodyLimits(rows=1000, ids=100_000)
-MIB = (1 << 20) - 100
 CONTEXT = {"user": "u1", "history": ["i1"], "device": "tv"}
-
-
-def many(text, size=MIB):
-    """A JSON list of the same element, so long that it fills a body."""
-    return "[" + ",".join([text] * (size // (len(text) + 1))) + "]"
-
-
-HOSTILE = {
-    "candidates": ("/v1/recommend", f'{{"candidates": {many("{}")}}}'),
-    "exclude": ("/v1/recommend", f'{{"exclude": {many("[]")}}}'),
-    "exclude in bounds": ("/v1/recommend", f'{{"exclude": {many("{}", 290_000)}}}'),
-    "where": ("/v1/recommend", f'{{"where": {{"genres": {many("{}")}}}}}'),
-    "many filters": ("/v1/recommend", '{"where": {' + ",".join(f'"{n}": {{}}' for n in range(70_000)) + "}}"),
-    "a cell": ("/v1/predict", f'{{"rows": [{{"user": {many("{}")}}}]}}'),
-    "a cell of numbers": ("/v1/predict", f'{{"rows": [{{"user": {many("1")}}}]}}'),
-    "rows": ("/v1/predict", f'{{"rows": {many("{}")}}}'),
-    "rows of texts": ("/v1/explain", f'{{"rows": {many("1")}}}'),
-    "items": ("/v1/explain", f'{{"items": {many("null")}}}'),
-    "a context": ("/v1/recommend", f'{{"context": {{"user": {many("[1]")}}}}}'),
-    "keys": ("/v1/recommend", "{" + ",".join(f'"{n}":1' for n in range(90_000)) + "}"),
-    "keys of a row": ("/v1/predict", '{"rows": [{' + ",".join(f'"devic{n}":1' for n in range(70_000)) + "}]}"),
-    "a long key": ("/v1/recommend", f'{{"{"context" * 140_000}": 1}}'),
-    "deep": ("/v1/predict", '{"rows":' + "[" * 1_000_000),
-    "a scalar": ("/v1/recommend", f'{{"k": {many("{}")}}}'),
-    "no JSON": ("/v1/predict", "x" * 1_000_000),
-}
 KINDS = {"/v1/predict": PredictRequest, "/v1/recommend": RecommendRequest, "/v1/explain": ExplainRequest}
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("case", LARGE_BODIES)
 def test_a_large_body_is_refused_soon(case):
-    path, text = HOSTILE[case]
+    path, text = LARGE_BODIES[case]
     assert len(text) <= 1 << 20
     gc.collect()
     gc.freeze()  # as the server does at its start: what other tests left is not walked again
@@ -148,7 +122,7 @@ def test_the_server_is_healthy_whatever_is_sent(server):
 
     def send(number):
         with httpx.Client(base_url=server.place, timeout=30) as client:
-            bodies = [*HOSTILE.values()]
+            bodies = [*LARGE_BODIES.values()]
             while time.monotonic() < until:
                 path, text = bodies[number % len(bodies)]
                 statuses.add(client.post(path, content=text, headers=headers).status_code)

@@ -11,8 +11,8 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 
 from prometheus_client.parser import text_string_to_metric_families
 from serving.commands import serving
+from serving.hostile import CHUNKED, ENDLESS_FRAMING, GET, LONG_HEADS, MALFORMED, TOO_LARGE, WRONG_HOSTS
 
-GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LIMITS = {
     "--max-connections": 12,
     "--max-connections-per-address": 8,
@@ -82,18 +82,7 @@ def refused(answer, status):
     return error["message"]
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 5000 + b"\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 5000,
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 700,
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 101 + b"\r\n",
-        b"GET /" + b"a" * 5000,
-        b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    ],
-    ids=["a value", "half a value", "fields", "101 fields", "half a path", "a path"],
-)
+@pytest.mark.parametrize("head", LONG_HEADS.values(), ids=LONG_HEADS)
 def test_a_head_has_a_limit(server, connect, head):
     before = counted(server, "fieldwise_connections_closed_total", limit="head_bytes")
     one = connect()
@@ -173,20 +162,14 @@ def test_connections_of_an_address_and_of_all(server, connect):
     assert counted(server, "fieldwise_connections_refused_total", limit="all") >= 1
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n", GET.replace(b"Host", b"Ho st"), b"\0" * 50],
-    ids=["TLS", "a version", "no path", "a name", "zeros"],
-)
+@pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_requests_are_answered_in_the_one_form(connect, sent):
     one = connect()
     one.sendall(sent)
     refused(read_all(one)[0], 400)
 
 
-@pytest.mark.parametrize(
-    "hosts", [b"", b"Host: localhost\r\nHost: localhost\r\n", b"Host: localhost\r\nhost: other\r\n"]
-)
+@pytest.mark.parametrize("hosts", WRONG_HOSTS)
 def test_a_request_has_one_host(connect, hosts):
     one = connect()
     one.sendall(b"GET /healthz HTTP/1.1\r\n" + hosts + b"\r\n")
@@ -196,10 +179,7 @@ def test_a_request_has_one_host(connect, hosts):
 def test_little_is_read_behind_a_refusal(connect):
     """A body beyond the limit, after its 413: what is sent on and on is cut off."""
     one, sent = connect(), 0
-    one.sendall(
-        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 300000000\r\n\r\n"
-    )
+    one.sendall(TOO_LARGE)
     try:
         while sent < 300_000_000:
             one.sendall(b"x" * 100_000)
@@ -209,13 +189,10 @@ def test_little_is_read_behind_a_refusal(connect):
     assert sent < 30_000_000
 
 
-@pytest.mark.parametrize("framing", [b"1;" + b"x" * 3000 + b"\r\na\r\n", b"0\r\n" + b"X: y\r\n" * 3000])
+@pytest.mark.parametrize("framing", ENDLESS_FRAMING)
 def test_framing_and_trailers_have_limits(connect, framing):
     one, sent = connect(), 0
-    one.sendall(
-        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\n"
-    )
+    one.sendall(CHUNKED)
     try:
         while sent < 200_000_000:
             one.sendall(framing)

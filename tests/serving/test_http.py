@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
 from serving.conftest import SCHEMA, catalogue, log
+from serving.hostile import BODIES, CELLS, ROW
 
 from fieldwise import Label
 from fieldwise.errors import ConfigError, DataError
@@ -230,7 +231,6 @@ def test_similar_items_have_the_nearest_heads(server, cascade):
 
 # what is refused
 
-ROW = {"user": "u", "history": [], "device": "tv", "item": "i1", "genres": ["g1"], "price": 1.0}
 PREDICT = {
     "no rows": ({"rows": []}, "rows"),
     "no body": ({}, "rows"),
@@ -437,29 +437,6 @@ def test_the_published_document_has_every_answer(server):
 
 
 # anything at all
-
-TEXTS = st.text(st.characters(codec=None), max_size=6) | st.sampled_from(["u1", "i1", "g1", "\ud800"])
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
-CELLS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
-ROWS = st.fixed_dictionaries(dict.fromkeys(ROW, CELLS)) | st.fixed_dictionaries({}, optional=dict.fromkeys(ROW, CELLS))
-BODIES = {
-    "/v1/predict": st.fixed_dictionaries({"rows": st.lists(ROWS, max_size=3) | CELLS}),
-    "/v1/recommend": st.fixed_dictionaries(
-        {},
-        optional={
-            "user": CELLS,
-            "context": ROWS | CELLS,
-            "k": CELLS,
-            "prerank": CELLS,
-            "candidates": CELLS,
-            "exclude": CELLS,
-            "where": st.dictionaries(st.sampled_from(["genres", "title", "price", "none"]), CELLS, max_size=2) | CELLS,
-        },
-    ),
-    "/v1/explain": st.fixed_dictionaries(
-        {}, optional={"rows": st.lists(ROWS, max_size=3), "items": CELLS, "user": CELLS, "context": ROWS}
-    ),
-}
 
 
 @pytest.mark.parametrize("path", BODIES)

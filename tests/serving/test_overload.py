@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
-from serving.test_http import ROW
+from serving.hostile import ROW
 
 from fieldwise.serving import served as served_module
 from fieldwise.serving.admission import Admission

@@ -25,6 +25,7 @@ from fieldwise.serving.stores.plain import plain_value
 own_redis = pytest.fixture(scope="module")(redis_server)
 own_postgres = pytest.fixture(scope="module")(postgres_server)
 DEEP = "[" * 100_000
+UNREADABLE_ROWS = ("[]", "{", '"x"', DEEP, f'{{"paid": {DEEP}', '{"paid": [[1]]}', '{"paid": 1e999}', "\0")
 SCHEMA = Schema(
     fields=(Categorical("user", role="user"), Numeric("paid", role="user"), Categorical("since", role="user")),
     label=Label("click"),
@@ -157,9 +158,7 @@ def rows_in_redis(own_redis, tmp_path):
     return lambda user, text: client.set(f"users:rows:{generation}:{user}", text)
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", "{", '"x"', DEEP, f'{{"paid": {DEEP}', '{"paid": [[1]]}', '{"paid": 1e999}', "\0"]
-)
+@pytest.mark.parametrize("text", UNREADABLE_ROWS)
 def test_a_row_that_cannot_be_read_is_its_users_alone(service, own_redis, rows_in_redis, text):
     rows_in_redis("u3", text)
     found, state, _ = answers(service, own_redis.url("users"), ASKS)

@@ -1,0 +1,104 @@
+"""`python -m benchmarks.chaos`: all attacks in turn, a table of what was found, and status 1 if a promise is broken."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.chaos.documents import documents
+from benchmarks.chaos.floods import floods
+from benchmarks.chaos.kills import kills
+from benchmarks.chaos.outcome import Outcome, table
+from benchmarks.chaos.overload import overload
+from benchmarks.chaos.replacement import replacement
+from benchmarks.chaos.stores import stores
+from benchmarks.chaos.target import CORES, prepare
+from benchmarks.chaos.writers import calibrations, saves, trainings
+from fieldwise.runs.environment import environment
+from fieldwise.storage.files import write_atomically
+
+MINUTES = 15.0  # how long everything takes at full size, about
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything: 1 is all of it."""
+
+    part: float
+    seed: int
+
+    def count(self, whole: int, least: int = 1) -> int:
+        """So many of a number."""
+        return max(least, round(whole * self.part))
+
+    def seconds(self, whole: float) -> float:
+        """So much of a time, at least half a second."""
+        return max(0.5, whole * self.part)
+
+
+Attack = Callable[[Path, Size], list[Outcome]]
+ATTACKS: dict[str, Attack] = {
+    "floods": lambda at, size: floods(at, size.seconds(10), size.seed, {"values": size.count(6000)}),
+    "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed)],
+    "overload": lambda at, size: [overload(at, size.seconds(10))],
+    "replacement": lambda at, size: [replacement(at, size.seconds(30), size.seed)],
+    "stores": lambda at, size: stores(at, size.seconds(8)),
+    "kills": lambda at, size: [kills(at, size.count(300, 7), size.seed)],
+    "writers": lambda at, size: [
+        saves(at, size.count(60, 4)),
+        calibrations(at, size.count(10)),
+        trainings(at, size.count(15)),
+    ],
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    found = campaign(options.only or ATTACKS, Size(min(1.0, options.minutes / MINUTES), options.seed))
+    print(table(found))
+    about = {
+        "command": " ".join(["python -m benchmarks.chaos", *(sys.argv[1:] if arguments is None else arguments)]),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cores": len(CORES),
+        "environment": environment(),
+        "outcomes": [one.to_json() for one in found],
+    }
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(options.json, json.dumps(about, indent=1).encode())
+    broken = sum(len(one.broken) + len(one.late) for one in found)
+    print(f"\n{broken} broken promises" if broken else "\nno promise was broken")
+    return 1 if broken else 0
+
+
+def campaign(names: Iterable[str], size: Size) -> list[Outcome]:
+    """Attack in turn, each time in a new folder."""
+    began, found = time.monotonic(), []
+    with tempfile.TemporaryDirectory(prefix="fieldwise-chaos-") as made:
+        for name in names:
+            folder = Path(made) / name
+            folder.mkdir()
+            prepare(folder)
+            found += ATTACKS[name](folder, size)
+            print(f"{time.monotonic() - began:.0f} s: {name} done", file=sys.stderr, flush=True)
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
+    found.add_argument("--minutes", type=float, default=MINUTES, help=f"about how long; everything takes {MINUTES:g}")
+    found.add_argument("--quick", dest="minutes", action="store_const", const=0.2, help="the least of everything")
+    found.add_argument("--seed", type=int, default=0)
+    found.add_argument("--only", nargs="+", choices=ATTACKS, help="these attacks alone")
+    found.add_argument("--json", type=Path, help="a file for all figures")
+    return found
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.exit(main())

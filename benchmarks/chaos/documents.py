@@ -1,0 +1,66 @@
+"""Requests drawn from the published OpenAPI document, allowed and not, against the running server.
+
+`python -m benchmarks.chaos.documents PORT REQUESTS SEED` prints how many were asked, and what was wrong, as JSON.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from serving.test_openapi import CHECKS, OPERATIONS
+
+from benchmarks.chaos.floods import ENDS
+from benchmarks.chaos.outcome import Outcome, judge
+from benchmarks.chaos.target import result, served, start
+
+PAIRS = [(*one, mode) for one in OPERATIONS for mode in GenerationMode if one[1] != "/v1/about"]
+
+
+def documents(folder: Path, requests: int, seed: int) -> Outcome:
+    """Ask so many, with honest clients beside for as long as that takes."""
+    with served(folder) as server:
+        asking = start("documents", server.port, requests, seed)
+        witnesses = []
+        while asking.poll() is None:
+            witnesses.append(result(start("witness", server.port, 5), ENDS))
+        found = result(asking, ENDS)
+    one = Outcome(name="schemathesis", tried=found["requests"], broken=found["faults"])
+    judge(one, max(witnesses, key=lambda witness: witness["health"]["p99"]))
+    return one
+
+
+def ask(port: int, requests: int, seed: int) -> dict[str, Any]:
+    """Ask from one thread; every answer is checked against the document."""
+    document = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
+    each, faults, asked = -(-requests // len(PAIRS)), [], 0
+    quick = settings(
+        max_examples=each,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+    def run(data: st.DataObject, cases: Any, where: str) -> None:
+        nonlocal asked
+        case = data.draw(cases)
+        asked += 1
+        try:
+            case.call_and_validate(checks=CHECKS)
+        except Exception as e:
+            faults.append(f"{where}: {e}"[:600])
+
+    for method, path, mode in PAIRS:
+        cases = document[path][method].as_strategy(generation_mode=mode)
+        seeded(seed)(quick(given(st.data(), st.just(cases), st.just(f"{method} {path}"))(run)))()
+    return {"requests": asked, "faults": faults[:10]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(ask(*map(int, sys.argv[1:]))))

@@ -1,0 +1,34 @@
+"""One hostile client with 50 connections beside eight honest ones: every kind of attack in turn."""
+
+from pathlib import Path
+
+from benchmarks.chaos.outcome import Outcome, judge, log_trouble
+from benchmarks.chaos.payloads import FLOODS
+from benchmarks.chaos.target import result, served, start
+
+SHARE = 0.8  # of their rate is left to honest clients
+ENDS = 60  # seconds in which a process that was told to end does
+
+
+def floods(folder: Path, seconds: float, seed: int, requests: dict[str, int]) -> list[Outcome]:
+    """Attack for some seconds each, and on until the wanted requests are sent."""
+    found = []
+    with served(folder) as server:
+        result(start("witness", server.port, 2), ENDS)  # warm
+        for name in FLOODS:
+            alone = result(start("witness", server.port, seconds / 2), ENDS)
+            attack = start("flood", name, server.port, seed, seconds + 3, requests.get(name, 0))
+            assert attack.stdout is not None
+            attack.stdout.readline()  # it begins
+            witness = result(start("witness", server.port, seconds), ENDS + seconds)
+            sent = result(attack, 10 * seconds + ENDS)
+            one = Outcome(name=f"50 x {name}", tried=sent["requests"], broken=sent["faults"])
+            judge(one, witness)
+            one.figures |= {"share": witness["rate"] / alone["rate"], "statuses": sent["statuses"]}
+            if one.figures["share"] < SHARE:
+                one.late.append(f"honest clients kept {one.figures['share']:.0%} of their rate, not {SHARE:.0%}")
+            found.append(one)
+            if (trouble := log_trouble(server)) is not None:
+                found[-1].broken.append(trouble)
+                break
+    return found

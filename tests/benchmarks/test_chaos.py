@@ -1,0 +1,92 @@
+"""The campaign against server and artifacts: its least size, and that it notices what is broken."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+pytest.importorskip("schemathesis", reason="schemathesis is absent: pip install schemathesis")
+
+from benchmarks.chaos.__main__ import Size, campaign, main
+from benchmarks.chaos.kills import kills
+from benchmarks.chaos.outcome import Outcome, judge, table
+from benchmarks.chaos.payloads import FLOODS
+from benchmarks.chaos.wire import Answer, read_answer
+
+ERROR = b'{"error": {"message": "m", "field": null}}'
+
+
+def test_the_least_of_an_attack_on_a_server_finds_nothing_broken():
+    """How soon answers come is the machine's; that they come is not."""
+    (one,) = campaign(["replacement"], Size(0.01, seed=3))
+    assert one.broken == []
+    assert one.tried > 0
+    assert one.figures["rate"] > 0
+    assert one.name in table([one])
+
+
+def test_killed_writers_leave_nothing_broken(tmp_path):
+    one = kills(tmp_path, 2, seed=3)
+    assert one.broken == []
+    assert (one.tried, one.figures["kills"]) == (2, {"bundle": 1, "index": 1})
+    assert sum(one.figures["left_old_or_new"].values()) == 2
+
+
+@pytest.mark.parametrize(("broken", "late", "status"), [([], [], 0), (["b"], [], 1), ([], ["l"], 1)])
+def test_a_broken_promise_is_a_status(monkeypatch, capsys, broken, late, status):
+    found = [Outcome(name="one", tried=2, broken=broken, late=late, figures={"rate": 2.25, "kinds": {"a": 1}})]
+    monkeypatch.setattr("benchmarks.chaos.__main__.campaign", lambda *_: found)
+    assert main(["--quick"]) == status
+    said = capsys.readouterr().out
+    assert "rate 2.2, kinds 1 x a" in said
+    assert ("BROKEN" in said) == bool(status)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "fault"),
+    [
+        (200, {}, b"[]", False),
+        (500, {}, ERROR, True),
+        (502, {b"retry-after": b"1"}, ERROR, True),
+        (503, {}, ERROR, True),
+        (503, {b"retry-after": b"1"}, ERROR, False),
+        (422, {}, ERROR, False),
+        (422, {}, b"[]", True),
+        (400, {}, b"Invalid HTTP request received.", True),
+        (404, {}, b'{"detail": "Not Found"}', True),
+    ],
+)
+def test_what_is_a_fault(status, headers, body, fault):
+    assert (Answer(status, headers, body).fault is not None) == fault
+
+
+def test_an_answer_is_read_from_bytes():
+    async def run():
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 2")
+        return await read_answer(reader)
+
+    assert asyncio.run(run()) == Answer(503, {b"retry-after": b"1", b"content-length": b"2"}, b"ok")
+
+
+def test_what_honest_clients_saw_is_judged():
+    health = {"p50": 1.0, "p99": 99.0}
+    one = Outcome(name="x")
+    judge(one, {"health": health, "rate": 1.0, "statuses": {"200": 5}, "faults": []})
+    assert (one.broken, one.late) == ([], [])
+    worse = {"health": health | {"p99": 101.0}, "rate": 1.0, "statuses": {"200": 5, "503": 1}, "faults": ["500: b''"]}
+    judge(one, worse)
+    assert one.broken == ["honest clients got {'503': 1}", "500: b''"]
+    assert one.late == ["/healthz took 101 ms (99 %), 100 ms are promised"]
+    silent = Outcome(name="y")
+    judge(silent, {"health": {"p50": float("nan"), "p99": float("nan")}, "rate": 0.0, "statuses": {}, "faults": []})
+    assert silent.late, "no answer at all is not in time"
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_seed_decides_what_is_sent(name):
+    first, again = FLOODS[name](1), FLOODS[name](1)
+    assert first == again
+    assert first.requests
+    if name in ("values", "raw sockets"):
+        assert first != FLOODS[name](2)

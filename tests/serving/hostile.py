@@ -1,0 +1,82 @@
+"""Requests that are meant to hurt a server: large bodies, values of every kind, heads and bytes that are no HTTP."""
+
+from hypothesis import strategies as st
+
+MIB = (1 << 20) - 100
+
+
+def many(text, size=MIB):
+    """A JSON list of the same element, so long that it fills a body."""
+    return "[" + ",".join([text] * (size // (len(text) + 1))) + "]"
+
+
+LARGE_BODIES = {
+    "candidates": ("/v1/recommend", f'{{"candidates": {many("{}")}}}'),
+    "exclude": ("/v1/recommend", f'{{"exclude": {many("[]")}}}'),
+    "exclude in bounds": ("/v1/recommend", f'{{"exclude": {many("{}", 290_000)}}}'),
+    "where": ("/v1/recommend", f'{{"where": {{"genres": {many("{}")}}}}}'),
+    "many filters": ("/v1/recommend", '{"where": {' + ",".join(f'"{n}": {{}}' for n in range(70_000)) + "}}"),
+    "a cell": ("/v1/predict", f'{{"rows": [{{"user": {many("{}")}}}]}}'),
+    "a cell of numbers": ("/v1/predict", f'{{"rows": [{{"user": {many("1")}}}]}}'),
+    "rows": ("/v1/predict", f'{{"rows": {many("{}")}}}'),
+    "rows of texts": ("/v1/explain", f'{{"rows": {many("1")}}}'),
+    "items": ("/v1/explain", f'{{"items": {many("null")}}}'),
+    "a context": ("/v1/recommend", f'{{"context": {{"user": {many("[1]")}}}}}'),
+    "keys": ("/v1/recommend", "{" + ",".join(f'"{n}":1' for n in range(90_000)) + "}"),
+    "keys of a row": ("/v1/predict", '{"rows": [{' + ",".join(f'"devic{n}":1' for n in range(70_000)) + "}]}"),
+    "a long key": ("/v1/recommend", f'{{"{"context" * 140_000}": 1}}'),
+    "deep": ("/v1/predict", '{"rows":' + "[" * 1_000_000),
+    "a scalar": ("/v1/recommend", f'{{"k": {many("{}")}}}'),
+    "no JSON": ("/v1/predict", "x" * 1_000_000),
+}
+
+# values of every kind, in the places of a request of the tests' models
+
+ROW = {"user": "u", "history": [], "device": "tv", "item": "i1", "genres": ["g1"], "price": 1.0}
+TEXTS = st.text(st.characters(codec=None), max_size=6) | st.sampled_from(["u1", "i1", "g1", "\ud800"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
+CELLS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
+ROWS = st.fixed_dictionaries(dict.fromkeys(ROW, CELLS)) | st.fixed_dictionaries({}, optional=dict.fromkeys(ROW, CELLS))
+BODIES = {
+    "/v1/predict": st.fixed_dictionaries({"rows": st.lists(ROWS, max_size=3) | CELLS}),
+    "/v1/recommend": st.fixed_dictionaries(
+        {},
+        optional={
+            "user": CELLS,
+            "context": ROWS | CELLS,
+            "k": CELLS,
+            "prerank": CELLS,
+            "candidates": CELLS,
+            "exclude": CELLS,
+            "where": st.dictionaries(st.sampled_from(["genres", "title", "price", "none"]), CELLS, max_size=2) | CELLS,
+        },
+    ),
+    "/v1/explain": st.fixed_dictionaries(
+        {}, optional={"rows": st.lists(ROWS, max_size=3), "items": CELLS, "user": CELLS, "context": ROWS}
+    ),
+}
+
+# heads of HTTP
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+START = GET[:-2]
+LONG_HEADS = {
+    "a value": START + b"X: " + b"a" * 5000 + b"\r\n\r\n",
+    "half a value": START + b"X: " + b"a" * 5000,
+    "fields": START + b"X: a\r\n" * 700,
+    "101 fields": START + b"X: a\r\n" * 101 + b"\r\n",
+    "half a path": b"GET /" + b"a" * 5000,
+    "a path": b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+MALFORMED = {
+    "TLS": b"\x16\x03\x01\x02\x00",
+    "a version": b"GET / HTTP/9.9\r\n\r\n",
+    "no path": b"GET\r\n\r\n",
+    "a name": GET.replace(b"Host", b"Ho st"),
+    "zeros": b"\0" * 50,
+}
+WRONG_HOSTS = (b"", b"Host: localhost\r\nHost: localhost\r\n", b"Host: localhost\r\nhost: other\r\n")
+POST = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+TOO_LARGE = POST + b"Content-Length: 300000000\r\n\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS_FRAMING = (b"1;" + b"x" * 3000 + b"\r\na\r\n", b"0\r\n" + b"X: y\r\n" * 3000)
