@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.metrics import brier_score_loss
 
 from fieldwise.evaluation import logloss_from_logits, sigmoid
-from fieldwise.evaluation.calibration import calibration_error, fit_isotonic, fit_platt
+from fieldwise.evaluation.calibration import Platt, calibration_error, fit_isotonic, fit_platt
 from fieldwise.report.calibrations import calibration_section, numbers_section
 from fieldwise.report.runs import Scored
 
@@ -76,3 +76,11 @@ def test_numbers_by_prediction():
     assert all(abs(float(row[0]) - float(row[1])) < 0.3 for row in table.rows)
     assert "Omitted for a regression label" in section.blocks[1].text
     assert "Too few rows" in numbers_section(Scored(predicted[:20], predicted[:20])).blocks[0].text
+
+
+def test_without_validation_rows_the_saved_calibration_is_shown():
+    test, line = scored(), Platt(slope=0.5, intercept=0.2)
+    blocks = calibration_section(test, None, line, seed=0).blocks
+    rows = [row for b in blocks if b.kind == "table" for row in b.rows]
+    assert [row[0] for row in rows] == ["as trained", "Platt (saved in this bundle)"]
+    assert rows[1][1].startswith(f"{logloss_from_logits(test.y, 0.5 * test.score + 0.2):.4f}<small>")

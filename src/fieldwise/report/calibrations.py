@@ -32,6 +32,8 @@ WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
 def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
     """Reliability on the test rows, before and after calibrations fitted on the validation rows."""
     maps, blocks = _fitted(valid)
+    if valid is None and kept is not None:
+        maps[kept.kind] = kept
     logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
     rows = _figures_of(test, logits, seed)
     if kept is not None and kept.kind in logits:
