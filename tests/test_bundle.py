@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save
 import fieldwise
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.bundle import bundle as module
-from fieldwise.bundle.bundle import Bundle, bundle_digest, check_folder, sample_rows
+from fieldwise.bundle.bundle import Bundle, sample_rows
+from fieldwise.bundle.files import bundle_digest, check_folder
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, FieldwiseError
 from fieldwise.models import AFM, MODELS, ModelSettings

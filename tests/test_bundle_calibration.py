@@ -10,8 +10,9 @@ import pytest
 from test_bundle import SCHEMA, log, make
 
 from fieldwise import FM, Label, Recommender, TrainingSettings
-from fieldwise.bundle.bundle import Bundle, bundle_origin
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.export import export_bundle
+from fieldwise.bundle.files import bundle_origin
 from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.errors import BundleError
 from fieldwise.evaluation import sigmoid

@@ -16,7 +16,6 @@ FILE_LINES, FUNCTION_LINES, PARAMETERS = 300, 60, 6
 KERNELS = "ops/triton/"  # their functions take pointers, sizes and strides one by one
 
 LONG_FILES = {
-    "bundle/bundle.py": 355,
     "data/encode/encoder.py": 318,
     "data/encode/fitted.py": 324,
     "data/prepare/prepared.py": 312,

@@ -10,7 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.bundle.bundle import MANIFEST, Bundle
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.files import MANIFEST
 from fieldwise.storage import writer
 from fieldwise.storage.locks import one_writer
 

@@ -133,7 +133,7 @@ def test_files_of_a_bundle_have_limits(tmp_path, ranker):
     with (tmp_path / "b" / entry["name"]).open("r+b") as file:
         file.truncate(8 << 30)
     entry["bytes"] = 8 << 30
-    from fieldwise.bundle.bundle import BUNDLE
+    from fieldwise.bundle.files import BUNDLE
 
     facts = {k: v for k, v in manifest.items() if k not in ("format", "files", "sha256")}
     artifact = Artifact.of(BUNDLE, tmp_path / "b", facts, manifest["files"])
@@ -144,7 +144,7 @@ def test_files_of_a_bundle_have_limits(tmp_path, ranker):
 
 @pytest.mark.parametrize("part", ["bundle.json", "schema", "encoder"])
 def test_deep_files_are_damaged_ones(tmp_path, ranker, part):
-    from fieldwise.bundle.bundle import BUNDLE
+    from fieldwise.bundle.files import BUNDLE
     from fieldwise.storage.writer import writing
 
     ranker.save(tmp_path / "b")

@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,48 +23,42 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import nn
 
+from fieldwise.bundle.files import (
+    BUNDLE,
+    calibrations,
+    check_folder,
+    check_scores,
+    model_settings,
+    tensor_bytes,
+    versions,
+)
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import BundleError, ConfigError
+from fieldwise.errors import BundleError
 from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
+from fieldwise.evaluation.calibration import Calibration
 from fieldwise.layers.candidates import Split
-from fieldwise.models import MODELS, ModelSettings
-from fieldwise.models.build import build_network, model_from_dict, model_to_dict
-from fieldwise.models.own import is_known, settings_class
+from fieldwise.models import ModelSettings
+from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.scoring.candidates import score_candidates
 from fieldwise.scoring.request import context_row, encode_request, split_columns
 from fieldwise.storage.arrays import arrow_bytes
-from fieldwise.storage.artifact import Artifact, Kind
+from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.writer import writing
-from fieldwise.version import __version__
 
-__all__ = ["MANIFEST", "Bundle", "bundle_digest", "bundle_origin", "check_folder", "sample_rows"]
+__all__ = ["Bundle", "sample_rows"]
 
-MANIFEST = "bundle.json"
 SAMPLE_ROWS = 32
-SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and thread counts sum in another order
-BUNDLE = Kind(
-    name="bundle",
-    manifest=MANIFEST,
-    format=2,
-    parts={"schema": "toml", "encoder": "json", "weights": "safetensors", "samples": "arrow"},
-    most={"schema": 1 << 24, "encoder": 1 << 31, "samples": 1 << 28},
-    remedy="save it again with this version, or copy it again",
-    origin="give the folder that was saved",
-)
 
 
 @dataclass(frozen=True)
@@ -104,7 +97,7 @@ class Bundle:
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
-        hasher.update(hashlib.sha256(_tensor_bytes(self.network)).digest())
+        hasher.update(hashlib.sha256(tensor_bytes(self.network)).digest())
         return hasher.hexdigest()
 
     def score(self, frame: TableLike) -> np.ndarray:
@@ -219,7 +212,7 @@ class Bundle:
         samples = self.samples.head(SAMPLE_ROWS)
         facts = {
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "versions": _versions(),
+            "versions": versions(),
             "model": model_to_dict(self.settings),
             "sample_scores": self.score(samples).tolist(),
             "about": to_plain(self.about),
@@ -228,7 +221,7 @@ class Bundle:
         with writing(BUNDLE, folder, replaces=replaces) as writer:
             writer.add("schema", self.schema.to_toml().encode())
             writer.add("encoder", self.encoder.to_json().encode())
-            writer.add("weights", _tensor_bytes(self.network))
+            writer.add("weights", tensor_bytes(self.network))
             writer.add("samples", arrow_bytes(samples))
             writer.finish(**facts)
 
@@ -254,80 +247,14 @@ class Bundle:
         about, content = saved.about, {part: saved.content(part) for part in BUNDLE.parts}
         schema = Schema.from_toml(content["schema"].decode())
         encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
-        settings = _model(about["model"], saved.folder, model)
+        settings = model_settings(about["model"], saved.folder, model)
         network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
         network.load_state_dict(load_tensors(content["weights"]))
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
         expected = np.asarray(about["sample_scores"], dtype=np.float64)
-        kept = parse(_Kept, {"calibration": about.get("calibration", {})}, "the bundle's", ConfigError)
-        bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], kept.calibration)
-        _check_scores(saved.folder, bundle.score(samples), expected)
+        bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], calibrations(about))
+        check_scores(saved.folder, bundle.score(samples), expected)
         return bundle
-
-
-def _model(plain: Mapping[str, Any], folder: Path, given: type | None) -> ModelSettings:
-    """The settings in a manifest; for your own model of the class that is passed or registered."""
-    name, settings = plain["name"], {key: value for key, value in plain.items() if key != "name"}
-    if given is not None:
-        if name in MODELS:
-            raise BundleError(f"the bundle {folder} has the built-in model {name!r}: load it without a model")
-        return parse(settings_class(given), settings, "the bundle's model")
-    if not is_known(name):
-        raise BundleError(
-            f"the bundle {folder} has the model {name!r}, which is not built in, and a bundle has no code: pass "
-            f"it as Bundle.load(folder, model=...), register it first (fieldwise.register_model), or run "
-            f"`fieldwise --import {name if ':' in str(name) else 'MODULE'} ...`"
-        )
-    return model_from_dict(plain, "the bundle's model")
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """The manifest's calibrations."""
-
-    calibration: dict[str, Platt | Isotonic]
-
-
-def bundle_origin(folder: Path) -> dict[str, Any]:
-    """When a bundle was saved (`created`, UTC) and with which versions (`versions`, by package), from its manifest.
-
-    Errors:
-        BundleError: there is no bundle, or its manifest is damaged.
-    """
-    about = BUNDLE.open(folder).about
-    return {name: about[name] for name in ("created", "versions") if name in about}
-
-
-def bundle_digest(folder: Path) -> str:
-    """The checksum of a bundle's manifest, which covers the checksums of all its files; only the manifest is read.
-
-    Errors:
-        BundleError: there is no bundle, or its manifest is damaged.
-    """
-    return BUNDLE.open(folder).digest
-
-
-def check_folder(folder: Path) -> None:
-    """Check, before any work, that a bundle can be saved to a folder.
-
-    Errors:
-        BundleError: it is a file, or has files but no bundle.
-    """
-    BUNDLE.check_folder(folder)
-
-
-def _check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None:
-    if (expected.size, expected.shape[:1]) != (found.size, found.shape[:1]):
-        needed = f"its {len(found)} sample rows need {found.size} scores"
-        raise BUNDLE.damaged(folder, f"{needed}, saved were {expected.size}")
-    expected = expected.reshape(found.shape)  # without rows, a list does not show the number of labels
-    off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
-    if not np.all(off <= SCORE_TOLERANCE):
-        place = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
-        raise BundleError(
-            f"a bundle must score as when it was saved: {folder} gives {found[place]:.6g} for sample row {place[0]}, "
-            f"saved was {expected[place]:.6g}; train and save it again with this version"
-        )
 
 
 def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
@@ -338,18 +265,3 @@ def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
     keys = [k for k in schema.row_keys if k in frame.columns]
     some = np.unique(np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64))
     return frame.select(list(dict.fromkeys([*keys, *schema.columns])))[some]
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "fieldwise": __version__,
-        "torch": torch.__version__,
-        "polars": pl.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _tensor_bytes(network: nn.Module) -> bytes:
-    tensors = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
-    return save_tensors(tensors)

@@ -64,7 +64,8 @@ class CalibrateOptions:
 
 def run(options: CalibrateOptions) -> None:
     """Fit a calibration on validation rows and save it in the bundle, which then predicts calibrated probabilities."""
-    from fieldwise.bundle.bundle import Bundle, bundle_digest
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.bundle.files import bundle_digest
     from fieldwise.cli.saving import check_out
     from fieldwise.evaluation.calibration import METHODS, before_and_after
 

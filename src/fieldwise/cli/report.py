@@ -44,7 +44,7 @@ class ReportOptions:
 
 def run(options: ReportOptions) -> None:
     """Write an offline HTML report about runs: metrics, curves, calibration, slices, cold start, explanations."""
-    from fieldwise.bundle.bundle import MANIFEST
+    from fieldwise.bundle.files import MANIFEST
     from fieldwise.report import ReportSettings, report
     from fieldwise.storage.files import check_file, keep_elsewhere, write_atomically
 

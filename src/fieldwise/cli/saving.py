@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.bundle import check_folder as check_bundle_folder
+from fieldwise.bundle.files import check_folder as check_bundle_folder
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.storage.files import check_folder, keep_elsewhere
 

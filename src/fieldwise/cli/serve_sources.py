@@ -10,8 +10,8 @@ from typing import Literal, cast, get_args
 
 import polars as pl
 
-from fieldwise.bundle.bundle import MANIFEST as BUNDLE
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.files import MANIFEST as BUNDLE
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.config import nearest

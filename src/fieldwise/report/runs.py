@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.bundle.bundle import MANIFEST, Bundle, bundle_origin
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.files import MANIFEST, bundle_origin
 from fieldwise.data.prepare.all_rows import encoded_by
 from fieldwise.data.prepare.prepared import Prepared, group_codes
 from fieldwise.errors import DataError, FieldwiseError

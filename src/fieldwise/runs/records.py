@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.bundle.bundle import bundle_digest
+from fieldwise.bundle.files import bundle_digest
 from fieldwise.data.prepare.files import Inputs
 from fieldwise.errors import DataError
 from fieldwise.models.own import source_digest

@@ -1,0 +1,136 @@
+"""The files of a bundle: its manifest, the checks when it is loaded, and the bytes of its tensors."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from safetensors.torch import save as save_tensors
+from torch import nn
+
+from fieldwise.config import parse
+from fieldwise.errors import BundleError, ConfigError
+from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
+from fieldwise.models import MODELS, ModelSettings
+from fieldwise.models.build import model_from_dict
+from fieldwise.models.own import is_known, settings_class
+from fieldwise.storage.artifact import Kind
+from fieldwise.version import __version__
+
+__all__ = [
+    "BUNDLE",
+    "MANIFEST",
+    "bundle_digest",
+    "bundle_origin",
+    "calibrations",
+    "check_folder",
+    "check_scores",
+    "model_settings",
+    "tensor_bytes",
+    "versions",
+]
+
+MANIFEST = "bundle.json"
+SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and thread counts sum in another order
+BUNDLE = Kind(
+    name="bundle",
+    manifest=MANIFEST,
+    format=2,
+    parts={"schema": "toml", "encoder": "json", "weights": "safetensors", "samples": "arrow"},
+    most={"schema": 1 << 24, "encoder": 1 << 31, "samples": 1 << 28},
+    remedy="save it again with this version, or copy it again",
+    origin="give the folder that was saved",
+)
+
+
+def model_settings(plain: Mapping[str, Any], folder: Path, given: type | None) -> ModelSettings:
+    """The settings in a manifest; for your own model of the class that is passed or registered."""
+    name, settings = plain["name"], {key: value for key, value in plain.items() if key != "name"}
+    if given is not None:
+        if name in MODELS:
+            raise BundleError(f"the bundle {folder} has the built-in model {name!r}: load it without a model")
+        return parse(settings_class(given), settings, "the bundle's model")
+    if not is_known(name):
+        raise BundleError(
+            f"the bundle {folder} has the model {name!r}, which is not built in, and a bundle has no code: pass "
+            f"it as Bundle.load(folder, model=...), register it first (fieldwise.register_model), or run "
+            f"`fieldwise --import {name if ':' in str(name) else 'MODULE'} ...`"
+        )
+    return model_from_dict(plain, "the bundle's model")
+
+
+def calibrations(about: Mapping[str, Any]) -> dict[str, Calibration]:
+    """The calibrations in a manifest, by label."""
+    kept = parse(_Kept, {"calibration": about.get("calibration", {})}, "the bundle's", ConfigError)
+    return dict(kept.calibration)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The manifest's calibrations."""
+
+    calibration: dict[str, Platt | Isotonic]
+
+
+def bundle_origin(folder: Path) -> dict[str, Any]:
+    """When a bundle was saved (`created`, UTC) and with which versions (`versions`, by package), from its manifest.
+
+    Errors:
+        BundleError: there is no bundle, or its manifest is damaged.
+    """
+    about = BUNDLE.open(folder).about
+    return {name: about[name] for name in ("created", "versions") if name in about}
+
+
+def bundle_digest(folder: Path) -> str:
+    """The checksum of a bundle's manifest, which covers the checksums of all its files; only the manifest is read.
+
+    Errors:
+        BundleError: there is no bundle, or its manifest is damaged.
+    """
+    return BUNDLE.open(folder).digest
+
+
+def check_folder(folder: Path) -> None:
+    """Check, before any work, that a bundle can be saved to a folder.
+
+    Errors:
+        BundleError: it is a file, or has files but no bundle.
+    """
+    BUNDLE.check_folder(folder)
+
+
+def check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None:
+    """Check that a loaded bundle scores its sample rows as when it was saved."""
+    if (expected.size, expected.shape[:1]) != (found.size, found.shape[:1]):
+        needed = f"its {len(found)} sample rows need {found.size} scores"
+        raise BUNDLE.damaged(folder, f"{needed}, saved were {expected.size}")
+    expected = expected.reshape(found.shape)  # without rows, a list does not show the number of labels
+    off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
+    if not np.all(off <= SCORE_TOLERANCE):
+        place = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
+        raise BundleError(
+            f"a bundle must score as when it was saved: {folder} gives {found[place]:.6g} for sample row {place[0]}, "
+            f"saved was {expected[place]:.6g}; train and save it again with this version"
+        )
+
+
+def versions() -> dict[str, str]:
+    """The versions to keep in a bundle, by package."""
+    return {
+        "fieldwise": __version__,
+        "torch": torch.__version__,
+        "polars": pl.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def tensor_bytes(network: nn.Module) -> bytes:
+    """A network's tensors as a safetensors file."""
+    tensors = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
+    return save_tensors(tensors)
