@@ -53,14 +53,14 @@ def test_the_audit_is_said_and_heeded(made):
     read = set(result.schema.columns)
     assert not read & {"minutes_watched", "country", "row_id", "true_probability", "timestamp", "liked"}
     assert {"user_id", "item_id"} <= read
-    loud = [line for line in said if line.startswith("LEFT OUT: column 'minutes_watched' alone tells the label")]
+    loud = [line for line in said if line.startswith("LEFT OUT: column 'minutes_watched' alone predicts the label")]
     assert len(loud) == 1
     assert "AUC 1.0000 on training rows" in loud[0]
     assert loud[0].endswith("--keep minutes_watched")
     for column in ("country", "row_id"):
         assert any(f"column '{column}'" in line for line in said)
     assert any(
-        line.startswith("rows are divided into 1,600 train, 200 valid, 200 test rows: the latest rows by 'timestamp'")
+        line.startswith("split into 1,600 train, 200 valid, 200 test rows: the latest rows by 'timestamp'")
         for line in said
     )
 
@@ -127,7 +127,7 @@ def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
     text = repr(result)
     assert text.startswith("model ")
     assert f"{result.board.judged.model} against a constant: " in text
-    assert "200 test rows were looked at once" in " ".join(text.split())
+    assert "200 test rows were evaluated once" in " ".join(text.split())
 
 
 def test_the_simplest_is_chosen_unless_another_is_better_by_more_than_luck():
@@ -257,7 +257,7 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
     run(log, said, out=out)
     assert any("there is no time left for the report: `fieldwise report" in line for line in said)
     first = (out / "leaderboard.json").read_bytes()
-    with pytest.raises(ConfigError, match="holds the result of a former run: give --again"):
+    with pytest.raises(ConfigError, match="holds the result of an earlier run: give --again"):
         run(log, out=out)
     assert (out / "leaderboard.json").read_bytes() == first
     (out / "notes.txt").write_text("mine")
@@ -297,7 +297,7 @@ def test_a_column_can_name_the_parts(log):
     named = log.with_columns(part=pl.Series(["test", "valid", *["train"] * 8] * (log.height // 10)))
     result = run(named, said, schema=None, label="liked", split=ColumnSplit(column="part"))
     assert "part" not in {f.name for f in result.schema.fields}
-    assert "rows are divided into 1,600 train, 200 valid, 200 test rows: as asked for" in said
+    assert "split into 1,600 train, 200 valid, 200 test rows: as asked for" in said
     test = named.filter(pl.col("part") == "test")
     loss = log_loss(test["liked"].to_numpy(), result.best.predict(test))
     assert result.board.chosen.metrics["logloss"].value == pytest.approx(loss, rel=1e-6)
@@ -346,7 +346,7 @@ def test_a_calibrated_bundle_has_figures_of_before_and_after(log, monkeypatch):
     assert figures["before"]["logloss"] == pytest.approx(log_loss(y, 1 / (1 + np.exp(-z))), rel=1e-5)
     assert figures["after"]["logloss"] == pytest.approx(log_loss(y, result.best.predict(test)), rel=1e-5)
     assert figures["after"]["logloss"] == pytest.approx(result.board.chosen.metrics["logloss"].value)
-    said = f"test logloss {figures['before']['logloss']:.4f} before it, {figures['after']['logloss']:.4f} with it"
+    said = f"test logloss {figures['before']['logloss']:.4f} without it, {figures['after']['logloss']:.4f} with it"
     assert any(said in sentence for sentence in result.sentences())
 
 

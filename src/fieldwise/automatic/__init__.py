@@ -1,6 +1,7 @@
-"""From a table to the best model within some minutes.
+"""Find the best model for a table within a time budget.
 
-The function is `fieldwise.auto`; this room has another name, since importing a module `fieldwise.auto` would hide it.
+The function is `fieldwise.auto`. The package has another name, because importing a module `fieldwise.auto` would hide
+the function.
 """
 
 from fieldwise.automatic.result import AutoResult

@@ -1,4 +1,4 @@
-"""What columns must not, or need not, be fields: constant ones, names of single rows, and the label in other words."""
+"""Audit of a table's columns: finds constant columns, row identifiers, and columns that give the label away."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -18,11 +18,11 @@ from fieldwise.schema.fields import unshared
 
 __all__ = ["LABEL_LIKE", "Finding", "audit", "without"]
 
-LABEL_LIKE = 0.99  # AUC (of a number: R squared) of one column alone from which on it is taken for the label itself
+LABEL_LIKE = 0.99  # a column whose own AUC (regression: R squared) is at least this is label-like
 SUSPICIOUS = 0.95
-ID_LIKE = 0.9  # share of different values among those present
-FEWEST_ROWS = 20  # below which no column is called id-like
-FEWEST_OF_A_CLASS = 5  # below which no column is called label-like
+ID_LIKE = 0.9  # minimum share of different values among the values present
+FEWEST_ROWS = 20  # with fewer rows no column is called id-like
+FEWEST_OF_A_CLASS = 5  # with fewer rows of a class no column is called label-like
 MOST_ROWS = 100_000
 BINS, FOLDS = 50, 5
 
@@ -31,15 +31,15 @@ Kind = Literal["constant", "id-like", "label-like", "suspicious"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is to be said of a column.
+    """A finding of the audit about one column.
 
     Args:
-        column: of the table.
-        kind: `constant`, `id-like` (nearly every row has another value), `label-like` (tells the label nearly
-            perfectly by itself) or `suspicious` (tells it very well, which may be right).
-        sentence: what was found and what was done.
-        left_out: whether its fields were taken out.
-        value: AUC or R squared on training rows, where it was measured.
+        column: name of the column.
+        kind: `constant`, `id-like` (nearly every row has a different value), `label-like` (predicts the label nearly
+            perfectly by itself) or `suspicious` (predicts it very well, which may be legitimate).
+        sentence: the finding as a sentence.
+        left_out: whether the fields of the column were removed from the schema.
+        value: AUC or R squared on training rows; None if it was not measured.
     """
 
     column: str
@@ -52,20 +52,21 @@ class Finding:
 def audit(
     train: pl.DataFrame, y: np.ndarray, schema: Schema, *, keep: Collection[str] = (), seed: int = 0
 ) -> list[Finding]:
-    """Look at every column that a field reads, on training rows alone.
+    """Findings about the columns that the schema's fields read, from training rows alone.
 
-    A column tells the label as well as its values' mean labels, out of fold, order the rows: by AUC, or for a number
-    by R squared; a numeric column likewise by quantile bins, and by its own order. At most 100,000 rows are looked at.
+    To measure how well a column predicts the label, its values are replaced by their out-of-fold target encoding, and
+    the AUC of the result is computed (R squared for a regression label). A numeric column is cut into quantile bins
+    first, and its own order is evaluated too. At most 100,000 sampled rows are used.
 
     Args:
         train: the training rows.
         y: targets of the main label, [N].
-        schema: whose fields are looked at.
-        keep: columns that stay fields whatever is found.
-        seed: of the rows drawn and of the folds.
+        schema: the schema whose fields are audited.
+        keep: columns that remain fields whatever the audit finds.
+        seed: seed of the row sample and of the folds.
 
     Errors:
-        ConfigError: a column to keep that no field reads.
+        ConfigError: no field reads a column in `keep`.
 
     >>> from fieldwise import Categorical
     >>> frame = pl.DataFrame({"film": ["a", "b"] * 50, "country": ["fi"] * 100, "paid": [0, 1] * 50})
@@ -88,7 +89,7 @@ def audit(
 
 
 def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
-    """The schema less the fields that read the columns left out; what shared their rows has rows of its own.
+    """The schema without the fields of the columns left out; fields that shared their embeddings get their own.
 
     Errors:
         SchemaError: no field is left.
@@ -109,7 +110,7 @@ def _look(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bo
     name, what = column.name, f"column {column.name!r}"
 
     def found(kind: Kind, sentence: str, value: float | None = None, *, out: bool = True) -> Finding:
-        more = "; it stays, as you ask" if kept and out else ""
+        more = "; it is kept, as requested" if kept and out else ""
         return Finding(column=name, kind=kind, sentence=sentence + more, left_out=out and not kept, value=value)
 
     if text.n_unique() <= 1:
@@ -122,18 +123,18 @@ def _look(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bo
     if value is not None and value >= LABEL_LIKE:
         return found(
             "label-like",
-            f"{what} alone tells the label nearly perfectly ({measure} {value:.4f} on training rows), as what is known "
-            "only afterwards does",
+            f"{what} alone predicts the label nearly perfectly ({measure} {value:.4f} on training rows), which usually "
+            "means that its values are known only after the outcome",
             value,
         )
     if field.cell == "category" and present >= FEWEST_ROWS and distinct >= ID_LIKE * present:
-        return found("id-like", f"{what} names single rows: {distinct:,} different values in {present:,} training rows")
+        return found("id-like", f"{what} is an id: {distinct:,} different values in {present:,} training rows")
     if numeric and present >= FEWEST_ROWS and _counts_rows(column):
-        return found("id-like", f"{what} counts the rows, from {column.min()!r} to {column.max()!r}")
+        return found("id-like", f"{what} is a row number, from {column.min()!r} to {column.max()!r}")
     if value is not None and value >= SUSPICIOUS:
         sentence = (
-            f"{what} alone tells the label very well ({measure} {value:.4f} on training rows): it stays, but if it is "
-            "only known afterwards, take it out of the schema"
+            f"{what} alone predicts the label very well ({measure} {value:.4f} on training rows): it is kept, but if "
+            "its values are known only after the outcome, remove it from the schema"
         )
         return found("suspicious", sentence, value, out=False)
     return None
@@ -146,18 +147,18 @@ def _as_text(column: pl.Series, field: Field) -> pl.Series:
 
 
 def _counts_rows(column: pl.Series) -> bool:
-    """Whether whole numbers are all different and nearly without a gap, as a row's number is."""
+    """Whether a column holds ascending, distinct integers with few gaps, as a row number does."""
     number = as_number(column, column.name).drop_nulls()
     whole = bool((number % 1 == 0).all())
     low, high = float(number.min()), float(number.max())  # type: ignore[arg-type]
-    # Training rows drawn at random are four of five.
+    # A random split leaves about four of five row numbers in the training rows.
     return whole and number.n_unique() == len(number) and high - low + 1 <= 2 * len(number) and number.is_sorted()
 
 
 def _tells(
     column: pl.Series, text: pl.Series, y: np.ndarray, label: Label, *, numeric: bool, seed: int
 ) -> float | None:
-    """AUC or R squared of the column alone; None where the rows are too few to say."""
+    """AUC or R squared of the column alone; None if there are too few rows."""
     binary = label.task == "binary"
     if binary and min(int((y > 0.5).sum()), int((y <= 0.5).sum())) < FEWEST_OF_A_CLASS:
         return None
@@ -179,7 +180,7 @@ def _tells(
 
 
 def _out_of_fold(text: pl.Series, y: np.ndarray, seed: int) -> np.ndarray:
-    """The mean label of each row's value over the other folds' rows, absent ones as a value of their own, [N]."""
+    """Out-of-fold target encoding of a column, [N]; a missing cell counts as a value of its own."""
     frame = pl.DataFrame({"cell": text.fill_null("\x00")})
     settings = TargetEncoding(columns=("cell",), folds=FOLDS)
     frames: Mapping[str, pl.DataFrame] = add_target_encoding({"train": frame}, {"train": y}, settings, seed=seed)

@@ -1,4 +1,4 @@
-"""How the minutes are spent: what an epoch costs, which models fit, and when a training has to end."""
+"""The time budget: what an epoch costs, which models fit, and when a training has to end."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,20 +12,20 @@ from fieldwise.training.result import Evaluation
 
 __all__ = ["Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted"]
 
-LEAST_EPOCHS = 3.0  # a model that has time for fewer is not begun
-MANY_EPOCHS = 100.0  # epochs that a model may have where the others keep their least
-MOST_SHARE = 0.25  # of what is left, for a model that others follow, unless it has a greater share by cost
+LEAST_EPOCHS = 3.0  # a model with time for fewer epochs is not trained
+MANY_EPOCHS = 100.0  # epochs that a model may take if the other models keep time for `LEAST_EPOCHS`
+MOST_SHARE = 0.25  # maximum share of the remaining time for a model that others follow, unless its cost share is larger
 PROBE_STEPS = 6
-BEHIND = 0.01  # a trial is broken off where it is worse by this share of the other's figure
+BEHIND = 0.01  # a trial is stopped when it is worse by this share of the other training's metric
 
 
 class Clock:
-    """The time that is left of a budget.
+    """Measures the time spent and left of a budget.
 
     Args:
-        seconds: of the whole.
-        now: tells the time in seconds.
-        began: by `now`; this moment where left out.
+        seconds: the whole budget.
+        now: returns the time in seconds.
+        began: start time by `now`. Default: the current time.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class Clock:
 
     @property
     def spent(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return self._now() - self._began
 
     @property
     def left(self) -> float:
-        """Seconds until the end; below 0 afterwards."""
+        """Seconds until the end; negative after it."""
         return self.seconds - self.spent
 
 
@@ -52,25 +52,25 @@ class Until(Silent):
         self._end = time.perf_counter() + seconds
 
     def step(self, rows: int, loss: Tensor) -> None:
-        """A step is done."""
+        """Called after a step."""
         if time.perf_counter() >= self._end:
             raise OutOfTime
 
 
-class Hopeless(Exception):  # noqa: N818  # no fault
-    """A trial is so far behind that it is broken off."""
+class Hopeless(Exception):  # noqa: N818  # not an error: it ends a trial
+    """Raised to stop a trial that is too far behind."""
 
 
 class Trial(Until):
-    """`Until`, and the end of a trial that falls behind.
+    """Ends a trial after a number of seconds, or when it falls behind another training.
 
-    From half of the other training's best epoch on, a trial whose best figure is worse than what the other had then,
-    by a hundredth, is broken off.
+    The comparison starts at half of the other training's best epoch. From then on, the trial is stopped if its best
+    value so far is more than 1 % worse than the other training's best value up to the same epoch.
 
     Args:
-        seconds: at most.
+        seconds: maximum duration.
         other: the evaluations of the training to beat.
-        metric: what counts.
+        metric: name of the metric compared.
     """
 
     def __init__(self, seconds: float, other: Sequence[Evaluation], metric: str) -> None:
@@ -81,7 +81,7 @@ class Trial(Until):
         self._best = np.inf
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
-        """The validation rows were scored."""
+        """Called after an evaluation on the validation rows."""
         self._best = min(self._best, self._sign * look.metrics[self._metric])
         then = [value for epoch, value in self._other if epoch <= look.epoch]
         if then and look.epoch >= self._from and self._best > min(then) + BEHIND * abs(min(then)):
@@ -89,7 +89,7 @@ class Trial(Until):
 
 
 class Probe(Silent):
-    """Ends a training after a few steps, and knows what an epoch would take."""
+    """Ends a training after a few steps, and estimates the duration of an epoch."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
@@ -97,13 +97,13 @@ class Probe(Silent):
         self._ended = False
 
     def epoch(self, number: int, of: int, rows: int) -> None:
-        """A pass over `rows` rows begins."""
+        """Called when an epoch of `rows` rows begins."""
         self._of = rows
         if not self._times:
             self._times.append(time.perf_counter())
 
     def step(self, rows: int, loss: Tensor) -> None:
-        """A step is done."""
+        """Called after a step."""
         self._times.append(time.perf_counter())
         self._rows = max(self._rows, rows)
         if len(self._times) > PROBE_STEPS:
@@ -111,15 +111,15 @@ class Probe(Silent):
             raise OutOfTime
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
-        """The validation rows were scored."""
+        """Called after an evaluation on the validation rows."""
         self._times.append(time.perf_counter())
-        if not self._ended:  # the first look ends it too; but after its end there is one more
+        if not self._ended:  # the first evaluation ends it too; one more follows after the end
             self._ended = True
             raise OutOfTime
 
     @property
     def seconds_per_epoch(self) -> float:
-        """Seconds of an epoch's steps, the first of which is left out as it prepares much, and of one evaluation."""
+        """Estimated seconds of an epoch with one evaluation; the first step, which is slower, does not count."""
         spans = np.diff(self._times)
         steps, look = spans[:-1], float(spans[-1])
         usual = float(np.median(steps[1:] if len(steps) > 1 else steps)) if len(steps) else 0.0
@@ -127,7 +127,9 @@ class Probe(Silent):
 
 
 def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
-    """Which models fit into the seconds, the cheapest first: the most costly go until the rest have three epochs.
+    """Names of the models that fit into the time, the cheapest first.
+
+    The most expensive models are removed until all others have time for three epochs.
 
     >>> admitted({"lr": 1.0, "afm": 4.0, "autoint": 30.0}, 20)
     ['lr', 'afm']
@@ -139,14 +141,14 @@ def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
 
 
 def allotted(costs: Sequence[float], seconds: float) -> float:
-    """Seconds that the first of some models may take: its share by cost, or what it may need if there is more.
+    """Seconds that the first of several models may take: its share by cost, or more if there is time to spare.
 
-    It may need a hundred epochs, and has a quarter of the time at most while others follow. What it does not use,
-    since its training ends by itself, is the others'.
+    With time to spare it may take up to a hundred epochs, and up to a quarter of the time while other models follow.
+    Time that it does not use, because early stopping ends its training, goes to the other models.
 
     Args:
-        costs: seconds of an epoch of each, the model's own first.
-        seconds: for all of them.
+        costs: seconds per epoch of each model, this model's first.
+        seconds: time for all of them.
 
     >>> allotted([1.0, 9.0], 100.0), allotted([1.0, 9.0], 50.0), allotted([5.0], 60.0)
     (25.0, 12.5, 60.0)

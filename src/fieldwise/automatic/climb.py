@@ -1,4 +1,4 @@
-"""A short search around settings that are good already: one step at a time, and on in the direction that helped."""
+"""Local search around good settings: one step at a time, repeated in a direction that helped."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ from fieldwise.runs.search_space import Choices, Range
 
 __all__ = ["Climb"]
 
-FIRST = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")  # what mostly matters comes first
-STEPS = 6  # of a range on the scale of logarithms, from one end to the other
+FIRST = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")  # the settings that matter most
+STEPS = 6  # steps from one end of a range to the other, on a log scale where the range has one
 
 
 class Climb:
-    """Proposes recipes near to the best so far: each differs from it by one step of one setting.
+    """Proposes recipes close to the best one so far: each differs from it by one step of one setting.
 
-    The steps are those of the package's search space for the model (what `fieldwise tune` searches). A step that
-    helped is taken again; when no step is left, they begin anew with two settings at once, drawn by chance.
+    The settings and their ranges are those of `fieldwise tune`'s search space for the model. A step that helped is
+    repeated. When every single step was tried, proposals change two settings at once, sampled at random.
 
     Args:
-        recipe: where the search begins, with its numbers written out.
-        seed: of the order of the steps, and of chance.
+        recipe: the start of the search, with all settings resolved.
+        seed: seed of the order of the steps and of the sampling.
 
     >>> from fieldwise import load_recipe
     >>> climb = Climb(load_recipe("simulated/lr"), seed=0)
@@ -45,7 +45,7 @@ class Climb:
         self._fill()
 
     def propose(self) -> dict[str, Any] | None:
-        """Values by dotted path to try over the best recipe; None where nothing new is found."""
+        """Settings to change in the best recipe, values by dotted path; None if no untried change is found."""
         for _ in range(200):
             if self._moves:
                 self._last = [self._moves.popleft()]
@@ -61,15 +61,15 @@ class Climb:
         return None
 
     def recipe(self, values: Mapping[str, Any]) -> Recipe:
-        """The best recipe with other values.
+        """The best recipe with these values.
 
         Errors:
-            ConfigError: values that do not go together.
+            ConfigError: the values contradict each other.
         """
         return with_values(self.best, values)
 
     def tell(self, values: Mapping[str, Any], *, better: bool) -> None:
-        """Say how the last proposal did: what was better is the best from now on."""
+        """Report the result of the last proposal; if it was better, it becomes the best recipe."""
         if not better:
             return
         self.best = self.recipe(values)
@@ -81,7 +81,7 @@ class Climb:
         self._moves = deque([*taken.items(), *rest, *others])
 
     def value(self, path: str) -> Any:
-        """What the best recipe has at a path."""
+        """The best recipe's value at a dotted path."""
         return value_at(self.best, path)
 
     def _fill(self) -> None:
@@ -93,7 +93,7 @@ class Climb:
         self._moves = deque((path, direction) for path in paths for direction in (-1, 1))
 
     def _step(self, path: str, direction: int) -> Any:
-        """The next value in a direction; None where there is none."""
+        """The next value in a direction; None at the end of the range."""
         bounds, old = self.space[path], self.value(path)
         new = _next_choice(bounds, old, direction) if isinstance(bounds, Choices) else _next(bounds, old, direction)
         return None if new is None or to_plain(new) == old else new

@@ -1,12 +1,12 @@
-"""The folder of a result: written whole beside its place, then renamed; an older one stays until then.
+"""The folder of a result. It is written completely under a temporary name, then renamed over an older result.
 
-schema.toml        what the columns mean, each with its reason
-recipe.toml        the best model: `fieldwise train FOLDER/recipe.toml` repeats it
+schema.toml        the meaning of each column, with the reason
+recipe.toml        the best model: `fieldwise train FOLDER/recipe.toml` trains it again
 leaderboard.json   all figures
-leaderboard.md     the same for people
+leaderboard.md     the same figures as text
 bundle/            the model
-auto-table.parquet the rows, where they came from memory
-report.html        the page about the best (written last)
+auto-table.parquet the rows, if the table was given in memory
+report.html        the report about the best model (written last)
 """
 
 import contextlib
@@ -35,10 +35,10 @@ OWN = {TABLE, BOARD, "schema.toml", "recipe.toml", "leaderboard.md", "bundle", "
 
 @contextlib.contextmanager
 def claimed(out: Path, *, again: bool) -> Iterator[None]:
-    """Hold a folder for one run: it is not there, or empty, or is to be replaced.
+    """Lock a folder for one run; it must not exist, be empty, or hold an earlier result to replace.
 
     Errors:
-        ConfigError: it holds a result and `again` was not said, or other files, or another run is at it.
+        ConfigError: it holds a result and `again` is not set, or it holds other files, or another run writes to it.
         DataError: it cannot be written to.
     """
     if out.exists() and not out.is_dir():
@@ -47,7 +47,7 @@ def claimed(out: Path, *, again: bool) -> Iterator[None]:
         if not (out / BOARD).is_file():
             raise ConfigError(f"--out needs a folder of its own: {out} holds other files; choose another")
         if not again:
-            raise ConfigError(f"{out} holds the result of a former run: give --again to replace it, or another --out")
+            raise ConfigError(f"{out} holds the result of an earlier run: give --again to replace it, or another --out")
         others = sorted({path.name for path in out.iterdir()} - OWN)
         if others:
             raise ConfigError(f"--again replaces the whole of {out}, which holds {others[0]!r} too: move it away first")
@@ -59,10 +59,10 @@ def claimed(out: Path, *, again: bool) -> Iterator[None]:
 
 
 def write_folder(result: AutoResult, problem: Problem, out: Path) -> None:
-    """Write all but the report, and put it in place of what is there.
+    """Write all files but the report, replacing the folder's content.
 
     Errors:
-        DataError: it cannot be written; says where it was kept instead.
+        DataError: the folder cannot be written; the message says where the result was saved instead.
     """
     try:
         with whole_folder(out) as new:
@@ -71,7 +71,7 @@ def write_folder(result: AutoResult, problem: Problem, out: Path) -> None:
         kept = keep_elsewhere(lambda folder: _write(result, problem, folder))
         if kept is None:
             raise
-        raise DataError(f"{e}. What was found is not lost: it is in {kept}, move it from there") from e
+        raise DataError(f"{e}. The result is not lost: it is in {kept}, move it from there") from e
 
 
 def _write(result: AutoResult, problem: Problem, folder: Path) -> None:
@@ -107,7 +107,7 @@ def _recipe(result: AutoResult) -> str:
         f"# {line.model}: the best of `fieldwise auto` on validation rows. Train it again: fieldwise train THIS_FILE"
     ]
     if line.stopped in ("time", "interrupted"):
-        said.append(f"# Its training was ended early ({line.stopped}): another one goes on for longer, and may differ.")
+        said.append(f"# Its training ended early ({line.stopped}): training it again takes longer and may differ.")
     if str(path) == IN_MEMORY:
         said.append("# The table was given in memory: put the path of a file in its place.")
     return "\n".join(said) + "\n\n" + tomli_w.dumps({**top, **tables})

@@ -1,4 +1,4 @@
-"""The table as a task: what its columns mean, how its rows are divided, and what was found on the way."""
+"""The table as a learning problem: its schema, the split of its rows, and the findings of the audit."""
 
 import dataclasses
 from collections.abc import Callable, Collection
@@ -27,23 +27,23 @@ from fieldwise.schema import Schema
 
 __all__ = ["IN_MEMORY", "Problem", "pose", "read_source"]
 
-IN_MEMORY = "table-in-memory"  # instead of a path, where a table was given and nothing of it is written
+IN_MEMORY = "table-in-memory"  # in place of a path, for a table in memory that is not written to a file
 FEW_TEST_ROWS = 200
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
-    """What is to be learned from which rows.
+    """A table with its schema, its split, and its encoded rows.
 
     Args:
         frame: the whole table.
-        schema: of what is learned from.
-        notes: by column, why those of the table that are no field are none.
-        findings: of the audit.
-        split: how the rows are divided.
-        prepared: the rows, encoded.
-        settings: of a recipe: data, schema, split and seed.
-        inferred: the schema as it was inferred; None where one was given.
+        schema: the schema of the columns that models read.
+        notes: for each column that is not a field, the reason.
+        findings: findings of the audit.
+        split: how the rows are split.
+        prepared: the encoded rows.
+        settings: a recipe's settings of data, schema, split and seed, as plain values.
+        inferred: the inferred schema; None if a schema was given.
     """
 
     frame: pl.DataFrame
@@ -57,19 +57,19 @@ class Problem:
 
     @property
     def metric(self) -> str:
-        """What models are chosen by, on validation rows; lower is better."""
+        """The metric by which models are chosen on validation rows; lower is better."""
         return "logloss" if self.schema.label.task == "binary" else "rmse"
 
     def recipe(self, model: dict[str, Any], name: str) -> Recipe:
-        """A recipe of these rows with a model's settings, all else by default."""
+        """A recipe for these rows with a model's settings; everything else has its default."""
         return Recipe.from_dict({**self.settings, "model": model}, name)
 
 
 def read_source(data: Any) -> tuple[pl.DataFrame, DataSettings]:
-    """The table, and where a recipe finds it.
+    """The table, and the data settings by which a recipe reads it.
 
     Errors:
-        DataError: as of `as_table`.
+        DataError: the same as for `as_table`.
     """
     if isinstance(data, (str, Path)):
         data = DataSettings(path=str(data))
@@ -81,17 +81,17 @@ def read_source(data: Any) -> tuple[pl.DataFrame, DataSettings]:
 
 
 def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Callable[[str], None]) -> Problem:
-    """Infer the schema, divide the rows, audit the training rows, leave out what is to be left out, encode.
+    """The learning problem of a table: infers the schema, splits the rows, audits the training rows, and encodes all.
 
     Args:
         frame: the table.
-        source: where recipes find it.
+        source: data settings by which recipes read it.
         settings: label, schema, split, columns to keep and seed.
-        note: receives a sentence on each finding.
+        note: receives a sentence about each finding.
 
     Errors:
-        SchemaError, DataError: the table does not fit, or nothing is left to learn from.
-        ConfigError: a column to keep that no field reads.
+        SchemaError, DataError: the table does not fit the schema, or the audit leaves no column to learn from.
+        ConfigError: no field reads a column to keep.
     """
     seed = settings.seed
     schema, inferred = _schema(frame, settings, note)
@@ -99,7 +99,7 @@ def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note
     rows = read_label(frame, schema.label)
     parts = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.main)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
-    note(f"rows are divided into {sizes} rows: {why}")
+    note(f"split into {sizes} rows: {why}")
     findings = audit(rows.frame[parts.train], rows.main[parts.train], schema, keep=settings.keep, seed=seed)
     schema = without(schema, findings)
     notes = _say(findings, inferred, schema, frame.columns, note)
@@ -109,9 +109,9 @@ def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note
     if rows.dropped:
         note(f"{rows.dropped:,} of {frame.height:,} rows dropped by the label's rule")
     for sentence in repeat_sentences(prepared.counts):
-        note(f"careful: {sentence}")
+        note(f"warning: {sentence}")
     if len(parts.test) < FEW_TEST_ROWS:
-        note(f"{len(parts.test):,} test rows are few: every figure of them is unsure, as the intervals show")
+        note(f"{len(parts.test):,} test rows are few: all test metrics are uncertain, as their intervals show")
     return Problem(
         frame=frame,
         schema=schema,
@@ -127,7 +127,7 @@ def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note
 def _schema(
     frame: pl.DataFrame, settings: AutoSettings, note: Callable[[str], None]
 ) -> tuple[Schema, Inference | None]:
-    """The schema with one label, and how it was inferred where none was given."""
+    """The schema with its main label only, and the inference result if no schema was given."""
     schema, inferred = settings.schema, None
     if schema is None:
         names_parts = [settings.split.column] if isinstance(settings.split, ColumnSplit) else []
@@ -138,7 +138,7 @@ def _schema(
             note(f"CHECK column {column!r}: {doubt}")
     if schema.more_labels:
         names = ", ".join(repr(other.name) for other in schema.more_labels)
-        note(f"of several labels the main one alone is learned: {schema.label.name!r}, not {names}")
+        note(f"only the main label is learned: {schema.label.name!r}, not {names}")
         schema = dataclasses.replace(schema, more_labels=())
     check_columns(frame.columns, schema)
     return schema, inferred
@@ -151,7 +151,7 @@ def _say(
     columns: Collection[str],
     note: Callable[[str], None],
 ) -> dict[str, str]:
-    """Tell what was found and what is no field; returns the reasons of the latter by column."""
+    """Report the findings; returns for each column that is not a field the reason."""
     read = {*schema.columns, schema.label.column}
     known = {} if inferred is None else inferred.notes
     reasons = {found.column: found.sentence for found in findings if found.left_out}
@@ -159,21 +159,21 @@ def _say(
     for found in findings:
         if found.kind == "label-like" and found.left_out:
             note(
-                f"LEFT OUT: {found.sentence}. Models would learn the answer from it. Is it known beforehand? Keep it "
-                f"with --keep {found.column}"
+                f"LEFT OUT: {found.sentence}. If its values are known before the outcome, keep it with "
+                f"--keep {found.column}"
             )
         else:
-            note(f"left out: {found.sentence}" if found.left_out else f"careful: {found.sentence}")
+            note(f"left out: {found.sentence}" if found.left_out else f"warning: {found.sentence}")
     audited = {found.column for found in findings}
     for column, reason in reasons.items():
         if column not in audited and column != schema.time:
-            note(f"no field: column {column!r} ({reason})")
+            note(f"not a field: column {column!r} ({reason})")
     used = ", ".join(f.name for f in schema.fields)
     note(f"learning from {len(schema.fields)} fields: {used}")
     return reasons
 
 
 def _after_colon(text: str) -> str:
-    """A note of the inferred schema without its first word."""
+    """A note of the inferred schema without its first word and the colon after it."""
     head, colon, rest = text.partition(": ")
     return rest if colon and " " not in head else text

@@ -1,4 +1,4 @@
-"""What `auto` gives back: the best bundle, the leaderboard, what was found and left out, and all of it in words."""
+"""Result of `auto`: the best bundle, the leaderboard, the audit's findings, and a summary in sentences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ __all__ = ["AutoResult", "legend"]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AutoResult:
-    """What was found within the minutes.
+    """Result of `auto`.
 
     Args:
-        best: the bundle of the model that was best on validation rows.
-        schema: what was learned from.
-        recipe: how to train it again, with the same rows.
-        board: every candidate on the test rows.
-        findings: of the audit of columns.
-        notes: by column, why those of the table that are no field are none.
-        skipped: by title, why a model was not trained.
-        trials: of the search.
-        seconds: of the whole.
-        folder: where it was written; None where nothing was.
-        report: the page about the best; None where there is none.
-        interrupted: whether Ctrl-C ended it early.
+        best: bundle of the chosen model.
+        schema: schema of the columns that the models read.
+        recipe: recipe that trains the chosen model again on the same rows.
+        board: leaderboard of all candidates on the test rows.
+        findings: findings of the audit of columns.
+        notes: for each column that is not a field, the reason.
+        skipped: for each model that was not trained, by its title, the reason.
+        trials: number of trials of the search.
+        seconds: duration of the whole run.
+        folder: folder of the result; None if nothing was written.
+        report: path of the report about the chosen model; None if there is none.
+        interrupted: whether Ctrl-C ended the run early.
     """
 
     best: Bundle
@@ -53,11 +53,11 @@ class AutoResult:
 
     @property
     def leaderboard(self) -> pl.DataFrame:
-        """A row a candidate, the best on test rows first: metrics, their 95 % intervals, differences to the bases."""
+        """One row per candidate, best on test rows first: metrics, 95 % intervals, differences from the baselines."""
         return self.board.frame()
 
     def sentences(self) -> list[str]:
-        """What the leaderboard says, for a person."""
+        """The leaderboard's conclusions as sentences."""
         board, line = self.board, self.board.judged
         metric = shown_name(board.metric)
         networks = [one for one in board.lines if one.model not in (CONSTANT, TREES) and not one.all_rows]
@@ -66,10 +66,10 @@ class AutoResult:
         if lowest is not line:
             why = (
                 f"was chosen on validation rows ({metric} {line.valid:.4f}): {lowest.model} has {lowest.valid:.4f} "
-                "there, not significantly better, and is costlier"
+                "there, which is not significantly better, and costs more to train"
             )
-        looked = f"the {board.rows:,} test rows were looked at once, after that"
-        said = [f"{line.model} {why}; {looked}"]
+        after = f"the {board.rows:,} test rows were evaluated once, after this choice"
+        said = [f"{line.model} {why}; {after}"]
         said += [
             f"{line.model} against {_named(base)}: {_judged(line.against[base], board.metric)}"
             for base in BASES
@@ -86,19 +86,19 @@ class AutoResult:
         if guess is not None and guess.valid <= line.valid:
             said.append(
                 f"NOTHING WAS LEARNED: no model beats a constant on validation rows ({metric} {line.valid:.4f}, not "
-                f"{guess.valid:.4f}): more rows or other columns are needed, or the future is not like the past"
+                f"{guess.valid:.4f}): use more rows or other columns, or check whether the data changes over time"
             )
         ahead = board.line(TREES)
         if ahead is not None and ahead.valid < lowest.valid:
             said.append(
-                f"on validation rows {ahead.model} was better still ({metric} {ahead.valid:.4f}, not "
-                f"{line.valid:.4f}), but a bundle is of a model of fieldwise"
+                f"on validation rows {ahead.model} was better ({metric} {ahead.valid:.4f}, not {line.valid:.4f}), but "
+                "a bundle can only hold a fieldwise model"
             )
         if line.changes:
             changes = ", ".join(f"{path} = {value}" for path, value in line.changes.items())
             said.append(f"the search changed {changes}")
         if line.calibrated:
-            said.append(f"its probabilities are calibrated by Platt's line over validation rows{_gain(self.best)}")
+            said.append(f"its probabilities are calibrated by Platt scaling on validation rows{_gain(self.best)}")
         said += [f"{title} was left out: {why}" for title, why in self.skipped.items()]
         return said
 
@@ -119,7 +119,7 @@ class AutoResult:
         }
 
     def rows(self, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
-        """The leaderboard as text: its heads, and a row a candidate; `short` has ± half of an interval's width."""
+        """The leaderboard as text: its headers and a row per candidate; `short` shows ± half the interval's width."""
         board = self.board
         metric = shown_name(board.metric)
         bases = [base for base in BASES if any(base in line.against for line in board.lines)]
@@ -138,7 +138,7 @@ class AutoResult:
         return heads, rows
 
     def to_markdown(self) -> str:
-        """The leaderboard and what it says, as Markdown."""
+        """The leaderboard and its conclusions as Markdown."""
         heads, rows = self.rows()
         table = [heads, ["---"] * len(heads), *rows]
         lines = ["| " + " | ".join(row) + " |" for row in table]
@@ -146,7 +146,7 @@ class AutoResult:
         said = [f"- {sentence}." for sentence in self.sentences()]
         found = [f"- {one.sentence}." for one in self.findings]
         audited = {one.column for one in self.findings}
-        columns = [f"- no field: {column}: {why}" for column, why in self.notes.items() if column not in audited]
+        columns = [f"- not a field: {column}: {why}" for column, why in self.notes.items() if column not in audited]
         parts = ["# Leaderboard", "\n".join(lines).replace(" *", " \\*"), about, "\n".join(said)]
         if found or columns:
             parts += ["## Columns", "\n".join([*found, *columns])]
@@ -162,23 +162,23 @@ class AutoResult:
 
 
 def legend(board: Board) -> str:
-    """What the table's figures are, in a sentence or two."""
-    by = "AUC's intervals are DeLong's, those of logloss are" if board.task == "binary" else "The intervals are"
+    """An explanation of the leaderboard's columns, in two or three sentences."""
+    by = "AUC has DeLong intervals, logloss" if board.task == "binary" else "The intervals are"
     lower = "lower logloss is better, higher AUC" if board.task == "binary" else "lower RMSE is better"
     more = " ECE: expected calibration error." if board.task == "binary" else ""
     return (
         f"{lower[0].upper()}{lower[1:]}; a difference whose interval contains 0 is not significant. {by} "
-        f"bootstrap over test rows ({board.replicates} draws), differences paired by row.{more}"
+        f"bootstrap intervals over test rows ({board.replicates} replicates), with differences paired by row.{more}"
     )
 
 
 def _gain(best: Bundle) -> str:
-    """The test rows' logloss before and after the calibration that a bundle keeps, where it keeps them."""
+    """The test logloss before and after calibration as words; empty if the bundle does not keep these figures."""
     figures = best.about.get("calibration", {}).get("figures", {}).get("test rows", {}).get(best.schema.label.name)
     if figures is None:
         return ""
     before, after = (figures[when]["logloss"] for when in ("before", "after"))
-    return f": test logloss {before:.4f} before it, {after:.4f} with it, as in the leaderboard"
+    return f": test logloss {before:.4f} without it, {after:.4f} with it, as in the leaderboard"
 
 
 def _named(base: str) -> str:
@@ -202,7 +202,7 @@ def _signed(found: Interval) -> str:
 
 
 def _judged(metrics: Mapping[str, Interval], metric: str) -> str:
-    """A difference in words: lower is better."""
+    """A difference in words, for a metric where lower is better."""
     found = metrics[metric]
     word = "better" if found.high < 0 else "worse" if found.low > 0 else "no significant difference"
     more = f", AUC {_signed(metrics['auc'])}" if "auc" in metrics else ""

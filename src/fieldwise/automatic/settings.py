@@ -1,4 +1,4 @@
-"""What `fieldwise auto` goes by."""
+"""Settings of `fieldwise auto`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ __all__ = ["AutoSettings"]
 
 @dataclass(frozen=True, kw_only=True)
 class AutoSettings:
-    """What `auto` goes by.
+    """Settings of `auto`.
 
     Args:
-        label: the label's column; guessed by its name where left out.
-        positive: its positive values, where the table does not tell.
-        minutes: of the whole run, reading and writing included.
-        out: folder for schema, recipe, leaderboard, bundle and report; nothing is written where left out.
-        seed: of the split, of weights and row order, of the search.
-        schema: instead of an inferred one.
-        split: how the rows are divided; by time where there is one, else at random, where left out.
-        keep: columns that stay fields though they are constant, id-like or tell the label.
-        again: whether a former result in `out` is replaced.
-        began: when the minutes began, by `time.perf_counter()`; at the call where left out.
+        label: column of the label. Default: guessed from the column names.
+        positive: the label's positive values, if they cannot be inferred from the table.
+        minutes: time budget of the whole run, including reading and writing.
+        out: folder for schema, recipe, leaderboard, bundle and report. Default: nothing is written.
+        seed: seed of the split, of weights and row order, and of the search.
+        schema: a schema to use instead of an inferred one.
+        split: how the rows are split. Default: by time if the table has a time column, else at random.
+        keep: columns that remain fields even if they are constant, id-like or label-like.
+        again: whether to replace an earlier result in `out`.
+        began: start of the time budget, by `time.perf_counter()`. Default: the time of the call.
 
     Errors:
-        ConfigError: minutes that are not positive, a seed out of range.
+        ConfigError: the minutes are not positive, or the seed is out of range.
     """
 
     label: str | None = None

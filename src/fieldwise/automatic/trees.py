@@ -1,4 +1,4 @@
-"""LightGBM on prepared rows, as a baseline: its defaults, categories as its own categories, early stopping."""
+"""LightGBM on prepared rows, as a baseline: default settings, native categorical features, early stopping."""
 
 import time
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ MOST_BAG_VALUES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Trees:
-    """Fitted trees.
+    """A fitted LightGBM model.
 
     Args:
-        booster: scores rows; logits, or numbers.
-        trees: that were kept.
-        leaves: of these.
-        seconds: of the fit.
-        stopped: `patience`, `epochs` (all trees were made) or `time`.
+        booster: the model; its raw scores are logits, or numbers for a regression label.
+        trees: number of trees kept.
+        leaves: number of leaves of these trees.
+        seconds: duration of the fit.
+        stopped: `patience`, `epochs` (the maximum number of trees) or `time`.
     """
 
     booster: "lightgbm.Booster"
@@ -42,7 +42,7 @@ class Trees:
     stopped: Literal["patience", "epochs", "time"]
 
     def score(self, part: Part, schema: Schema) -> np.ndarray:
-        """Logits, or predicted numbers, of a part's rows [N]."""
+        """Logits, or predicted numbers for a regression label, of a part's rows [N]."""
         raw = self.booster.predict(
             features(part, schema)[0], raw_score=True, num_threads=torch.get_num_threads(), num_iteration=self.trees
         )
@@ -50,7 +50,7 @@ class Trees:
 
 
 def load_lightgbm() -> Any:
-    """The package.
+    """The package `lightgbm`.
 
     Errors:
         MissingExtraError: it is not installed.
@@ -63,15 +63,15 @@ def load_lightgbm() -> Any:
 
 
 def left_out(part: Part) -> list[str]:
-    """Fields that `features` leaves out: histories, and bags of more values than columns are made for."""
+    """Names of the fields that `features` omits: sequences, and bags with more than `MOST_BAG_VALUES` values."""
     return [f.name for f in part.table.layout.fields if f.kind == "bag" and (f.ordered or f.rows > MOST_BAG_VALUES)]
 
 
 def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
-    """A matrix [N, columns] and which of its columns are categories.
+    """A feature matrix [N, columns] and the indices of its categorical columns.
 
-    Numbers are as they came, absent ones NaN; a category is the code that its value has in training, absent and unknown
-    ones NaN; a bag is a column a value.
+    Numbers are unchanged, with NaN for missing cells. A category is its code in the training vocabulary, with NaN for
+    missing and unknown values. A bag has one column per value of its vocabulary.
     """
     table, skipped = part.table, set(left_out(part))
     columns: list[np.ndarray] = []
@@ -93,7 +93,7 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
         categories.append(len(columns))
         known = codes.astype(np.float64)
         if place.unknown:
-            known[codes < 2] = np.nan  # missing and unknown: no training row teaches the latter
+            known[codes < 2] = np.nan  # missing and unknown: no training row has an unknown value
         columns.append(known)
     return np.column_stack(columns) if columns else np.zeros((len(table), 1)), categories
 
@@ -101,15 +101,15 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
 def fit_trees(
     train: Part, valid: Part, schema: Schema, *, label: Label, seed: int, seconds: float = float("inf")
 ) -> Trees:
-    """Trees until the validation loss has not fallen for 50 of them, with LightGBM's defaults otherwise.
+    """A LightGBM model with default settings, stopped when the validation loss has not improved for 50 trees.
 
     Args:
         train: the training rows.
-        valid: those that early stopping goes by.
-        schema: of both.
-        label: what is predicted.
-        seed: of LightGBM.
-        seconds: after which no further tree is begun.
+        valid: the rows for early stopping.
+        schema: schema of both.
+        label: the label to predict.
+        seed: LightGBM's seed.
+        seconds: time after which no further tree is grown.
 
     Errors:
         MissingExtraError: LightGBM is not installed.
@@ -123,7 +123,7 @@ def fit_trees(
         "num_threads": torch.get_num_threads(),
         "seed": seed,
         "deterministic": True,
-        "force_row_wise": True,  # else it is chosen by timing, and a run is not repeated to the bit
+        "force_row_wise": True,  # else LightGBM chooses by timing, and a run is not reproducible to the bit
         "verbosity": -1,
     }
     x, categories = features(train, schema)
@@ -139,7 +139,7 @@ def fit_trees(
 
     losses: dict[str, Any] = {}
     callbacks = [lgb.record_evaluation(losses), lgb.early_stopping(PATIENCE, verbose=False), clock]
-    clock.order = 99  # type: ignore[attr-defined]  # after the others of its iteration
+    clock.order = 99  # type: ignore[attr-defined]  # runs after the other callbacks of an iteration
     booster = lgb.train(settings, data, num_boost_round=MOST_TREES, valid_sets=[against], callbacks=callbacks)
     by_tree = losses["valid_0"][settings["metric"]]
     trees = int(np.argmin(by_tree)) + 1
@@ -153,7 +153,7 @@ def fit_trees(
 
 
 def _bag(table: EncodedTable, position: int, offset: int, rows: int) -> np.ndarray:
-    """How often each value of a bag occurs, [N, rows]."""
+    """Count of each value of a bag in each row, [N, rows]."""
     bag = table.bag(position)
     place = bag.segments * rows + bag.ids - offset
     return torch.bincount(place, minlength=len(table) * rows).view(len(table), rows).double().numpy()
