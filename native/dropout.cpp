@@ -1,11 +1,11 @@
-// Dropout of the elements of rows, whose mask is a hash of (seed, row, element): none is stored, and the backward pass
-// is the same map over the gradient. Drawing a mask by PyTorch's generator takes ten times as long.
+// Dropout of the elements of rows. The mask is a hash of (seed, row, element), so it is not stored, and the backward
+// pass is the same map applied to the gradient. Sampling a mask with PyTorch's generator takes ten times as long.
 #include "parallel.h"
 #include "vec.h"
 
 namespace {
 
-constexpr Size SLICES = 64;         // of the rows
+constexpr Size SLICES = 64;         // slices of the rows
 constexpr uint32_t STEP = 0x9E3779B9u;  // 2^32 / golden ratio, as in fieldwise.ops.keep
 
 template <class T>

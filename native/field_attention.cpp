@@ -1,15 +1,15 @@
 // AutoInt's interacting layer (Song et al., CIKM 2019, Equations 5 to 8), forward and backward: projections, attention
 // of the fields of a row to one another, residual, LayerNorm and ReLU.
 //
-// A block is as many rows as a vector has lanes. Its fields are projected for one head at a time, attended to and added
-// to the sum [F][A], all in cache; nothing of the size of the projections or the attention's weights is ever stored:
-// the backward pass computes them again.
+// A block has as many rows as a vector has lanes. One head at a time, its fields are projected and attended, and the
+// result is added to the sum [F][A], all in cache. The projections and attention weights are never stored for the whole
+// batch: the backward pass computes them again.
 #include "field_attention.h"
 #include "parallel.h"
 
 namespace {
 
-constexpr Size SLICES = 32;  // of a batch: what is summed over rows is summed by slice, then in their order
+constexpr Size SLICES = 32;  // slices of a batch: sums over rows are computed per slice, then added in slice order
 
 template <class T>
 struct Forward {
@@ -53,11 +53,11 @@ int forward(const Layer<T>& c, int threads, T* y) {
     return failed;
 }
 
-// What a slice sums over its rows.
+// Gradients of the parameters, summed over a slice's rows.
 template <class T>
 struct Sums {
-    T* W;                     // [rows][dim_row]
-    Vec<T> *b, *gain, *shift; // [rows], [A], [A]
+    T* W;                                 // [rows][dim_row]
+    Vec<T> *b, *norm_weight, *norm_bias;  // [rows], [A], [A]
 };
 
 template <class T>
@@ -67,9 +67,9 @@ struct Backward {
     const T *y, *grad;  // [B, F, A]
     T* gx;              // [B, F, D]
     Vec<T> *X, *P, *a, *E, *Q, *G, *R;  // see the constructor
-    T *rows, *grad_rows;                // x and its gradient as they lie in memory, padded to whole vectors
+    T *rows, *grad_rows;                // x and its gradient in row-major order, padded to whole vectors
 
-    // Where the sum is computed again, all heads' q, k, v and weights are kept for what follows.
+    // Whether the sum is computed again; then all heads' q, k, v and weights are kept for the following steps.
     static bool again(const Layer<T>& c) { return c.norm != NO_NORM; }
     static bool residual_gated(const Layer<T>& c) { return c.residual == PROJECTED && c.relu_on_projections; }
 
@@ -151,7 +151,7 @@ struct Backward {
         for (Size f = 0; f < F; ++f) norm_gradient(block, G + f * S, R + f * S, sums);
     }
 
-    // g [A]: from the layer's gradient to the sum's; z [A]: the sum.
+    // g [A]: on entry the gradient of the layer's output, on return that of the sum; z [A]: the sum.
     FW_MEMBER void norm_gradient(const Block<T>& block, Vec<T>* g, Vec<T>* z, const Sums<T>& sums) const {
         const Size A = c.attention;
         const Vec<T> zero = all<T>(0), share = all<T>(T(1) / T(A));
@@ -161,11 +161,11 @@ struct Backward {
         Vec<T> mean, inverse;
         block.moments(mean, inverse, z);
         for (Size n = 0; n < A; ++n) {
-            const Vec<T> standard = (z[n] - mean) * inverse, gain = all<T>(c.gain[n]);
-            const Vec<T> into = relu_last ? (standard * gain + all<T>(c.shift[n]) <= zero ? zero : g[n]) : g[n];
-            sums.gain[n] += into * standard;
-            sums.shift[n] += into;
-            g[n] = into * gain;
+            const Vec<T> standard = (z[n] - mean) * inverse, weight = all<T>(c.norm_weight[n]);
+            const Vec<T> into = relu_last ? (standard * weight + all<T>(c.norm_bias[n]) <= zero ? zero : g[n]) : g[n];
+            sums.norm_weight[n] += into * standard;
+            sums.norm_bias[n] += into;
+            g[n] = into * weight;
         }
         const Vec<T> even = total<T>(A, [&](Size n) FW_LAMBDA { return g[n]; }) * share;
         const Vec<T> along = total<T>(A, [&](Size n) FW_LAMBDA { return g[n] * (z[n] - mean); }) * inverse * share;
@@ -175,7 +175,7 @@ struct Backward {
         }
     }
 
-    // From G to the gradients of a head's q (in Q), k and v (in their places).
+    // Computes from G the gradients of a head's q (written to Q), k and v (in place).
     void head_gradient(const Block<T>& block, Size h, Vec<T>* p, Vec<T>* weights) const {
         const Size F = c.fields, K = c.head(), Kp = c.head_rows(), S = c.sum_row();
         Vec<T>*q = p, *k = p + F * Kp, *v = k + F * Kp, *g = G + h * K;
@@ -194,7 +194,7 @@ struct Backward {
         crossed<T>({k, Kp, 1}, {E, 1, F}, {q, 1, Kp}, F, K, F, false, gated ? k : nullptr);
     }
 
-    // x's gradient: to [l][f] += sum over parts and their numbers of g[f] * panels.
+    // Gradient of x: to[l][f] += sum over the parts and their numbers of g[f] * panels.
     FW_ALONE void spread(T* to, const Vec<T>* const* parts, Size count, Size depth, Size part_row,
                          const T* panels) const {
         const Size L = lanes<T>(), Dp = c.dim_row(), F = c.fields, group = least(L, GROUP);
@@ -215,7 +215,7 @@ struct Backward {
         }
     }
 
-    // Sums over rows: of the weight from `row` on, and of its bias.
+    // Adds to the sums over rows of the gradients of W (from row `row` on) and of its bias.
     FW_ALONE void gather(const Sums<T>& sums, Size row, const Vec<T>* g, Size g_row, Size numbers, const T* x,
                          Size count) const {
         const Size L = lanes<T>(), Dp = c.dim_row(), F = c.fields;
@@ -235,7 +235,8 @@ struct Backward {
 };
 
 template <class T>
-int backward(const Layer<T>& c, int threads, const T* y, const T* grad, T* gx, T* gW, T* gb, T* ggain, T* gshift) {
+int backward(const Layer<T>& c, int threads, const T* y, const T* grad, T* gx, T* gW, T* gb, T* gnorm_weight,
+             T* gnorm_bias) {
     const Size blocks = c.blocks(), slices = least(blocks, SLICES), A = c.attention, D = c.dim, Dp = c.dim_row();
     const Size R = c.rows(), vectors = R + 2 * A, numbers = up(R * Dp + vectors, 64);
     Space shared = {0};
@@ -283,35 +284,37 @@ int backward(const Layer<T>& c, int threads, const T* y, const T* grad, T* gx, T
             put(h * c.head_numbers() + p * c.head_rows(), c.part(h, p), c.head(), p ? T(1) : c.scale);
     if (c.residual == PROJECTED) put(c.heads * c.head_numbers(), 3 * A, A, T(1));
     for (Size n = 0; n < A && c.norm != NO_NORM; ++n) {
-        ggain[n] = summed(R * Dp + R + n);
-        gshift[n] = summed(R * Dp + R + A + n);
+        gnorm_weight[n] = summed(R * Dp + R + n);
+        gnorm_bias[n] = summed(R * Dp + R + A + n);
     }
     return 0;
 }
 
 template <class T>
 Layer<T> described(const Size* sizes, const double* numbers, uint64_t seed, const T* x, const T* W, const T* b,
-                   const T* gain, const T* shift) {
+                   const T* norm_weight, const T* norm_bias) {
     return {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], Residual(sizes[5]), Norm(sizes[6]), sizes[7] != 0,
-            sizes[8] != 0, T(numbers[0]), T(numbers[1]), {seed, uint32_t(sizes[9]), numbers[2]}, x, W, b, gain, shift};
+            sizes[8] != 0, T(numbers[0]), T(numbers[1]), {seed, uint32_t(sizes[9]), numbers[2]}, x, W, b, norm_weight,
+            norm_bias};
 }
 
 }  // namespace
 
-// sizes: B, F, D, A, H; residual (nothing, projected, identity), norm (none, before, after the ReLU), ReLU on
-// projections, ReLU at the end, threshold of what is dropped. numbers: scale of scores, LayerNorm's epsilon, factor of
-// what is kept. b, gain and shift may be null, and so may their gradients.
+// sizes: B, F, D, A, H; residual (none, projected, identity), norm (none, before, after the ReLU), ReLU on the
+// projections, ReLU at the end, dropout threshold. numbers: scale of the scores, epsilon of LayerNorm, factor of the
+// elements that dropout keeps. b, norm_weight and norm_bias may be null; then their gradients may be null too.
 #define FW_INTERACTING(T)                                                                                              \
     FW_EXPORT int FW_NAME(fw_interacting_forward_##T)(int threads, const Size* sizes, const double* numbers,           \
                                                       uint64_t seed, const T* x, const T* W, const T* b,              \
-                                                      const T* gain, const T* shift, T* y) {                           \
-        return forward<T>(described<T>(sizes, numbers, seed, x, W, b, gain, shift), threads, y);                       \
+                                                      const T* norm_weight, const T* norm_bias, T* y) {                \
+        return forward<T>(described<T>(sizes, numbers, seed, x, W, b, norm_weight, norm_bias), threads, y);            \
     }                                                                                                                  \
     FW_EXPORT int FW_NAME(fw_interacting_backward_##T)(                                                                \
         int threads, const Size* sizes, const double* numbers, uint64_t seed, const T* x, const T* W, const T* b,      \
-        const T* gain, const T* shift, const T* y, const T* grad, T* gx, T* gW, T* gb, T* ggain, T* gshift) {          \
-        return backward<T>(described<T>(sizes, numbers, seed, x, W, b, gain, shift), threads, y, grad, gx, gW, gb,     \
-                           ggain, gshift);                                                                             \
+        const T* norm_weight, const T* norm_bias, const T* y, const T* grad, T* gx, T* gW, T* gb, T* gnorm_weight,     \
+        T* gnorm_bias) {                                                                                               \
+        return backward<T>(described<T>(sizes, numbers, seed, x, W, b, norm_weight, norm_bias), threads, y, grad, gx,  \
+                           gW, gb, gnorm_weight, gnorm_bias);                                                          \
     }
 
 FW_INTERACTING(float)

@@ -1,4 +1,4 @@
-// AutoInt's interacting layer: its description, its packed weights, and what its two passes do alike with a block.
+// AutoInt's interacting layer: its description, its packed weights, and the steps that both passes share.
 #pragma once
 #include "lane_products.h"
 
@@ -13,10 +13,10 @@ struct Layer {
     Residual residual;
     Norm norm;
     bool relu_on_projections, output_relu;
-    T scale, epsilon;        // of the scores; of LayerNorm
-    Keep keep;               // of weights: element (h * F + f) * F + g of a row
+    T scale, epsilon;        // scale of the scores; epsilon of LayerNorm
+    Keep keep;               // dropout of attention weights: element (h * F + f) * F + g of a row
     const T *x, *W;          // [B, F, D], [3A or 4A, D]
-    const T *b, *gain, *shift;  // [3A or 4A] or null; [A], or null where there is no norm
+    const T *b, *norm_weight, *norm_bias;  // [3A or 4A] or null; [A] each, or null without a norm
 
     Size head() const { return attention / heads; }
     Size head_rows() const { return up(head(), ROWS); }
@@ -25,11 +25,11 @@ struct Layer {
     Size head_numbers() const { return 3 * head_rows(); }
     Size rows() const { return heads * head_numbers() + (residual == PROJECTED ? sum_row() : 0); }
     Size blocks() const { return (batch + lanes<T>() - 1) / lanes<T>(); }
-    // Where W's rows of part p (q, k, v) of head h begin.
+    // First row in W of part p (q, k, v) of head h.
     Size part(Size h, Size p) const { return p * attention + h * head(); }
 };
 
-// Memory handed out in pieces of whole cache lines; from 0 on, it only counts.
+// Hands out memory in pieces of whole cache lines; starting at address 0, it only counts the bytes needed.
 struct Space {
     uintptr_t at;
     template <class V>
@@ -40,12 +40,12 @@ struct Space {
     }
 };
 
-// The weights in the order in which they are read; scores are scaled here, in q's. Rows: of each head q, k, v, each
-// padded to whole tiles, then the residual's.
+// The weights in the order in which they are read, with the scale of the scores multiplied into q's. Rows: q, k, v of
+// each head, each padded to whole tiles, then the residual's.
 template <class T>
 struct Weights {
     T *tiles, *bias;  // [rows / 4][D][4], [rows]
-    T* panels;        // backward: of each head, and of the residual, panels of its rows without padding
+    T* panels;        // for the backward pass: the rows of each head and of the residual in panels, without padding
 
     Weights(const Layer<T>& c, Space& space, bool backward)
         : tiles(space.take<T>(c.rows() * c.dim)), bias(space.take<T>(c.rows())),
@@ -98,7 +98,7 @@ FW_INLINE Vec<T> root(Vec<T> x) {
     return x;
 }
 
-// What a forward block and a backward one do alike.
+// The steps that the forward and the backward pass of a block share.
 template <class T>
 struct Block {
     const Layer<T>& c;
@@ -129,7 +129,7 @@ struct Block {
         project(sum, c.sum_row(), c.heads * c.head_numbers(), c.sum_row(), X);
     }
 
-    // The weights [n][F] of fields f, f + 1, .. of a head.
+    // The attention weights [n][F] of fields f, f + 1, .. of a head.
     void attend(Vec<T>* a, Vec<T>* P, Size f, Size n) const {
         const Size F = c.fields, Kp = c.head_rows();
         Vec<T>*q = P + f * Kp, *k = P + F * Kp;
@@ -152,15 +152,15 @@ struct Block {
         for (Size i = 0; i < n; ++i)
             for (Size g = 0; g < c.fields; ++g) a[i * c.fields + g] *= kept(h, f + i, g);
     }
-    // sum [n][A's part of a head] of fields f, f + 1, ..: their weights times v, added to what is there where `add`.
+    // sum [n][K], a head's part of the sum of fields f, f + 1, ..: weights times v, added to `sum` if `add`.
     void take(Vec<T>* sum, Vec<T>* a, Vec<T>* P, Size h, Size f, Size n, bool add) const {
         const Size Kp = c.head_rows(), S = c.sum_row();
         Vec<T>* v = P + 2 * c.fields * Kp;
         crossed<T>({sum + f * S + h * c.head(), S, 1}, {a, c.fields, 1}, {v, 1, Kp}, n, c.head(),
                    c.fields, add);
     }
-    // The sum before norm and ReLU. `all_heads`: P and a of every head are kept, one after the other; else both are
-    // used again, and a holds ROWS fields' weights only.
+    // The sum before norm and ReLU. If `all_heads`, P and a of every head are kept, one after the other; else both are
+    // reused for each head, and a holds the weights of ROWS fields only.
     void attended_sum(Vec<T>* sum, Vec<T>* P, Vec<T>* a, Vec<T>* dropped, const Vec<T>* X, bool all_heads) const {
         const Size F = c.fields, S = c.sum_row();
         if (c.residual == PROJECTED) project_residual(sum, X);
@@ -189,7 +189,7 @@ struct Block {
         }
     }
 
-    // Mean and 1 / deviation of x [A].
+    // Mean and 1 / standard deviation of x [A].
     FW_MEMBER void moments(Vec<T>& mean, Vec<T>& inverse, const Vec<T>* x) const {
         const Vec<T> share = all<T>(T(1) / T(c.attention));
         const Vec<T> m = total<T>(c.attention, [&](Size n) FW_LAMBDA { return x[n]; }) * share;
@@ -204,7 +204,7 @@ struct Block {
                 Vec<T> mean, inverse;
                 moments(mean, inverse, sum);
                 for (Size n = 0; n < c.attention; ++n)
-                    sum[n] = (sum[n] - mean) * inverse * all<T>(c.gain[n]) + all<T>(c.shift[n]);
+                    sum[n] = (sum[n] - mean) * inverse * all<T>(c.norm_weight[n]) + all<T>(c.norm_bias[n]);
             }
             if (c.norm != AFTER_RELU) activate(sum);
         }
@@ -212,7 +212,7 @@ struct Block {
     FW_MEMBER void activate(Vec<T>* x) const {
         for (Size n = 0; n < c.attention && c.output_relu; ++n) x[n] = relu<T>(x[n]);
     }
-    // [F][A] in lanes from and to rows as they lie in memory.
+    // Conversion of [F][A] in lanes from and to row-major order.
     void load(Vec<T>* to, const T* from, Size count) const {
         const Size width = c.fields * c.attention;
         for (Size f = 0; f < c.fields; ++f)

@@ -1,15 +1,15 @@
-// The factorization machine's logit (Rendle, ICDM 2010, Equation 1 by Lemma 3.1) straight from ids and tables, forward
-// and backward: no vector of a field is ever stored beside its table.
+// The factorization machine's logit (Rendle, ICDM 2010, Equation 1 by Lemma 3.1) directly from ids and tables, forward
+// and backward: the fields' vectors are never copied out of their tables.
 //
-// A row's sums stay in registers, a vector of columns at a time. The backward pass goes over all ids on every thread,
-// each of which adds to its own rows of the tables' gradients: a table's row gets its parts in the order of the batch,
-// whatever the number of threads.
+// A row's sums stay in registers, a vector of columns at a time. In the backward pass every thread reads all ids, and
+// adds to its own rows of the tables' gradients: the terms of a table row are added in the order of the batch for any
+// number of threads.
 #include "parallel.h"
 #include "vec.h"
 
 namespace {
 
-constexpr Size SLICES = 64;  // of a batch, forward
+constexpr Size SLICES = 64;  // slices of a batch in the forward pass
 
 template <class T>
 struct Machine {
@@ -29,7 +29,7 @@ FW_INLINE void store(T* to, V v) {
     __builtin_memcpy(to, &v, sizeof v);
 }
 
-// Columns d of a batch row: their sum over the fields goes to `sums`, what they add to the logit twice is returned.
+// Columns d of a batch row: writes their sum over the fields to `sums`, returns twice their contribution to the logit.
 template <class T, class V>
 FW_INLINE V column(const Machine<T>& c, const int32_t* ids, Size d, T* sums) {
     V sum = V{}, squares = V{};
@@ -55,7 +55,7 @@ void forward_row(const Machine<T>& c, Size b, T* logits, T* sums) {
     logits[b] = linear + T(0.5) * (twice + sum_lanes<T>(wide));
 }
 
-// The first of positions [begin, end) whose id is no row, or -1.
+// The first of positions [begin, end) whose id is out of range, or -1.
 template <class T>
 Size no_row(const Machine<T>& c, Size begin, Size end) {
     for (Size n = begin; n < end; ++n)
@@ -63,8 +63,8 @@ Size no_row(const Machine<T>& c, Size begin, Size end) {
     return -1;
 }
 
-// Logits [B] and, where wanted, the sums of the fields' vectors [B, D]. Returns in `bad` the smallest position of an id
-// that is no row, or -1.
+// Logits [B] and, on request, the sums of the fields' vectors [B, D]. `bad` is set to the smallest position of an id
+// that is out of range, or -1.
 template <class T>
 int forward(const Machine<T>& c, int threads, T* logits, T* sums, Size* bad) {
     threads = worth(threads, c.batch * c.fields * c.dim);
@@ -83,13 +83,14 @@ int forward(const Machine<T>& c, int threads, T* logits, T* sums, Size* bad) {
     return 0;
 }
 
-// x's part of the gradient: g (sum - x).
+// The gradient of x: g (sum - x).
 template <class T, class V>
 FW_INLINE void add_columns(T* to, const T* x, const T* sum, T g) {
     store<T, V>(to, loaded<T, V>(to) + g * (loaded<T, V>(sum) - loaded<T, V>(x)));
 }
 
-// Adds to gradients of the tables [R, D] and [R]; `bad` as in the forward pass, since ids in shared memory may change.
+// Adds to the gradients of the tables [R, D] and [R]. `bad` as in the forward pass, since ids in shared memory may have
+// changed.
 template <class T>
 int backward(const Machine<T>& c, int threads, const T* sums, const T* grad, T* into_table, T* into_first, Size* bad) {
     *bad = no_row(c, 0, c.batch * c.fields);
@@ -100,7 +101,7 @@ int backward(const Machine<T>& c, int threads, const T* sums, const T* grad, T* 
             const T g = grad[b];
             for (Size f = 0; f < c.fields; ++f) {
                 const Size row = Size(c.ids[b * c.fields + f]);
-                // Few rows may have most of the work: blocks of 8 are dealt out by a hash.
+                // Few rows may cause most of the work, so blocks of 8 rows are assigned to threads by a hash.
                 if (mixed<uint32_t>(uint32_t(row >> 3)) * owners >> 32 != uint64_t(k)) continue;
                 const T *x = c.table + row * c.dim, *sum = sums + b * c.dim;
                 T* to = into_table + row * c.dim;
@@ -122,7 +123,7 @@ Machine<T> described(const Size* sizes, const T* table, const T* first, const in
 
 }  // namespace
 
-// sizes: B, F, R, D. `sums` may be null, where no backward pass follows. The gradients are added to.
+// sizes: B, F, R, D. `sums` may be null if no backward pass follows. Gradients are added to the given arrays.
 #define FW_FM(T)                                                                                                      \
     FW_EXPORT int FW_NAME(fw_fm_forward_##T)(int threads, const Size* sizes, const T* table, const T* first,          \
                                              const int32_t* ids, T* logits, T* sums, Size* bad) {                     \

@@ -1,6 +1,6 @@
-// Matrix products for blocks in which a lane is a row of the batch. In tiles that stay in registers, by three kinds:
-// a weight times columns of vectors, vectors times vectors (no sum crosses lanes), and the two of a backward pass whose
-// result has rows as they lie in memory: there a block of lanes is read as numbers [depth][L], each met by a row.
+// Matrix products for blocks in which a lane is a row of the batch, in tiles that stay in registers. There are three
+// kinds: a weight times columns of vectors, vectors times vectors (no sum crosses lanes), and two products of a
+// backward pass with a row-major result, which read a block of lanes as numbers [depth][L] and multiply each by a row.
 #pragma once
 #include "tiles.h"
 
@@ -13,14 +13,14 @@
 
 namespace {
 
-// n things in the fewest parts of at most `most`, which differ by one at most.
+// Splits n elements into the fewest parts of at most `most` elements, whose sizes differ by at most one.
 struct Split {
     Size n, parts;
     Split(Size n, Size most) : n(n), parts((n + most - 1) / most) {}
     Size begin(Size i) const { return n * i / parts; }
 };
 
-// Calls run with a compile-time number: run(Number<n>()) for n from 1 to N.
+// Calls `run` with n as a compile-time number: run(Number<n>()) for n from 1 to N.
 template <int n>
 struct Number {
     static constexpr int value = n;
@@ -31,7 +31,7 @@ FW_INLINE void with_number(Size n, Run& run) {
     if constexpr (N > 1) with_number<N - 1>(n, run);
 }
 
-// out[f][r] = sum over d of w[r][d] * x[f][d] + bias[r], after a ReLU where `active`: ROWS numbers of C fields.
+// out[f][r] = sum over d of w[r][d] * x[f][d] + bias[r], followed by a ReLU if `active`: ROWS numbers of C fields.
 template <class T, int C>
 FW_TILE void weighted_tile(Vec<T>* out, Size out_row, const T* w, const T* bias, const Vec<T>* x, Size depth,
                            bool active) {
@@ -50,15 +50,15 @@ FW_TILE void weighted_tile(Vec<T>* out, Size out_row, const T* w, const T* bias,
     }
 }
 
-// Vectors [rows][columns] by two strides.
+// A view of vectors [rows][columns] with two strides.
 template <class T>
 struct View {
     Vec<T>* at;
     Size row, column;
 };
 
-// out[i][j] = sum over d of a[i][d] * b[j][d]; `add`: to what out holds; `gated`: 0 where out held nothing above 0 in
-// `gate` (a view's like of out; it may be out itself).
+// out[i][j] = sum over d of a[i][d] * b[j][d]. `add`: the sum is added to out. `gated`: out is 0 where `gate` is not
+// above 0 (`gate` has the layout of out, and may be out itself).
 template <class T, int R, int C>
 FW_TILE void crossed_tile(View<T> out, View<T> a, View<T> b, Size depth, bool add, const Vec<T>* gate) {
     Vec<T> sums[R][C];
@@ -105,7 +105,7 @@ FW_ALONE void crossed(View<T> out, View<T> a, View<T> b, Size rows, Size columns
     }
 }
 
-// A matrix [rows, width] in panels of at most TILE vectors of columns: panel by panel, [rows][vectors][L]; then zeros.
+// A matrix [rows, width] in panels of at most TILE vectors of columns, each [rows][vectors][L], padded with zeros.
 template <class T>
 FW_INLINE void pack_panels(T* to, const T* from, Size rows, Size width, T factor, Size panel_begin, Size panel_end) {
     for (Size r = 0; r < rows; ++r)
@@ -113,9 +113,9 @@ FW_INLINE void pack_panels(T* to, const T* from, Size rows, Size width, T factor
             *to++ = d < width ? factor * from[r * width + d] : T(0);
 }
 
-constexpr Size GROUP = 4;  // lanes of a tile of spread_tile, or as many as there are
+constexpr Size GROUP = 4;  // lanes per tile of spread_tile (fewer if a vector has fewer lanes)
 
-// to[l][d] += sum over parts s and k of g[s][k][l] * w[s][k][d]: GROUP rows of a block (from lane `l` on), C vectors.
+// to[l][d] += sum over parts s and k of g[s][k][l] * w[s][k][d] for GROUP rows of a block (from lane `l`), C vectors.
 template <class T, int C>
 FW_TILE void spread_tile(T* to, Size to_row, const T* const* g, Size parts, const T* w, Size depth) {
     constexpr int L = lanes<T>(), R = L < GROUP ? L : int(GROUP);
@@ -139,7 +139,7 @@ FW_TILE void spread_tile(T* to, Size to_row, const T* const* g, Size parts, cons
     }
 }
 
-// sums[k][d] += sum over fields f and rows l of g[f][k][l] * x[l][f][d]: ROWS numbers k, C vectors of d.
+// sums[k][d] += sum over fields f and rows l of g[f][k][l] * x[l][f][d] for ROWS numbers k and C vectors of d.
 template <class T, int C>
 FW_TILE void gathered_tile(T* to, Size to_row, const T* g, Size g_field, const T* x, Size x_row, Size x_field,
                            Size fields, Size count) {

@@ -1,15 +1,15 @@
 // MaxSim, IntTower's late interaction (Li et al., CIKM 2022), of pairs of rows: the sum over user heads of the largest
-// product with any item head, and its gradient.
+// inner product with an item head, and its gradient.
 #include "maxsim.h"
 #include "parallel.h"
 
 namespace {
 
-constexpr Size WORD = 32;  // item heads whose wins one word holds
+constexpr Size WORD = 32;  // item heads per word of bits
 constexpr Size SLICES = 256;
 
-// The largest product of N vectors of user heads with any item head so far, and the item heads that reach it as bits:
-// all of those that are equal.
+// The largest products of N vectors of user heads with an item head so far, and as bits the item heads that reach them
+// (several in case of ties).
 template <class T, int N>
 struct Winners {
     Vec<T> value[N];
@@ -48,7 +48,7 @@ template <class T, int N>
 void row_group(const Rows<T>& c, const T* item, const Vec<T>* columns, const Groups<T>& groups, Size first,
                Vec<T>& total, int32_t* wins) {
     Winners<T, N> best;
-    UVec<T> words[N];  // of the block of item heads at hand
+    UVec<T> words[N];  // bits of the current block of item heads
     Size W = c.words();
     auto store = [&](Size w) {
         for (int t = 0; t < N; ++t)
@@ -66,7 +66,7 @@ void row_group(const Rows<T>& c, const T* item, const Vec<T>* columns, const Gro
         for (; k < end; ++k) best.template meet<1>(item + k * c.dim, columns, c.dim, int(k % WORD));
         FW_UNROLL for (int t = 0; t < N; ++t) words[t] = best.word[t];
         store(w);
-        // A block that beat the earlier ones takes their wins away.
+        // If this block has a larger product, the bits of the earlier blocks are cleared.
         for (Size earlier = 0; earlier < w; ++earlier)
             for (int t = 0; t < N; ++t)
                 for (Size l = 0; l < lanes<T>(); ++l) {
@@ -123,8 +123,8 @@ FW_INLINE void add_scaled(T* __restrict to, const T* __restrict from, T by, Size
     for (Size p = 0; p < n; ++p) to[p] += by * from[p];
 }
 
-// A user head's gradient goes to the item heads that it chose, in equal shares; where its maximum was NaN, it chose
-// none, and NaN goes to all, as in PyTorch.
+// A user head's gradient is divided equally among the item heads that reach its maximum. If the maximum is NaN, there
+// is none, and all item heads receive NaN, as in PyTorch.
 template <class T>
 void backward_row(const Rows<T>& c, const T* user, const T* item, const int32_t* wins, T grad, T* gu, T* gi) {
     for (Size n = 0; n < c.items * c.dim; ++n) gi[n] = T(0);
@@ -166,7 +166,7 @@ int backward(const Rows<T>& c, int threads, const int32_t* wins, const T* grad, 
 
 }  // namespace
 
-// sizes: B, H, K, P. wins [B, H, ceil(K / 32)]: of every user head, the item heads that reach its maximum, as bits.
+// sizes: B, H, K, P. wins [B, H, ceil(K / 32)]: for each user head, the item heads that reach its maximum, as bits.
 #define FW_MAXSIM(T)                                                                                                 \
     FW_EXPORT int FW_NAME(fw_maxsim_forward_##T)(int threads, const Size* sizes, const T* user, const T* item,       \
                                                  T* scores, int32_t* wins) {                                         \

@@ -1,15 +1,15 @@
-// What MaxSim's kernels share: user heads in lanes, and their products with item heads.
+// Code shared by MaxSim's kernels: user heads in lanes, and their products with item heads.
 //
 // A lane is a user head. A tile holds the sums of a few item heads with a few vectors of user heads in registers, so
-// that the maximum over item heads is element by element, and only a finished row's or item's sum crosses lanes. A tile
-// is a function of its own: inlined into all that surrounds it, its sums would not stay in registers.
+// that the maximum over item heads is elementwise, and only the final sum of a row or item crosses lanes. A tile is a
+// separate function: if it were inlined, its sums would not stay in registers.
 #pragma once
 #include "tiles.h"
 
 namespace {
 
 template <class T>
-using IVec = decltype(Vec<T>{} > Vec<T>{});  // what a comparison gives: lanes of all ones or zeros
+using IVec = decltype(Vec<T>{} > Vec<T>{});  // result of a comparison: lanes of all ones or zeros
 
 template <class V, class T>
 FW_INLINE V loaded(const T* from) {
@@ -18,7 +18,7 @@ FW_INLINE V loaded(const T* from) {
     return v;
 }
 
-// User heads in groups of at most TILE vectors, as equal as can be: a group stands as columns [P][vectors].
+// User heads in groups of at most TILE vectors of nearly equal size; a group is stored as columns [P][vectors].
 template <class T>
 struct Groups {
     Size heads, vectors, count;
@@ -26,9 +26,9 @@ struct Groups {
     explicit Groups(Size heads) : heads(heads), vectors((heads + lanes<T>() - 1) / lanes<T>()) {
         count = (vectors + TILE - 1) / TILE;
     }
-    Size first(Size group) const { return vectors * group / count; }  // vector of it
+    Size first(Size group) const { return vectors * group / count; }  // first vector of a group
     Size width(Size group) const { return first(group + 1) - first(group); }
-    // All ones in the lanes of vector v that are heads.
+    // All ones in the lanes of vector v that hold heads.
     FW_MEMBER IVec<T> real(Size v) const {
         IVec<T> mask;
         for (int l = 0; l < lanes<T>(); ++l) mask[l] = v * lanes<T>() + l < heads ? -1 : 0;
@@ -36,7 +36,7 @@ struct Groups {
     }
 };
 
-// Rows [heads][P] of one user as groups of columns; lanes beyond the last head hold zeros.
+// Rows [heads][P] of one user as groups of columns; lanes after the last head hold zeros.
 template <class T>
 FW_INLINE void to_columns(Vec<T>* to, const T* from, const Groups<T>& groups, Size P) {
     constexpr Size L = lanes<T>();
@@ -61,7 +61,7 @@ FW_INLINE void to_columns(Vec<T>* to, const T* from, const Groups<T>& groups, Si
     }
 }
 
-// sums[k][t]: products of R item heads with N vectors of user heads.
+// sums[k][t]: inner products of R item heads with N vectors of user heads.
 template <class T, int R, int N>
 FW_INLINE void products(Vec<T> (&sums)[R][N], const T* items, const Vec<T>* columns, Size P) {
     FW_UNROLL for (int k = 0; k < R; ++k) {

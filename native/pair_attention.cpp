@@ -1,16 +1,16 @@
 // AFM's attention over pairs of fields (Xiao et al., IJCAI 2017, Equations 3 to 5), forward and backward.
 //
-// A block is as many rows as a vector has lanes. Its fields stand in lanes [F][D]; pairs come TILE at a time as columns
-// of small matrix products, and the softmax over the pairs is kept as a running maximum and sum. Nothing of the size
-// of all pairs' products or hidden vectors is ever stored: the backward pass computes them again.
+// A block has as many rows as a vector has lanes, and its fields are in lanes [F][D]. TILE pairs at a time are the
+// columns of small matrix products, and the softmax over the pairs is computed online, with a running maximum and sum.
+// The products and hidden vectors of all pairs are never stored: the backward pass computes them again.
 #include "parallel.h"
 #include "tiles.h"
 
 namespace {
 
 constexpr int GROUPS = 4;              // groups of TILE pairs that the backward pass holds at once
-constexpr double LOWEST = -3.0e38;     // finite, so that a first maximum of -inf is no NaN by itself
-constexpr Size SLICES = 32;            // of a batch: what is summed over rows is summed by slice, then in their order
+constexpr double LOWEST = -3.0e38;     // finite, so that a first maximum of -inf does not give NaN by itself
+constexpr Size SLICES = 32;            // slices of a batch: sums over rows are per slice, then added in slice order
 
 template <class T>
 struct Pairs {
@@ -18,19 +18,19 @@ struct Pairs {
     const T* x;                  // [B, F, D]
     const int64_t *left, *right; // [P]
     const T *W, *b, *h;          // [A, D], [A], [A]
-    Keep pair_keep, weight_keep; // of products (element p * D + d of a row) and of weights (element p)
-    // Forward alone: the first `shared` fields are the same in every row and stand in `context`, not in x. The pairs
-    // inside them are pooled already: the softmax starts from `start` [2 + D], its maximum, its sum and its mean.
+    Keep pair_keep, weight_keep; // dropout of products (element p * D + d of a row) and of weights (element p)
+    // Forward only: the first `shared` fields are the same in every row and are in `context`, not in x. The pairs
+    // among them are already pooled: the softmax starts from `start` [2 + D], its maximum, its sum and its mean.
     Size shared = 0;
     const T *context = nullptr, *start = nullptr;
 
-    Size own() const { return (fields - shared) * dim; }  // numbers of a row of x
+    Size own() const { return (fields - shared) * dim; }  // length of a row of x
 
     Size padded() const { return up(attention, ROWS); }
     Size blocks() const { return (batch + lanes<T>() - 1) / lanes<T>(); }
 };
 
-// What all blocks of a slice share.
+// Packed weights that all blocks of a slice share.
 template <class T>
 struct Weights {
     T *W_tiles, *b, *h;  // [A / 4][D][4], [A], [A], padded with zeros
@@ -48,7 +48,7 @@ struct Weights {
     }
 };
 
-// The products of a group of pairs, [D][TILE]; slots beyond the last pair hold zeros. Kept factors go to `kept`.
+// The products of a group of pairs, [D][TILE]; slots after the last pair hold zeros. Dropout factors go to `kept`.
 template <class T>
 FW_INLINE void products(Vec<T>* Q, Vec<T>* kept, const Pairs<T>& c, const Vec<T>* X, const uint32_t* keys, Size first) {
     for (int t = 0; t < TILE; ++t) {
@@ -70,7 +70,7 @@ FW_INLINE void products(Vec<T>* Q, Vec<T>* kept, const Pairs<T>& c, const Vec<T>
     }
 }
 
-// The scores of a group, and its hidden vectors [A][TILE] after the ReLU where they are wanted.
+// The scores of a group, and on request its hidden vectors [A][TILE] after the ReLU.
 template <class T>
 FW_INLINE void scores(Vec<T> (&e)[TILE], Vec<T>* hidden, const Pairs<T>& c, const Weights<T>& w, const Vec<T>* Q) {
     FW_UNROLL for (int t = 0; t < TILE; ++t) e[t] = all<T>(0);
@@ -157,7 +157,7 @@ int forward(const Pairs<T>& c, int threads, T* pooled, T* stats) {
     return failed;
 }
 
-// Sums over rows that a slice keeps, a vector for each number: lanes are added at the slice's end. They leave h out:
+// A slice's sums over rows, a vector for each number; lanes are added at the end of the slice. h is not multiplied in:
 // with u = de where the hidden unit is active, dW = h * sum(u q), db = h * sum(u), dh = W . sum(u q) + b * sum(u).
 template <class T>
 struct Sums {
@@ -194,8 +194,8 @@ struct Backward {
         for (Size k = 0; k < width; ++k) GX[k] = all<T>(0);
         Vec<T> stat[2];
         to_lanes<T>(stat, stats + first * 2, 2, count);
-        // Lanes beyond the batch weigh nothing: their share is 0, and with such a maximum no score's exponential, which
-        // may come from the bias alone, is infinite.
+        // Lanes after the end of the batch have no weight: their share is 0, and with this maximum the exponential of
+        // a score, which may come from the bias alone, is never infinite.
         for (Size l = count; l < L; ++l) ((T*)stat)[l] = T(-LOWEST);
         const Vec<T> m = stat[0], share = stat[1];
         Vec<T> mean = all<T>(0);  // sum over pairs of weight * gradient of the weight = <gradient, pooled>
@@ -368,7 +368,7 @@ Pairs<T> described(const Size* sizes, const T* x, const int64_t* left, const int
 }  // namespace
 
 // sizes: B, F, D, A, P; seeds, thresholds, factors: of products, of weights. stats [B, 2]: maximum, 1 / sum.
-// Candidates: sizes are B, F, D, A, P and how many of the F fields are the context's.
+// Candidates: sizes are B, F, D, A, P and the number of context fields among the F fields.
 #define FW_PAIR_ATTENTION(T)                                                                                          \
     FW_EXPORT int FW_NAME(fw_pair_attention_forward_##T)(                                                             \
         int threads, const Size* sizes, const T* x, const int64_t* left, const int64_t* right, const T* W, const T* b, \

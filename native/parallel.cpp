@@ -1,6 +1,6 @@
-// The library links no OpenMP runtime: a second one beside PyTorch's would fight for the cores. fieldwise.ops.native
-// finds PyTorch's and hands its GOMP_parallel over (libgomp, LLVM's and Intel's all have it); without it, one thread
-// does all.
+// The library links no OpenMP runtime: a second one besides PyTorch's would compete for the cores. fieldwise.ops.native
+// finds PyTorch's runtime and passes its GOMP_parallel (libgomp, LLVM's and Intel's all have it); without it, the
+// library uses one thread.
 #include "parallel.h"
 
 typedef void (*Region)(void (*)(void*), void*, unsigned, unsigned);
@@ -10,7 +10,7 @@ extern "C" __attribute__((visibility("default"))) void fw_use_openmp(void* gomp_
     region = (Region)gomp_parallel;
 }
 
-// Raised with every change of an exported function: fieldwise.ops.native refuses a library of another number.
+// Increased with every change of an exported function: fieldwise.ops.native refuses a library with another number.
 extern "C" __attribute__((visibility("default"))) int fw_version() { return 3; }
 
 extern "C" __attribute__((visibility("default"))) int fw_isa() {
@@ -58,8 +58,8 @@ void set_flush(void* flush) {
 }
 }  // namespace
 
-// Whether numbers too small for a normal float count as zero, for each of PyTorch's threads: this is a thread's own
-// setting, and PyTorch's set_flush_denormal leaves the threads alone that wait already.
+// Sets for each of PyTorch's threads whether denormal numbers are flushed to zero. This is a setting of each thread,
+// and PyTorch's set_flush_denormal does not change threads that already exist.
 extern "C" __attribute__((visibility("default"))) void fw_flush_denormals(int threads, int flush) {
     if (region && threads > 1)
         region(set_flush, &flush, unsigned(threads), 0);

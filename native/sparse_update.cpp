@@ -1,16 +1,16 @@
-// Rows of a large table: gathered, their gradients summed by row, and one optimizer step on the touched rows alone.
+// Rows of a large table: gather, sum of gradients by row, and an optimizer step on the touched rows only.
 //
-// Ids are sorted once by row (stable, so that a row's occurrences keep their order in the batch): every group of equal
-// ids is then summed in that order and its row updated by whoever takes its slice, and nothing depends on the number of
-// threads. Rows of a table that exceeds the caches are asked for ahead of their use.
+// Ids are sorted once (stable, so that a row's occurrences keep their order in the batch). The gradients of equal ids
+// are then summed in that order, and their row is updated. No result depends on the number of threads. Rows of a table
+// that exceeds the caches are prefetched.
 #include "parallel.h"
 #include "vec.h"
 
 namespace {
 
-constexpr Size SLICES = 32;  // of groups; sums over all groups are kept by slice and added in their order
-constexpr Size AHEAD = 12;   // groups between asking for a row and using it
-constexpr int DIGIT = 11;    // bits that one pass of the sort takes at most
+constexpr Size SLICES = 32;  // slices of groups; sums over all groups are per slice, then added in slice order
+constexpr Size AHEAD = 12;   // groups between the prefetch of a row and its use
+constexpr int DIGIT = 11;    // maximum bits of one pass of the sort
 
 template <class T>
 FW_INLINE void ask(const T* row, Size dim) {
@@ -18,7 +18,7 @@ FW_INLINE void ask(const T* row, Size dim) {
     for (; at < end; at += 64) __builtin_prefetch(at);
 }
 
-// out[0..dim) = row[0..dim), without a call for what is short.
+// out[0..dim) = row[0..dim), without a function call for short rows.
 template <class T>
 FW_INLINE void copy_row(T* out, const T* row, Size dim) {
     typedef Vec<T> V;
@@ -31,7 +31,7 @@ FW_INLINE void copy_row(T* out, const T* row, Size dim) {
     for (; d < dim; ++d) out[d] = row[d];
 }
 
-// Rows of the table by id. Returns in `bad` the smallest position of an id that is no row, or -1.
+// Gathers rows of the table by id. `bad` is set to the smallest position of an id that is out of range, or -1.
 template <class T, class Id>
 int gather(int threads, Size count, Size rows, Size dim, const T* table, const Id* ids, T* out, Size* bad) {
     threads = worth(threads, count * dim);
@@ -57,7 +57,7 @@ int gather(int threads, Size count, Size rows, Size dim, const T* table, const I
     return 0;
 }
 
-// out[ids[n]] += grads[n], in the order of n whatever the number of threads: a block of rows belongs to one of them.
+// out[ids[n]] += grads[n], in the order of n for any number of threads: each block of rows belongs to one thread.
 template <class T, class Id>
 int scatter(int threads, Size count, Size rows, Size dim, const T* grads, const Id* ids, T* out, Size* bad) {
     *bad = -1;
@@ -69,7 +69,7 @@ int scatter(int threads, Size count, Size rows, Size dim, const T* grads, const 
     const uint64_t owners = uint64_t(worth(threads, count * dim));
     auto body = [&](Size k) {
         for (Size n = 0; n < count; ++n) {
-            // Hot rows stand together (a field's first ones): blocks of 64 rows are dealt out by a hash.
+            // Frequent rows are adjacent (a field's first rows), so blocks of 64 rows are assigned by a hash.
             const Size row = Size(ids[n]);
             const uint64_t draw = mixed<uint32_t>(uint32_t(row >> 6));
             if (draw * owners >> 32 != uint64_t(k)) continue;
@@ -90,8 +90,8 @@ int scatter(int threads, Size count, Size rows, Size dim, const T* grads, const 
     return 0;
 }
 
-// Positions in the order of their ids, equal ids in the order of their positions: a radix sort from the lowest digit.
-// order [count], distinct ids [groups], and where each group begins in `order` [groups + 1].
+// Positions sorted by id, then by position: a radix sort from the lowest digit. Returns the order [count], the distinct
+// ids [groups], and the start of each group in the order [groups + 1].
 template <class Id>
 int group(Size count, Size rows, const Id* ids, int32_t* order, int32_t* starts, int32_t* distinct, Size* groups,
           Size* bad) {
@@ -106,7 +106,7 @@ int group(Size count, Size rows, const Id* ids, int32_t* order, int32_t* starts,
     Scratch memory(sizeof(uint64_t) * 2 * count + sizeof(Size) * passes * values);
     if (!memory.memory) return 1;
     uint64_t *from = (uint64_t*)memory.begin(), *to = from + count;
-    Size* counts = (Size*)(to + count);  // [passes][values]: of all digits, in one reading
+    Size* counts = (Size*)(to + count);  // [passes][values]: counts of all digits, made in one pass over the ids
     for (Size v = 0; v < passes * values; ++v) counts[v] = 0;
     for (Size n = 0; n < count; ++n) {
         const Size id = Size(ids[n]);
@@ -145,7 +145,7 @@ int group(Size count, Size rows, const Id* ids, int32_t* order, int32_t* starts,
     return 0;
 }
 
-// Gradients [count, dim] whose positions stand in groups of equal ids.
+// Gradients [count, dim] with their positions in groups of equal ids.
 template <class T>
 struct Grouped {
     Size count, groups, dim;
@@ -153,7 +153,7 @@ struct Grouped {
     const T* grads;
 
     Size slices() const { return groups < 2 * SLICES ? 1 : SLICES; }
-    // A slice begins with the group that holds, or follows, its share of the positions: hot rows weigh what they cost.
+    // A slice starts at the group that holds, or follows, its share of the positions, so that all slices cost the same.
     Size first(Size k) const {
         const Size position = count * k / slices();
         Size low = 0, high = groups;
@@ -167,7 +167,7 @@ struct Grouped {
         return low;
     }
     FW_MEMBER void ask_grads(Size g) const { ask(grads + Size(order[starts[g]]) * dim, dim); }
-    // The sum of a group: its one gradient itself where there is one.
+    // The sum of a group; if it has one gradient, that gradient itself.
     FW_MEMBER const T* sum(Size g, T* scratch) const {
         const Size begin = starts[g], end = starts[g + 1];
         const T* row = grads + Size(order[begin]) * dim;
@@ -182,7 +182,7 @@ struct Grouped {
     }
 };
 
-// The sum of squares of all groups' gradients, L2's share included.
+// The sum of squares of all groups' gradients, including L2.
 template <class T>
 int squares(int threads, const Grouped<T>& c, const T* table, double l2, double* total) {
     bool failed = false;
@@ -229,7 +229,7 @@ struct Numbers {
     T first, second;      // rate / (1 - beta1^t), sqrt(1 - beta2^t)
 };
 
-// One row's step. `a`, `b`: its rows of the states, where the rule has them.
+// The step of one row. `a`, `b`: its rows of the optimizer's states, if the optimizer has them.
 template <class T, int RULE>
 FW_INLINE void step_row(T* __restrict w, T* __restrict a, T* __restrict b, const T* __restrict grad, Size dim,
                         const Numbers<T>& n) {
@@ -259,7 +259,7 @@ FW_INLINE void step_row(T* __restrict w, T* __restrict a, T* __restrict b, const
     }
 }
 
-// WIDTH: dim where it is known to the compiler, else 0.
+// WIDTH: dim if it is known at compile time, else 0.
 template <class T, int RULE, int WIDTH>
 void update_slice(const Grouped<T>& c, Size k, T* table, T* a, T* b, const Numbers<T>& n, T* scratch) {
     const Size dim = WIDTH ? WIDTH : c.dim, end = c.first(k + 1);
@@ -314,8 +314,8 @@ int update_by(int rule, int threads, const Grouped<T>& c, T* table, T* a, T* b, 
 
 }  // namespace
 
-// wide: ids are int64, else int32. sizes: ids, rows of the table (and D). bad: a position whose id is no row, or -1;
-// nothing else is then written.
+// wide: ids are int64, else int32. sizes: ids, rows of the table (and D). bad: a position whose id is out of range, or
+// -1; if there is one, nothing else is written.
 FW_EXPORT int FW_NAME(fw_group_rows)(int, int wide, const Size* sizes, const void* ids, int32_t* order, int32_t* starts,
                                      int32_t* distinct, Size* groups, Size* bad) {
     return wide ? group<int64_t>(sizes[0], sizes[1], (const int64_t*)ids, order, starts, distinct, groups, bad)

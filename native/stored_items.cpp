@@ -1,4 +1,4 @@
-// MaxSim of stored items [N, K, P], as float32, bfloat16 or int8, against a few users' heads [U, H, P].
+// MaxSim of stored items [N, K, P] in float32, bfloat16 or int8 with a few users' heads [U, H, P].
 #if defined(__AVX2__) || defined(__AVX512BW__)
 #include <immintrin.h>
 #endif
@@ -8,14 +8,14 @@
 
 namespace {
 
-constexpr Size ITEMS = 4;  // that a group of user heads meets before the next ones are read
+constexpr Size ITEMS = 4;  // items scored with a group of user heads before the next group is read
 constexpr Size SLICES = 128;
 
-// The largest product of N vectors of user heads with any item head so far.
+// The largest products of N vectors of user heads with an item head so far.
 template <class T, int N>
 struct Best {
     Vec<T> value[N];
-    IVec<T> spoilt[N];  // all ones where a product was NaN
+    IVec<T> spoilt[N];  // all ones in lanes with a NaN product
 
     FW_MEMBER Best() {
         FW_UNROLL for (int t = 0; t < N; ++t) value[t] = all<T>(T(-__builtin_inf())), spoilt[t] = IVec<T>{};
@@ -34,11 +34,11 @@ struct Best {
     FW_MEMBER Vec<T> result(int t) const { return spoilt[t] ? all<T>(T(__builtin_nan(""))) : value[t]; }
 };
 
-// Heads of all users stand one after another in lanes, so that users of few heads fill vectors together. A user's score
-// is the sum of its lanes in one fixed order: it does not depend on who else is asked about.
+// The heads of all users are in consecutive lanes, so that several users with few heads share a vector. A user's score
+// is the sum of its lanes in a fixed order: it does not depend on the other users of the call.
 struct Stored {
-    Size users, heads, items, dim, count;  // U, H, K, P, and how many scores a user wants
-    const int64_t* rows;                   // [count] numbers of the items scored; without them, all in their order
+    Size users, heads, items, dim, count;  // U, H, K, P, and the number of scores per user
+    const int64_t* rows;                   // [count] rows of the items to score; null: all items in order
     const float* item_scales;              // [N, K], int8 only
     float* scores;                         // [U, count]
 };
@@ -53,8 +53,8 @@ FW_INLINE void widen(float* __restrict to, const int8_t* __restrict from, float 
     for (Size i = 0; i < n; ++i) to[i] = scale * float(from[i]);
 }
 
-// Users whose items come as floats; int8 items, too, where there are no instructions for bytes: the same integers, of
-// users alone and of items times their heads' scales.
+// Scoring of items as floats. Without byte instructions int8 items use this too, with the same integer values: the
+// users' integers as floats, and the items' integers times their heads' scales.
 struct FloatUsers {
     typedef float Element;
     const Stored& c;
@@ -110,9 +110,9 @@ struct FloatUsers {
 };
 
 #if (defined(__AVX512BW__) && FW_BYTES == 64) || (defined(__AVX2__) && FW_BYTES == 32)
-// Users whose items come as bytes, four of which a lane multiplies and adds at once. The instructions want one side
-// unsigned: items are moved up by 128, and a sum starts at -128 times that of its user head. Users' integers are at
-// most 63, so that a sum of two products, at most 2 * 255 * 63, fits 16 bits.
+// Scoring of items as bytes: a lane multiplies and adds four bytes at once. The instructions need one unsigned operand,
+// so 128 is added to the items, and a sum starts at -128 times the sum of its user head. Users' integers are at most
+// 63, so that a sum of two products, at most 2 * 255 * 63, fits into 16 bits.
 typedef int32_t Ints __attribute__((vector_size(FW_BYTES)));
 
 FW_INLINE Ints add_products(Ints sum, Ints items, Ints users) {
@@ -159,7 +159,7 @@ struct ByteUsers {
     Groups<float> groups;
     Size quads;
     Ints *columns, *start;  // [vectors * quads]; -128 times the sums of the heads [vectors]
-    Vec<float>* scales;     // [vectors], zeros beyond the last head
+    Vec<float>* scales;     // [vectors], zeros after the last head
 
     explicit ByteUsers(const Stored& c) : c(c), groups(c.users * c.heads), quads((c.dim + 3) / 4) {}
     size_t size() const { return sizeof(Ints) * groups.vectors * (quads + 2); }
@@ -215,7 +215,7 @@ struct ByteUsers {
             FW_UNROLL for (int t = 0; t < N; ++t) to[first + t] = scales[first + t] * best[t];
         });
     }
-    // Integers hold no NaN, but a scale may.
+    // Integers cannot be NaN, but a scale can.
     FW_MEMBER bool is_spoilt(const float* head_scales) const {
         for (Size k = 0; k < c.items; ++k)
             if (head_scales[k] != head_scales[k]) return true;

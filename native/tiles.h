@@ -1,4 +1,4 @@
-// Small matrix products whose columns are vectors of rows: a lane is a row of the batch, so that no sum crosses lanes.
+// Small matrix products whose columns are vectors. A lane is a row of the batch, so that no sum crosses lanes.
 #pragma once
 #include "vec.h"
 
@@ -6,7 +6,7 @@ namespace {
 
 constexpr int ROWS = 4;  // rows of a tile
 
-// A matrix [rows, depth], row-major, as tiles of ROWS rows: [rows / ROWS][depth][ROWS], zeros beyond its end.
+// A row-major matrix [rows, depth] as tiles of ROWS rows: [rows / ROWS][depth][ROWS], padded with zeros.
 template <class T>
 FW_INLINE void pack(T* to, const T* from, Size rows, Size depth, Size row_stride, Size column_stride) {
     for (Size r = 0; r < up(rows, ROWS); r += ROWS)
@@ -15,7 +15,7 @@ FW_INLINE void pack(T* to, const T* from, Size rows, Size depth, Size row_stride
                 *to++ = r + k < rows ? from[(r + k) * row_stride + d * column_stride] : T(0);
 }
 
-// sums[k][t] += sum over d of packed[d][k] * columns[d][t]: one tile of K x TILE, the first K of a packed tile's ROWS.
+// sums[k][t] += sum over d of packed[d][k] * columns[d][t]: a tile of K x TILE, for the first K of its ROWS rows.
 template <class T, int K>
 FW_INLINE void tile_product(Vec<T> (&sums)[K][TILE], const T* packed, const Vec<T>* columns, Size depth) {
     for (Size d = 0; d < depth; ++d) {
@@ -63,7 +63,7 @@ FW_INLINE void swap_squares(V& a, V& b) {
 }
 #endif
 
-// Transposes a square of as many vectors as a vector has lanes, in registers.
+// Transposes a square block, of as many vectors as a vector has lanes, in registers.
 template <class T>
 FW_INLINE void transpose(Vec<T> (&square)[lanes<T>()]) {
     constexpr int L = lanes<T>();
@@ -92,8 +92,9 @@ FW_INLINE void transpose(Vec<T> (&square)[lanes<T>()]) {
 #endif
 }
 
-// L rows of a matrix [rows, width] as width vectors, a lane a row; lanes from `count` on are zeros. Rows may stand
-// further apart than their width. Where a row is no shorter than a vector, the last square overlaps the one before.
+// L rows of a matrix [rows, width] as `width` vectors with a row per lane; lanes from `count` on are zeros. The row
+// stride may be larger than the width. If a row is at least as long as a vector, the last square overlaps the one
+// before it.
 template <class T>
 FW_INLINE void to_lanes(Vec<T>* to, const T* from, Size width, Size count, Size stride) {
     constexpr int L = lanes<T>();

@@ -1,9 +1,9 @@
-// One vector of the machine's width, for float or double, in the compilers' portable vector extensions (GCC, Clang).
+// A vector of float or double with the machine's width, by the compilers' portable vector extensions (GCC, Clang).
 //
-// Every kernel file is compiled once for each instruction set, with FW_ISA naming it and FW_BYTES its vector's width;
-// exported functions carry the name as a suffix, and fieldwise.ops.native binds those of the best set that the
-// machine has. Nothing here may have external linkage (templates and inline functions of the standard library
-// neither): the linker would keep one copy for all sets, and a machine without AVX-512 could meet that one.
+// Every kernel file is compiled once for each instruction set, with FW_ISA as its name and FW_BYTES as its vector
+// width. Exported functions have the name as a suffix, and fieldwise.ops.native binds those of the best set that the
+// machine supports. Nothing here may have external linkage, including templates and inline functions of the standard
+// library: the linker would keep one copy for all sets, and a machine without AVX-512 might execute that one.
 #pragma once
 
 #include <stddef.h>
@@ -46,8 +46,8 @@ constexpr int lanes() {
     return FW_BYTES / int(sizeof(T));
 }
 
-// How many vectors of columns a tile of four rows keeps in registers, with their operands: 16 registers hold 4 x 3
-// sums, 32 hold 4 x 6.
+// Vectors of columns that a tile of four rows keeps in registers with its operands: 16 registers hold 4 x 3 sums, 32
+// hold 4 x 6.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int TILE = 6;
 #else
@@ -56,10 +56,10 @@ constexpr int TILE = 3;
 
 template <class T>
 FW_INLINE Vec<T> all(T value) {
-    return value - Vec<T>{};  // x - 0 is x for every x, so that this is one broadcast (0 + x is not: -0)
+    return value - Vec<T>{};  // x - 0 equals x for every x, so this compiles to one broadcast (0 + x differs for -0)
 }
 
-// What PyTorch's comparisons do with NaN: a NaN stays.
+// ReLU that returns NaN for NaN, as PyTorch's does.
 template <class T>
 FW_INLINE Vec<T> relu(Vec<T> x) {
     return x < all<T>(0) ? all<T>(0) : x;
@@ -67,7 +67,7 @@ FW_INLINE Vec<T> relu(Vec<T> x) {
 #if defined(__AVX512F__) && FW_BYTES == 64
 template <>
 inline __attribute__((always_inline)) Vec<float> relu<float>(Vec<float> x) {
-    // The second operand where one is NaN.
+    // Returns the second operand if one of them is NaN.
 #if defined(__clang__)
     return __builtin_ia32_maxps512(Vec<float>{}, x, 4);
 #else
@@ -77,7 +77,7 @@ inline __attribute__((always_inline)) Vec<float> relu<float>(Vec<float> x) {
 #elif defined(__AVX2__) && FW_BYTES == 32
 template <>
 inline __attribute__((always_inline)) Vec<float> relu<float>(Vec<float> x) {
-    return __builtin_ia32_maxps256(Vec<float>{}, x);  // the second operand where one is NaN
+    return __builtin_ia32_maxps256(Vec<float>{}, x);  // returns the second operand if one of them is NaN
 }
 #endif
 template <class V>
@@ -99,7 +99,7 @@ FW_INLINE bool any_lane(UVec<T> mask) {
     return any != 0;
 }
 
-// e^x within 2 units in the last place for x to 88, infinite above; NaN stays NaN, what would be subnormal is 0.
+// e^x within 2 units in the last place for x up to 88, infinite above; NaN stays NaN, subnormal results are 0.
 FW_INLINE Vec<float> exponential(Vec<float> x) {
     typedef Vec<float> V;
     typedef UVec<float> U;
@@ -128,8 +128,8 @@ FW_INLINE Vec<double> exponential(Vec<double> x) {
     return y;
 }
 
-// Dropout without a stored mask: whether element n of row r is kept is a hash of (seed, r, n), the same in
-// fieldwise.ops.keep. 32-bit arithmetic, two rounds of a well-mixing integer hash.
+// Dropout without a stored mask: a hash of (seed, r, n) decides whether element n of row r is kept, as in
+// fieldwise.ops.keep. The arithmetic is 32-bit, with two rounds of a well-mixing integer hash.
 template <class U>
 FW_INLINE U mixed(U x) {
     x ^= x >> 16;
@@ -144,8 +144,8 @@ FW_INLINE uint32_t row_key(uint64_t seed, Size row) {
 }
 struct Keep {
     uint64_t seed;
-    uint32_t threshold;  // elements whose 24-bit draw is below it are dropped; 0: no dropout
-    double factor;       // of those kept
+    uint32_t threshold;  // elements whose 24-bit hash is below it are dropped; 0: no dropout
+    double factor;       // factor of the kept elements
 
     explicit operator bool() const { return threshold != 0; }
     FW_MEMBER Vec<float> factors(const uint32_t* keys, Size n, float) const {
@@ -176,7 +176,7 @@ struct Scratch {
     void* begin() const { return (void*)(((uintptr_t)memory + 63) & ~uintptr_t(63)); }
 };
 
-// Several threads may report that they found no memory.
+// Reports that a thread could not allocate memory; several threads may call it.
 FW_INLINE void report(bool& failed) { __atomic_store_n(&failed, true, __ATOMIC_RELAXED); }
 
 FW_INLINE Size least(Size a, Size b) { return a < b ? a : b; }

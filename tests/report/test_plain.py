@@ -29,7 +29,7 @@ def test_each_figure_has_its_sentence():
     rows = scored()
     found = words(words_section(rows, None, LIKED))
     higher = np.mean(rows.score[rows.y == 1][:, None] > rows.score[rows.y == 0][None])
-    assert found["AUC"].startswith("Of a row with a rating above 3 and one without, drawn at random, the model scores")
+    assert found["AUC"].startswith("Of a row with a rating above 3 and one without, sampled at random, the model")
     assert f"higher {100 * higher:.0f} times of 100" in found["AUC"]
     p, rate = sigmoid(rows.score), rows.y.mean()
     constant = log_loss(rows.y, np.full(len(rows.y), rate))

@@ -724,7 +724,7 @@ def test_one_bundle_with_a_log(serve, visit):
     assert shown(page)[0] == [item["id"] for item in recommended(address, **body)]
     assert not used & set(shown(page)[0])
     page.get_by_text("What the figures mean").click()
-    assert "about 80 of 100 such cases are expected to be so" in page.locator("#quality").inner_text()
+    assert "about 80 of 100 such cases are expected to be positive" in page.locator("#quality").inner_text()
     page.locator(f"{ROW} >> nth=0").get_by_role("button").first.click()
     page.wait_for_selector(".bars")
     assert not page.get_by_role("button", name="Similar items").count(), "they need a tower"

@@ -31,7 +31,7 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
 
     >>> found = binary_words({"auc": 0.8412, "positive_rate": 0.58}, Label("rating", positive_above=3))
     >>> found["auc"][:92]
-    'Of a row with a rating above 3 and one without, drawn at random, the model scores the first '
+    'Of a row with a rating above 3 and one without, sampled at random, the model scores the first '
     >>> found["auc"][92:]
     'higher 84 times of 100; guessing does 50 times.'
     """
@@ -40,7 +40,7 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
     pair = f"a row with {rule} and one without" if not rule.startswith("“") else f"a row where {rule} and one where not"
     if "auc" in metrics:
         found["auc"] = (
-            f"Of {pair}, drawn at random, the model scores the first higher {of_100(metrics['auc'])} times of 100; "
+            f"Of {pair}, sampled at random, the model scores the first higher {of_100(metrics['auc'])} times of 100; "
             "guessing does 50 times."
         )
     if "gauc" in metrics:

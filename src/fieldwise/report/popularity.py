@@ -73,7 +73,7 @@ def _shown(rows: Scored, prepared: Prepared, item: str) -> Note:
     popular = [float(counts.get(one, 0)) for one in as_text(prepared.test.frame.get_column(item))]
     model, guess = auc(rows.y, rows.score), auc(rows.y, np.array(popular))
     return Note(
-        text="Of a positive and a negative test row drawn at random, the model scores the "
+        text="Of a positive and a negative test row sampled at random, the model scores the "
         f"positive one higher {of_100(model)} times of 100, and popularity {of_100(guess)} times."
     )
 

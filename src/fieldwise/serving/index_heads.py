@@ -1,4 +1,4 @@
-"""The item heads of an index: computed by IntTower for new and changed items, copied for the others."""
+"""Item heads of an index: computed by IntTower for new and changed items, copied for the others."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,35 +19,36 @@ __all__ = ["check_columns_apart", "encoded_items", "head_blocks", "item_network"
 
 
 def item_network(bundle: Bundle) -> IntTowerNetwork:
-    """The network whose item tower makes the heads.
+    """The bundle's IntTower network, whose item tower computes the heads.
 
     Errors:
-        ConfigError: it is no IntTower of one label, or a column is read by fields of both sides.
+        ConfigError: the model is not an IntTower with one label, or fields of both sides read the same column.
     """
     if not isinstance(bundle.network, IntTowerNetwork):
         name = type(bundle.settings).__name__
-        raise ConfigError(f"an index holds the item heads of an IntTower of one label, found {name}: train inttower")
+        raise ConfigError(f"an index needs the item heads of an IntTower with one label, found {name}: train inttower")
     check_columns_apart(bundle.schema)
     return bundle.network
 
 
 def check_columns_apart(schema: Schema) -> None:
-    """Refuse a column that fields of both sides read: a request has it either for the context or for the items.
+    """Refuse a column that both an item field and another field read: a request gives it for one side only.
 
     Errors:
-        ConfigError: it names the column and its fields.
+        ConfigError: there is such a column; the message names it and its fields.
     """
     items = {f.column: f.name for f in schema.with_role("item")}
     for field in schema.fields:
         if field.role != "item" and field.column in items:
             raise ConfigError(
-                f"a column is the items' or the context's, found {field.column!r} read by {items[field.column]!r} "
-                f"(role item) and {field.name!r} (role {field.role}): give one of them a column of its own"
+                f"a column belongs either to the items or to the context, found {field.column!r} read by "
+                f"{items[field.column]!r} (role item) and {field.name!r} (role {field.role}): give one of them its own "
+                "column"
             )
 
 
 def encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
-    """The items as rows of the whole layout, users and contexts absent: the item tower does not read them."""
+    """The items encoded as rows of the whole layout; user and context fields, which are not read, are missing."""
     own = {f.column for f in bundle.schema.with_role("item")}
     missing = [column for column in own if column not in items.columns]
     if missing:
@@ -60,7 +61,7 @@ def encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
 
 
 def same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.ndarray:
-    """Which rows of `new` are encoded as the rows of `old` at `places` (-1: none)."""
+    """Mask of the rows of `new` that are encoded like the rows of `old` at `places` (-1: no such row)."""
     rows = np.flatnonzero(places >= 0)
     at = places[rows]
     same = (old.ids[at] == new.ids[rows]).all(1) & (old.values[at] == new.values[rows]).all(1)
@@ -85,7 +86,7 @@ def head_blocks(
     source: np.ndarray,
     texts: Sequence[str],
 ) -> Iterator[StoredItems]:
-    """The heads of all items, block by block: copied where `source` names a row, else computed."""
+    """The heads of all items in blocks: copied from row `source` of the old heads, or computed where it is -1."""
     with torch.no_grad(), flushed_denormals():
         for start in range(0, len(table), SCORING_BATCH):
             block = source[start : start + SCORING_BATCH]
@@ -96,7 +97,7 @@ def head_blocks(
                 broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
                 if len(broken):
                     item = texts[start + int(fresh[int(broken[0])])]
-                    raise DataError(f"item heads must be finite, found others for item {item!r}: mend its row")
+                    raise DataError(f"item heads must be finite, those of item {item!r} are not: correct its row")
                 made = StoredItems.of(heads, storage)
                 if len(fresh) == len(block):
                     yield made

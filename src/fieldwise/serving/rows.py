@@ -1,4 +1,4 @@
-"""From the plain values of a request to a table: every cell checked, errors that name the place.
+"""Conversion of a request's rows to a table. Every cell is checked, and errors name its place.
 
 A request's cells are JSON: text, numbers, true and false, null, and lists of these for bags and sequences.
 """
@@ -16,16 +16,16 @@ from fieldwise.data.encode.columns import FLOAT32_MAX, ONE_VALUE, cell_list, cel
 from fieldwise.errors import DataError
 from fieldwise.schema import Field
 
-MOST_VALUES = 1000  # of a bag; of a sequence the newest
-MOST_NAMES = 100  # of a row that are looked at for one that was meant
-MOST_CHARACTERS = 10_000  # of a text
+MOST_VALUES = 1000  # maximum length of a bag; of a longer sequence the newest values are used
+MOST_NAMES = 100  # names of a row that are searched for a similar one when a field is missing
+MOST_CHARACTERS = 10_000  # maximum length of a text
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
 
 __all__ = ["NO_ITEMS", "RequestError", "frame_of", "text_of", "values_of"]
 
 
 class RequestError(DataError):
-    """A request that cannot be answered; `field` says which part of it is wrong, `status` is HTTP's."""
+    """A request that cannot be answered; `field` names the invalid part, `status` is the HTTP status."""
 
     def __init__(self, message: str, field: str, status: int = 422) -> None:
         super().__init__(message)
@@ -33,15 +33,15 @@ class RequestError(DataError):
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], fields: Iterable[Field], where: str = "rows") -> pl.DataFrame:
-    """A table of the columns that some fields read, with one type each whatever the values are.
+    """A table with the columns of these fields; a column's type does not depend on its values.
 
     Args:
-        rows: a mapping of columns to values each; other columns are ignored.
-        fields: whose columns are read.
-        where: what the request calls its rows, for errors: `where[3].price`.
+        rows: one mapping of columns to values per row; other columns are ignored.
+        fields: the fields whose columns are read.
+        where: name of the rows in the request, for error messages such as `where[3].price`.
 
     Errors:
-        RequestError: a column that a row lacks, or a value that its field cannot have.
+        RequestError: a row lacks a column, or a value is invalid for its field.
 
     >>> from fieldwise import Bag, Numeric
     >>> frame_of([{"tags": ["a", 1], "price": 2}], [Bag("tags"), Numeric("price")]).row(0)
@@ -57,10 +57,10 @@ def frame_of(rows: Sequence[Mapping[str, Any]], fields: Iterable[Field], where: 
 
 
 def values_of(row: Mapping[str, Any], fields: Iterable[Field], where: str) -> dict[str, Any]:
-    """The cells of one row that some fields read, checked and in one type each, by column.
+    """The checked and converted cells of one row that these fields read, by column.
 
     Errors:
-        RequestError: as in `frame_of`.
+        RequestError: the same as for `frame_of`.
 
     >>> from fieldwise import Categorical, Numeric
     >>> values_of({"user": 7, "price": "2", "more": 1}, [Categorical("user"), Numeric("price")], "context")
@@ -78,9 +78,7 @@ def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], wher
     if field.column not in row:
         near = get_close_matches(field.column, [str(name)[:60] for name in islice(row, MOST_NAMES)], 1)
         found = f", found {_short(near[0])}" if near else ""
-        raise RequestError(
-            f"every field needs a value, or null where it is not known: {place} is missing{found}", place
-        )
+        raise RequestError(f"every field needs a value, or null if it is unknown: {place} is missing{found}", place)
     value = row[field.column]
     if value is None:
         return None
@@ -91,7 +89,7 @@ def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], wher
 
 
 def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
-    """How a field's cells are read, and the type of its column."""
+    """The function that reads a field's cells, and the type of its column."""
     if field.cell == "number":
         return _number, pl.Float64()
     if field.cell == "list" and field.max_length is not None:
@@ -103,15 +101,15 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
 
 
 def text_of(value: Any) -> str:
-    """A category's value as text, as tables have it: 3, 3.0 and "3" are one.
+    """A category's value as text, as in tables: 3, 3.0 and "3" are the same value.
 
     Errors:
-        TypeError, ValueError: what it must be, to end a sentence with.
+        TypeError, ValueError: the value is invalid; the message is the end of a sentence and says what it must be.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a finite number, text or null")
     if isinstance(value, str) and not _is_unicode(value):
-        raise ValueError("text of whole characters (a half of a surrogate pair is none)")
+        raise ValueError("valid Unicode text (without unpaired surrogates)")
     if isinstance(value, str) and len(value) > MOST_CHARACTERS:
         raise ValueError(f"a text of at most {MOST_CHARACTERS:,} characters")
     if value is None:
@@ -126,7 +124,7 @@ def _number(value: Any) -> float:
         number = float(value)
     except (ValueError, OverflowError):
         raise ValueError("a number or null") from None
-    if isinstance(value, str) and "_" in value:  # Python's own spelling, no table's
+    if isinstance(value, str) and "_" in value:  # valid for Python's float, but not in a table
         raise ValueError("a number or null")
     if not abs(number) <= FLOAT32_MAX:
         raise ValueError("a finite number (of 32 bits) or null")
@@ -154,5 +152,5 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-SHORT = Repr()  # for values of any size and depth
+SHORT = Repr()  # shortens values of any size and depth
 SHORT.maxlist = SHORT.maxdict = 20

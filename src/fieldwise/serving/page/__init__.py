@@ -1,1 +1,1 @@
-"""What the server's page shows: fields, users and items to choose from."""
+"""Data of the server's page: fields, users and items to choose from."""

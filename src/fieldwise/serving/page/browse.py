@@ -1,4 +1,4 @@
-"""What a person who looks at a server needs of it: its fields with their usual values, its items by name."""
+"""Description of a server for its page: the fields with their usual values, and the items by title."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -23,38 +23,38 @@ from fieldwise.serving.whole import WholeRanking
 
 __all__ = ["Browser", "title_column"]
 
-LISTED = 60  # values of a column that are offered to choose from, at most
-FREQUENT = 100  # values that tell whether a list is one of items
-NAMED = 0.5  # share of different values that a column of names has, at least
-TITLES = ("title", "name", "headline", "caption", "label")  # what the last word of such a column's name says
+LISTED = 60  # a column with more values is not offered as a choice
+FREQUENT = 100  # frequent values of a list field that are checked for item ids
+NAMED = 0.5  # minimum share of different values in a title column
+TITLES = ("title", "name", "headline", "caption", "label")  # last words of the names of title columns
 
 
 class Browser:
-    """What a service answers with, to look around in. What depends on bundles and catalogue alone is made once.
+    """Describes a service's models, fields and items. The description is computed once.
 
     Args:
-        bundle: what scores.
-        cascade: what recommends, where there is one.
-        title: the item column that names items for people; `title_column` chooses where left out.
+        bundle: the bundle that scores rows.
+        cascade: the service's recommender; None if it has no items.
+        title: the item column with titles. Default: chosen by `title_column`.
 
     Errors:
-        ConfigError: items have no such column.
+        ConfigError: the items have no such column, or it does not hold text.
     """
 
     def __init__(self, bundle: Bundle, cascade: Cascade | WholeRanking | None, title: str | None = None) -> None:
         self._bundle, self._cascade, self._index = bundle, cascade, cascade.index if cascade else None
         if title is not None and (self._index is None or title not in self._index.items.columns):
             known = [] if self._index is None else self._index.items.columns
-            hint = nearest(title, known) if known else "give items with an index, or leave it out"
+            hint = nearest(title, known) if known else "serve items with --log, --items or --index, or omit the title"
             raise ConfigError(f"a title must be a column of the items, found {title!r}: {hint}")
         kind = None if title is None or self._index is None else self._index.items.schema[title]
         if kind is not None and (kind.is_nested() or kind in (pl.Binary, pl.Duration)):
-            raise ConfigError(f"a title must be a column of texts, found {title!r} with {_what(kind)}: name another")
+            raise ConfigError(f"a title must be a text column, found {title!r} with {_what(kind)}: use another column")
         self._given = title
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """Bundles, labels, fields with their known and usual values, and the catalogue."""
+        """The description as plain values: bundles, labels, fields with known and usual values, and the catalogue."""
         bundle, index = self._bundle, self._index
         labels = bundle.schema.labels
         return {
@@ -68,21 +68,21 @@ class Browser:
 
     @cached_property
     def title(self) -> str | None:
-        """The item column that names items for people."""
+        """The item column with titles; None if there is none."""
         if self._index is None or self._given is not None:
             return self._given
         return title_column(self._index, [one for _, one in self._fields])
 
     @property
     def user_fields(self) -> list[Field]:
-        """Those that users and contexts give, one a column."""
+        """The user and context fields, one per column."""
         return [field for _, field in self._fields if field.role != "item"]
 
     def items(self, search: str, ids: Sequence[str]) -> np.ndarray:
-        """Where items of these ids stand; without ids, those whose id begins so or whose title has it.
+        """Positions of the items with these ids; without ids, of those whose id starts with or title contains `search`.
 
         Errors:
-            RequestError: no index.
+            RequestError: the server has no items.
         """
         if self._index is None:
             raise RequestError(NO_ITEMS, "server", 404)
@@ -94,7 +94,7 @@ class Browser:
 
     @cached_property
     def _fields(self) -> list[tuple[Bundle, Field]]:
-        """The fields that a request gives, one a column, each with the bundle that reads it."""
+        """The fields of a request, one per column, each with the bundle that reads it."""
         found: dict[str, tuple[Bundle, Field]] = {}
         cascade = self._cascade
         for bundle in (self._bundle, *([cascade.prerank] if cascade and cascade.prerank else [])):
@@ -104,15 +104,15 @@ class Browser:
 
     @cached_property
     def _searched(self) -> tuple[pl.Series, pl.Series]:
-        """Ids and titles in small letters."""
+        """Ids and titles in lower case."""
         index = self._index
-        assert index is not None, "it is searched"
+        assert index is not None, "the caller checked this"
         ids = pl.Series(index.ids, dtype=pl.String)
         titles = ids if self.title is None else as_text(index.items.get_column(self.title)).fill_null("")
         return ids.str.to_lowercase(), titles.str.to_lowercase()
 
     def _holds_items(self, bundle: Bundle, field: Field) -> bool:
-        """Whether a field's lists hold items: histories whose known values are mostly ids of the catalogue."""
+        """Whether a field's lists hold items, that is, most of its frequent values are ids of the catalogue."""
         if self._index is None or field.cell != "list":
             return False
         fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
@@ -121,7 +121,7 @@ class Browser:
 
     def _about_items(self, index: ItemTable) -> dict[str, Any]:
         cascade = self._cascade
-        assert cascade is not None, "it has the index"
+        assert cascade is not None, "the cascade has the index"
         columns = [{"name": name, "values": self._values(name)} for name in index.items.columns]
         return {
             "count": len(index),
@@ -133,8 +133,8 @@ class Browser:
         }
 
     def _values(self, column: str) -> list[str] | None:
-        """The values to filter by, where there are few."""
-        assert self._cascade is not None, "it has the column"
+        """The values of a column to filter by; None if there are too many."""
+        assert self._cascade is not None, "the cascade has the column"
         try:
             texts = self._cascade.filters.texts(column)
         except DataError:
@@ -146,11 +146,11 @@ class Browser:
 
 
 def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
-    """The column of a catalogue that names items for people, by rule.
+    """The column of a catalogue that holds the items' titles, chosen by rule; None if no column qualifies.
 
-    It is a column of texts, not that of the ids, of which at least half differ. One whose name says so (`title`,
-    `movie_name`) comes first, then one that no field reads, then categories of role item whose cells are mostly of
-    several words; among equals the one with most different values, then the first.
+    Candidates are text columns other than the ids in which at least half of the values differ. A column with a name
+    such as `title` or `movie_name` has priority, then a column that no field reads, then a categorical item field most
+    of whose cells have several words. Ties go to the column with the most different values, then to the first.
 
     >>> items = pl.DataFrame({"item": ["1", "2"], "director": ["A. B.", "C. D."], "title": ["One film", "Two films"]})
     >>> from fieldwise import Categorical
@@ -192,9 +192,9 @@ def _named(bundle: Bundle) -> dict[str, Any]:
 
 
 def _quality(bundle: Bundle) -> list[str]:
-    """Sentences about the main label's metrics on the test rows of the run that made the bundle, where it kept them.
+    """Sentences about the main label's test metrics, if the bundle holds them.
 
-    A calibration that was kept since then moves what is said of probabilities, which is left out.
+    If the bundle has a calibration, metrics of probabilities are omitted, because they were measured without it.
     """
     label, run = bundle.schema.label, bundle.about.get("run")
     test = run.get("test") if isinstance(run, Mapping) else None
@@ -223,7 +223,7 @@ def _about_field(bundle: Bundle, field: Field) -> dict[str, Any]:
 
 
 def _usual(bundle: Bundle, field: Field, fitted: Fitted) -> str | float | list[str] | None:
-    """The most frequent category, the median of the bundle's sample rows, or an empty list."""
+    """A field's usual value: the most frequent category, the median of the bundle's sample rows, or an empty list."""
     if field.cell == "list":
         return []
     if isinstance(fitted, Vocabulary):
@@ -239,7 +239,7 @@ def _usual(bundle: Bundle, field: Field, fitted: Fitted) -> str | float | list[s
 
 
 def _in_order(values: list[str]) -> list[str]:
-    """Numbers by size, then texts."""
+    """The values sorted: numbers by size, then texts."""
 
     def key(text: str) -> tuple[int, float, str]:
         try:

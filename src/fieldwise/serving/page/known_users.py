@@ -1,4 +1,4 @@
-"""The users that a server knows, to choose from."""
+"""Search among the users that a server knows."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,10 +14,10 @@ __all__ = ["KnownUsers", "filled"]
 
 
 class KnownUsers:
-    """Users of a store: those of a table can be counted, and found whatever the case of their ids' letters.
+    """Users of a store. The users of a table can also be counted, and are found without regard to case.
 
     Args:
-        stores: with a store of users, and what becomes of a request when it fails.
+        stores: stores with one of users.
 
     >>> import asyncio
     >>> from fieldwise.serving.stores import Lookup
@@ -28,7 +28,7 @@ class KnownUsers:
     """
 
     def __init__(self, stores: Stores) -> None:
-        assert stores.users is not None, "there are users"
+        assert stores.users is not None, "the caller checked this"
         self._stores, self._lookup = stores, stores.users
         self._ids: pl.Series | None = None
         if isinstance(self._lookup.store, TableStore):
@@ -38,35 +38,35 @@ class KnownUsers:
 
     @property
     def column(self) -> str:
-        """Which column names a user."""
+        """Column of the user ids."""
         return self._lookup.column
 
     @property
     def count(self) -> int | None:
-        """How many there are, None where they are not counted."""
+        """Number of users; None if they are not counted."""
         return None if self._ids is None else len(self._ids)
 
     async def find(self, search: str, offset: int, limit: int) -> tuple[list[str], int | None]:
-        """Those whose ids begin so, from the offset-th on, and how many there are in all, where they are counted.
+        """Users whose ids start with `search`, from position `offset` on, and their number (None if not counted).
 
         Errors:
-            RequestError: the store fails.
+            RequestError: the store fails, or an offset is given where users are not counted.
         """
         if self._ids is not None:
             found = self._ids.filter(self._small.str.starts_with(search.lower()))
             return found.slice(offset, limit).to_list(), len(found)
         if offset:
-            raise RequestError("an offset needs users that are counted: leave it out", "offset")
+            raise RequestError("offset must be 0, because this server's store does not count its users", "offset")
         try:
             return await self._lookup.search(search, limit), None
         except StoreError as e:
-            raise RequestError(f"the users' store {WHY[e.reason]}: ask again later", "search", 503) from None
+            raise RequestError(f"the users' store {WHY[e.reason]}: try again later", "search", 503) from None
 
     async def of(self, user: str, fields: Iterable[Field]) -> tuple[dict[str, Any], int | None, list[Missing]]:
-        """What some fields read of a user by column, the place among all, and what the store could not give.
+        """A user's values for these fields by column, the user's position among all, and the missing values.
 
         Errors:
-            RequestError: an unknown user, or the store fails.
+            RequestError: the user is unknown, or the store fails.
         """
         held = {*self._lookup.columns, self.column}
         values, missing = await self._stores.context(user, {}, [field for field in fields if field.column in held])
@@ -75,7 +75,7 @@ class KnownUsers:
 
 
 def filled(value: Any) -> Any:
-    """What models read of a table's cell: an empty text is no value, and in a list none."""
+    """A table's cell as models read it: an empty text is None, and empty elements of a list are dropped."""
     if isinstance(value, list):
         return [text for one in value if (text := one.strip())]
     return None if value == "" else value

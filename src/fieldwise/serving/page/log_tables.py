@@ -1,4 +1,4 @@
-"""From a log to what a server needs beside bundles: a table of items and one of users."""
+"""Makes a server's tables of items and users from a log."""
 
 from collections.abc import Sequence
 
@@ -15,20 +15,20 @@ __all__ = ["tables_of_log"]
 def tables_of_log(
     log: pl.DataFrame, schemas: Sequence[Schema], item: str, user: str
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The items and the users of a log, each with its latest values: by the schemas' time, else the last row's.
+    """The items and the users of a log, each with its latest values: by the schemas' time, else from the last row.
 
-    Items have the columns of the item fields, and those that no schema names and that have one value an item (or
-    none in some rows), such as titles. Users have the columns of the user fields. Rows without an id name nobody. Both
-    are in the order of ids.
+    Items have the columns of the item fields. They also have the columns that no schema names and that never have two
+    values for the same item, such as titles. Users have the columns of the user fields. Rows without an id are
+    ignored. Both tables are sorted by id.
 
     Args:
         log: rows of users and items.
-        schemas: of the bundles that will read the tables.
-        item: the column that names an item.
-        user: the column that names a user.
+        schemas: schemas of the bundles that will read the tables.
+        item: column of the item ids.
+        user: column of the user ids.
 
     Errors:
-        DataError: one of the columns is missing.
+        DataError: a column is missing.
 
     >>> from fieldwise import Categorical, Label, simulate
     >>> fields = Categorical("gender", role="user"), Categorical("item_id", role="item")
@@ -58,7 +58,7 @@ def tables_of_log(
 
 
 def _constant(log: pl.DataFrame, item: str, columns: list[str]) -> pl.DataFrame:
-    """Of each item its one value in those columns that never have two; empty cells are none."""
+    """Each item's value in the columns that never have two values for an item; empty cells do not count."""
     rows = log.select(item, *columns).drop_nulls(item)
     values = rows.group_by(item).agg(pl.col(columns).drop_nulls().n_unique()) if columns else rows.select(item)
     kept = [column for column in columns if values.height and (values[column].max() or 0) <= 1]  # type: ignore[operator]

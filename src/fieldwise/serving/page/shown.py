@@ -1,4 +1,4 @@
-"""A catalogue as answers show it: every cell is text, a number, true, false, null or a flat list of these."""
+"""Conversion of a catalogue for answers: every cell is text, a number, true, false, null or a flat list of these."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ __all__ = ["shown_table"]
 
 
 def shown_table(items: pl.DataFrame) -> pl.DataFrame:
-    """The columns that answers can hold: nested and binary ones are left out.
+    """The columns that answers can hold, converted; nested and binary columns are left out.
 
-    Times, decimals and durations are texts, also within lists; numbers that are none, or infinite, are null.
+    Times, decimals and durations become texts, also within lists; NaN and infinite numbers become null.
 
     >>> from datetime import date
     >>> items = pl.DataFrame({"since": [date(2026, 1, 2)], "rates": [[0.5, float("nan")]], "heads": [[[1.0], [2.0]]]})
@@ -45,7 +45,7 @@ def _shown(column: pl.Series) -> pl.Series:
 
 
 def _where(column: pl.Series, values: pl.Series, kept: pl.Series | None = None) -> pl.Series:
-    """Values where they are kept, or the column has one, else null."""
+    """Values where `kept` is true (default: where the column is not null), else null."""
     kept = column.is_not_null() if kept is None else kept
     return pl.select(pl.when(kept).then(values).alias(column.name)).to_series()
 

@@ -1,4 +1,4 @@
-// The server's answers. An error has its message, the part of the request that it names, and HTTP's status.
+// Requests to the server. An error has its message, the part of the request that it names, and the HTTP status.
 
 export class ApiError extends Error {
   constructor(message, field, status) {
@@ -10,9 +10,9 @@ export class ApiError extends Error {
 
 const KEY = "fieldwise-token";
 let askForToken = async () => "";
-let asked = null; // one question at a time, however many requests wait for its answer
+let asked = null; // the pending question for a token, shared by all requests that wait for it
 
-/** How the page asks for a token: called with what was wrong with the last one, gives the next. */
+/** Set the function that asks for a token: it receives an error message and returns a promise of the token. */
 export function whenTokenIsNeeded(ask) {
   askForToken = ask;
 }
@@ -46,7 +46,7 @@ async function ask(path, options) {
     }
     if (answer.status === 401) {
       if (sessionStorage.getItem(KEY) === token) {
-        asked ??= askForToken(token === null ? "" : "The server did not take this token.").finally(() => (asked = null));
+        asked ??= askForToken(token === null ? "" : "The server did not accept this token.").finally(() => (asked = null));
         sessionStorage.setItem(KEY, await asked);
       }
       continue;

@@ -1,10 +1,10 @@
 import { make, newId } from "./dom.js";
 
 /**
- * A text input with suggestions (ARIA's combobox with a listbox).
+ * A text input with suggestions (an ARIA combobox with a listbox).
  *
- * search(text, signal) gives [{value, text, more}]; choose(value) is called with a suggestion's value, or with the text
- * as it was typed where none was marked.
+ * search(text, signal) returns [{value, text, more}]; choose(value) is called with the marked suggestion's value, or
+ * with the typed text if no suggestion is marked.
  */
 export function combobox({ id, label = null, placeholder = "", search, choose, keep = false }) {
   const listId = newId("options");
@@ -54,7 +54,7 @@ export function combobox({ id, label = null, placeholder = "", search, choose, k
     try {
       found = await search(text, signal);
     } catch {
-      return; // a newer text, or an error that choosing will tell
+      return; // replaced by a newer text, or an error that choosing will show
     }
     if (signal.aborted || document.activeElement !== input) return;
     options = found;
@@ -106,7 +106,7 @@ export function combobox({ id, label = null, placeholder = "", search, choose, k
       if (keep) input.value = chosen;
     }
   });
-  list.addEventListener("pointerdown", (event) => event.preventDefault()); // the input keeps the focus
+  list.addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus on the input
 
   return {
     input,

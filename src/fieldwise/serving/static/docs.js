@@ -1,4 +1,4 @@
-// The API's reference, made of the server's OpenAPI document.
+// The API reference, generated from the server's OpenAPI document.
 
 import { get, whenTokenIsNeeded } from "./api.js";
 import { byId, make } from "./dom.js";
@@ -14,7 +14,7 @@ const nameOf = (schema) => schema.$ref?.split("/").at(-1) ?? null;
 const typeId = (name) => `type-${name}`;
 const code = (text) => make("code", { text });
 
-/** What a value may be: texts and links to types. */
+/** The type of a value as texts and links to types. */
 function typeOf(schema) {
   const name = nameOf(schema);
   if (name !== null) {
@@ -40,7 +40,7 @@ const joined = (parts, last = parts.length > 2 ? ", or " : " or ") =>
 const isNested = (schema) => schema.anyOf || schema.oneOf || schema.additionalProperties;
 const inBrackets = (schema) => (isNested(schema) ? ["(", ...typeOf(schema), ")"] : typeOf(schema));
 
-/** Words with `code` in them. */
+/** A paragraph of text with `code` in it. */
 const worded = (text) => make("p", {}, ...text.split("`").map((part, place) => (place % 2 ? code(part) : part)));
 
 const LIMITS = [
@@ -52,7 +52,7 @@ const LIMITS = [
   ["maxItems", "values: at most"],
 ];
 
-/** What else is said of a value. */
+/** The notes about a value: required, limits, default, description. */
 function notes(schema, asked, required, place = null) {
   const found = [place && `in the ${place}`, required && "required"];
   for (const [key, words] of LIMITS) if (schema[key] !== undefined && !schema.prefixItems) found.push(`${words} ${schema[key].toLocaleString("en")}`);
@@ -69,7 +69,7 @@ function table(label, rows) {
   return make("table", { "aria-label": label }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...lines));
 }
 
-/** A type's own properties, or what it is. */
+/** A type's description and its table of properties; for other types, the type itself. */
 function shape(label, schema, asked) {
   const whole = nameOf(schema) === null ? schema : schemas[nameOf(schema)];
   const parts = [whole.description ? worded(whole.description) : null];

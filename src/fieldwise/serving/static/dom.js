@@ -1,4 +1,4 @@
-// Elements made by hand: text enters the page as text alone.
+// Helpers to create elements. Text is only ever inserted as text, never as HTML.
 
 /** An element with properties, attributes (`aria-*`, `role`, ...), event listeners (`on...`) and children. */
 export function make(tag, properties = {}, ...children) {
@@ -22,7 +22,7 @@ export const newId = (start) => `${start}-${++made}`;
 /** Whether two plain values are the same. */
 export const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
 
-/** Call later, once, however often it is asked. */
+/** A function that calls `call` once after a pause, however often it is called itself. */
 export function later(milliseconds, call) {
   let timer = 0;
   return () => {

@@ -1,4 +1,4 @@
-// A control for a field: a choice where its values are few, else text; numbers; lists for bags and histories.
+// Input controls of fields: a choice if a category has few values, else text; numbers; lists for bags and histories.
 
 import { combobox } from "./combobox.js";
 import { make, newId, same } from "./dom.js";
@@ -9,7 +9,7 @@ const ABSENT = "\u0000absent";
 /**
  * The control of a field. It calls change(value) with null, a text, a number or a list of texts.
  *
- * items: {search(text, signal), name(id)} of the catalogue, for lists of its items.
+ * items: the catalogue's {search(text, signal), name(id)}, for lists of items.
  */
 export function fieldControl(field, change, items = null) {
   const id = newId("field");

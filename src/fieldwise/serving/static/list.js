@@ -1,10 +1,10 @@
-// The list of recommendations: rows are kept by item, so that they move to their new places and stay open.
+// The list of recommendations. An item keeps its row element, so that the row moves to its new place and stays open.
 
 import { make, newId, percent, plain, signed } from "./dom.js";
 
-const SHOWN = 5; // further columns of an item
+const SHOWN = 5; // further columns shown of an item
 
-/** How scores are written: of `task` "binary" a probability, else a number, or a "logit". */
+/** The format of scores: a probability for the task "binary", else a number; "logit" for a logit. */
 export function scoreStyle(task, range) {
   if (task === "binary") {
     return {
@@ -44,7 +44,7 @@ export function itemDetails(item, about) {
   return parts.join(" · ");
 }
 
-/** The list in `place`; open(id, panel) fills a row's panel when it is opened, closed(id) hears when it is shut. */
+/** The list in `place`; open(id, panel) fills a row's panel when it opens, closed(id) is called when it closes. */
 export function recommendationList(place, about, style, { open, closed }) {
   const rows = new Map();
   const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -86,7 +86,7 @@ export function recommendationList(place, about, style, { open, closed }) {
     else closed(id);
   }
 
-  /** Show scored items [{item, score}]; before: Map of id to {rank, score}, or null where there is nothing to compare. */
+  /** Show scored items [{item, score}]; before: Map of id to {rank, score}, or null if there is nothing to compare. */
   function show(scored, before) {
     const tops = new Map([...rows].map(([id, one]) => [id, one.element.getBoundingClientRect().top]));
     const scores = scored.map((one) => one.score);

@@ -6,29 +6,29 @@ import { itemDetails, itemTitle, recommendationList, scoreStyle } from "./list.j
 import { askForToken } from "./token.js";
 import { whyView } from "./why.js";
 
-const PRERANK = 200; // items that are ranked, and whose places are compared
-const PAUSE = 150; // milliseconds after the last key
+const PRERANK = 200; // number of items that are ranked and compared
+const PAUSE = 150; // milliseconds to wait after the last key press
 
 let about = null;
 let style = null;
 let list = null;
 let userBox = null;
-const controls = new Map(); // by what the server's errors call them
+const controls = new Map(); // by the field names in the server's errors
 const filters = new Map(); // by item column
 const titles = new Map(); // of items, by id
 
 let base = {}; // the fields' values before any change, by column
-let own = new Set(); // columns that the user's own row has
-let position = null; // of the user among all
+let own = new Set(); // columns of the user's own row
+let position = null; // the user's position among all users
 const state = { user: null, changed: {}, where: {}, unseen: true, k: 10, open: null };
 
-// What is asked for
+// The request
 
 const inForm = (field) => (about.items === null || field.role !== "item") && field.column !== about.users?.column;
 const valueOf = (column) => (column in state.changed ? state.changed[column] : (base[column] ?? null));
 const history = () => about.fields.filter((field) => field.role !== "item" && field.items);
 
-/** The values that a request gives beside the user's own. */
+/** The values of a request in addition to the user's own. */
 function context(changed) {
   const found = {};
   for (const field of about.fields) {
@@ -41,7 +41,7 @@ function context(changed) {
 
 const seen = () => (state.unseen ? [...new Set(history().flatMap((field) => valueOf(field.column) ?? []))] : []);
 const unseenAtFirst = () => !about.items?.seen || about.items.exclude_seen;
-/** Whether the server leaves out what a user has used, where it knows. */
+/** The request's option to leave out items that the user has used, if the server knows them. */
 const excluding = () => (about.items.seen && state.user !== null ? { exclude_seen: state.unseen } : {});
 const who = () => (state.user === null ? {} : { user: state.user });
 
@@ -49,7 +49,7 @@ function request(changed, k) {
   return { ...who(), context: context(changed), k, prerank: Math.max(PRERANK, state.k), where: state.where, exclude: seen(), ...excluding() };
 }
 
-// The state in the address
+// The state in the page's URL
 
 function write(push = false) {
   const query = new URLSearchParams();
@@ -76,7 +76,7 @@ function read() {
   state.open = query.get("why");
 }
 
-/** An object of known columns from the address, or nothing: anybody may have written it. */
+/** The known columns of an object in the URL; empty if it is invalid, since anybody may have written the URL. */
 function columnsOf(text, known) {
   try {
     const found = JSON.parse(text ?? "{}");
@@ -88,7 +88,7 @@ function columnsOf(text, known) {
 
 const mostItems = () => Math.min(about.items?.count ?? 1, about.limits.k);
 
-// Asking, and showing answers
+// Sending requests and showing answers
 
 let asking = null;
 let before = { key: null, ranks: null };
@@ -145,7 +145,7 @@ async function recommend(signal) {
 
 function empty(answer) {
   if (answer.items.length) return byId("single").replaceChildren();
-  byId("single").replaceChildren(make("p", { class: "empty", text: answer.seen ? "Every item that passes these filters is one that the user has used." : "No item passes these filters. Take one out to see recommendations." }));
+  byId("single").replaceChildren(make("p", { class: "empty", text: answer.seen ? "The user has already used every item that passes these filters." : "No item passes these filters. Remove one to see recommendations." }));
 }
 
 const used = (count) => (count ? ` Left out: ${few(count, "item", "items")} that the user has used.` : "");
@@ -156,7 +156,7 @@ function announce(answer, ranks) {
   if (!items.length) return say(`No recommendations${name}`);
   const moved = ranks === null ? 0 : items.filter((item, place) => ranks.get(item.id)?.rank !== place + 1).length;
   const first = `First: ${itemTitle(items[0], about.items)}, ${style.text(scoreOf(items[0]))}.`;
-  byId("meaning").textContent = ranks === null ? intro + used(answer.seen) : `Marks and figures beside the scores compare with ${compared()}.`;
+  byId("meaning").textContent = ranks === null ? intro + used(answer.seen) : `The marks and numbers next to the scores compare with ${compared()}.`;
   say(`${few(items.length, "recommendation", "recommendations")}${name}. ${first}${ranks === null ? "" : ` ${moved} moved.`}`);
 }
 
@@ -164,7 +164,7 @@ function say(text) {
   byId("status").textContent = text;
 }
 
-/** Without a catalogue: one row, as the form has it. */
+/** Without a catalogue: score the row in the form. */
 async function score(signal) {
   const row = (changed) => Object.fromEntries(about.fields.map(({ column }) => [column, column in changed ? changed[column] : (base[column] ?? null)]));
   const changed = Object.keys(state.changed).length > 0;
@@ -205,7 +205,7 @@ async function openWhy(id, panel) {
   const key = JSON.stringify(body);
   if (panel.dataset.asked === key) return;
   panel.dataset.asked = key;
-  if (!panel.children.length) panel.append(make("p", { class: "quiet waiting", text: "Looking for the reasons…" }));
+  if (!panel.children.length) panel.append(make("p", { class: "quiet waiting", text: "Computing the explanation…" }));
   try {
     const { explanations } = await post("v1/explain", body);
     if (panel.dataset.asked !== key) return;
@@ -239,23 +239,23 @@ async function similar(id, place, button) {
           ),
         ),
       ),
-      make("p", { class: "note", text: "By the mean over the item’s heads of the best cosine: nearest first." }),
+      make("p", { class: "note", text: "Sorted by similarity: the mean over the item’s heads of the highest cosine." }),
     );
   } catch (fault) {
     place.replaceChildren(make("p", { class: "error", role: "alert", text: fault.message }));
   }
 }
 
-/** A field's value as reasons have it: items by their titles. */
+/** A field's value as explanations show it: items by their titles. */
 function shownValue(name, value) {
   const field = about.fields.find((one) => one.name === name);
   if (field?.role === "item" && field.column === about.items?.column) return catalogue.name(value);
   return field?.items ? value.split(", ").map(catalogue.name).join(", ") : value;
 }
 
-// Errors stand where they belong
+// Errors, shown next to their cause
 
-/** What an answer had to do without, where the server says so. */
+/** Show the warnings of an answer that lacks a store's values. */
 function degraded(answer) {
   byId("trouble").replaceChildren(...(answer.degraded ?? []).map((one) => make("p", { text: one.message })));
 }
@@ -310,7 +310,7 @@ const catalogue = {
     return items.map((item) => ({ value: item.id, text: itemTitle(item, about.items), more: itemDetails(item, about.items) }));
   },
   name: (id) => titles.get(id) ?? id,
-  /** Ask for the titles of ids that have none yet; tells whether there are new ones. */
+  /** Request the titles of ids that have none yet; returns whether there are new ones. */
   async learn(ids) {
     const unknown = [...new Set(ids)].filter((id) => !titles.has(id)).slice(0, 100);
     if (!unknown.length || about.items.title === null) return false;
@@ -320,7 +320,7 @@ const catalogue = {
       for (const item of items) titles.set(item.id, itemTitle(item, about.items));
       return items.length > 0;
     } catch {
-      return false; // ids are names too
+      return false; // the ids are shown instead
     }
   },
 };
@@ -387,7 +387,7 @@ function buildFilters() {
   }
 }
 
-/** Take a user's own values as the ones to change from. */
+/** Make a user's own values the base values. */
 async function take(user, wanted) {
   const found = user === null ? { fields: {}, context: {}, position: null } : await get(`v1/users/${encodeURIComponent(user)}`);
   if (!wanted()) return;
@@ -395,7 +395,7 @@ async function take(user, wanted) {
   own = new Set(about.fields.map((field) => field.column).filter((column) => column in found.fields));
   position = found.position;
   for (const { column, role } of about.fields) {
-    const another = role === "user" && user !== state.user; // what was changed of another user's
+    const another = role === "user" && user !== state.user; // the change was made to another user's value
     if (column in state.changed && (another || same(state.changed[column], base[column]))) delete state.changed[column];
   }
   state.user = user;
@@ -455,7 +455,7 @@ function buildUsers() {
 
 // The start
 
-/** What a label's prediction is, in words; of several labels, or another name than its column's, by name. */
+/** The meaning of a label's prediction in words, with the label's name if there are several labels. */
 function meaning(label) {
   return about.labels.length > 1 ? `“${label.name}”: ${label.meaning}` : label.meaning;
 }
@@ -470,22 +470,22 @@ function introduce() {
   byId("models").title = `bundle ${model.digest.slice(0, 12)}`;
   byId("heading").textContent = items === null ? "Score a row" : "Recommendations";
   document.title = `${byId("heading").textContent} · fieldwise`;
-  if (items === null) intro = `Change a field and see what the model makes of it: the ${labels.map(meaning).join("; the ")}.`;
-  else intro = `Best first, by ${items.ranked ? `the ${meaning(labels[0])}` : `${items.prerank.name}’s logit`}. Open one to see why.`;
+  if (items === null) intro = `Change a field to see its effect on the ${labels.map(meaning).join("; the ")}.`;
+  else intro = `Best first, by ${items.ranked ? `the ${meaning(labels[0])}` : `${items.prerank.name}’s logit`}. Open an item to see why.`;
   byId("meaning").textContent = intro;
   explainFigures();
   const from = about.users === null ? "the usual values" : "the user’s own values";
   byId("reset").textContent = `Reset to ${from}`;
 }
 
-/** What a probability, a figure of the reasons and the model's test say, for a person who does not know their names. */
+/** Explain probabilities, contributions and the model's test metrics to readers who do not know these terms. */
 function explainFigures() {
   const { model, labels, items } = about;
   const scored = items === null || items.ranked;
   const said = [];
-  if (scored && labels[0].task === "binary") said.push(`At 80 %, about 80 of 100 such cases are expected to be so (${labels[0].meaning}).`);
-  if (!scored) said.push("A logit orders items; it is no probability.");
-  if (labels[0].task === "binary") said.push("Of the reasons, +0.69 doubles the odds and −0.69 halves them; 0 changes nothing.");
+  if (scored && labels[0].task === "binary") said.push(`A score of 80 % (${labels[0].meaning}) means that about 80 of 100 such cases are expected to be positive.`);
+  if (!scored) said.push("A logit orders items; it is not a probability.");
+  if (labels[0].task === "binary") said.push("A contribution of +0.69 doubles the odds, −0.69 halves them, and 0 changes nothing.");
   if (scored) said.push(...model.quality.map((words) => `On test rows: ${words}`));
   byId("quality").hidden = !said.length;
   byId("quality").querySelector("ul").replaceChildren(...said.map((text) => make("li", { text })));
@@ -537,7 +537,7 @@ async function start() {
   await show(false);
 }
 
-/** Show the state as it is: of the first user, where none is chosen. */
+/** Show the current state; if no user is chosen, that of the first user. */
 async function show(push) {
   for (const filter of filters.values()) filter.set();
   let { user } = state;

@@ -1,8 +1,8 @@
-// The box that asks for a token.
+// The dialog that asks for a token.
 
 import { byId } from "./dom.js";
 
-/** Ask with what was wrong with the last one; gives what was typed. */
+/** Show the dialog with an error message (may be empty); returns a promise of the typed text. */
 export function askForToken(wrong) {
   const dialog = byId("ask-token");
   dialog.addEventListener("cancel", stay);

@@ -1,15 +1,15 @@
-// Why an item has its score: pairs and fields with signed bars, and the model's own parts.
+// Explanation of a score: pairs and fields with signed bars, and parts specific to the model.
 
 import { make, plain, signed } from "./dom.js";
 
 const SHOWN = 6;
 const METHODS = {
   terms: "Exact: a field’s own weight and half of each of its pairs; base and contributions add up to the score.",
-  integrated_gradients: "Integrated gradients: what each field adds on the way from the model’s sample rows to this one.",
-  occlusion: "What the score loses, on average, where the field has the value of a sample row.",
+  integrated_gradients: "Integrated gradients: what each field adds on the path from the model’s sample rows to this row.",
+  occlusion: "The average decrease of the score when the field takes its value from a sample row.",
 };
 
-/** The explanation as elements; shown(field, value) is how a field's value is written. */
+/** The explanation as elements; shown(field, value) returns a field's value as text. */
 export function whyView(why, style, shown) {
   const score = style.text(style.logit ? why.score : why.prediction);
   const logit = why.prediction === why.score || style.logit ? "" : `, ${why.calibrated ? "calibrated from" : ""} a logit of ${plain(why.score, 3)}`.replace("  ", " ");
@@ -36,7 +36,7 @@ export function whyView(why, style, shown) {
             most,
             exact
               ? "Exact: the pair’s own term in the score."
-              : "What both give together beyond what each gives alone, measured against the model’s sample rows.",
+              : "The effect of both fields together minus the effects of each alone, measured against the model’s sample rows.",
           )
         : null,
       bars("Fields", fields, most, METHODS[why.method] ?? why.method),
@@ -89,7 +89,7 @@ function levels(why, shown) {
   gates.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const sizes = (rows) => Math.max(...rows.map((row) => Math.abs(row.value)));
   const parts = why.levels.map((level) => ({
-    parts: [[`level ${level.level}`, `user heads met item heads ${level.heads.map((head) => head.item_head + 1).join(", ")}`]],
+    parts: [[`level ${level.level}`, `user heads matched with item heads ${level.heads.map((head) => head.item_head + 1).join(", ")}`]],
     value: level.contribution,
     more: null,
   }));
@@ -101,7 +101,7 @@ function levels(why, shown) {
       "div",
       { class: "columns" },
       bars("Levels", parts, sizes(parts), "Exact: each level’s best matches of the user’s heads with the item’s."),
-      bars("Gates", gates, sizes(gates), "What the score loses where the field’s gate is closed."),
+      bars("Gates", gates, sizes(gates), "The decrease of the score when the field’s gate is closed."),
     ),
   );
 }

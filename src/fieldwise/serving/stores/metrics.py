@@ -14,26 +14,26 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class StoreMetrics:
-    """Lookups by store, their failures by reason, degraded answers, and requests refused for a store.
+    """Metrics of lookups: their duration and failures, degraded answers, and requests refused because of a store.
 
     Args:
-        stores: what is watched.
-        registry: where to.
+        stores: the stores to measure.
+        registry: the registry of the metrics.
     """
 
     def __init__(self, stores: Stores, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
-            "fieldwise_store_seconds", "Seconds a lookup took.", ("store",), buckets=BUCKETS, registry=registry
+            "fieldwise_store_seconds", "Duration of a lookup.", ("store",), buckets=BUCKETS, registry=registry
         )
         self.failures = Counter(
             "fieldwise_store_failures_total", "Lookups that failed.", ("store", "reason"), registry=registry
         )
         self.degraded = Counter(
-            "fieldwise_degraded_total", "Answers without what a store holds.", ("store", "reason"), registry=registry
+            "fieldwise_degraded_total", "Answers without a store's values.", ("store", "reason"), registry=registry
         )
         self.refused = Counter(
             "fieldwise_store_refused_total",
-            "Requests refused for want of what a store holds.",
+            "Requests refused because a store's values were missing.",
             ("store", "reason"),
             registry=registry,
         )
@@ -41,7 +41,7 @@ class StoreMetrics:
             one.observe = self._observe
 
     async def counted(self, completing: Awaitable[tuple[T, list[Missing]]]) -> tuple[T, list[Missing]]:
-        """What is awaited, with what it had to do without, or was refused for, counted."""
+        """The awaited result; counts what was missing from it, or the store that made the request fail."""
         try:
             answer = await completing
         except StoreRefusedError as e:

@@ -1,4 +1,4 @@
-"""Tables and database values as the plain values that requests have: text, numbers, booleans, null, lists of these."""
+"""Conversion of tables and database values to a request's plain values: text, numbers, booleans, null, lists."""
 
 import math
 from datetime import date, datetime, time, timedelta
@@ -21,10 +21,10 @@ def plain_table(frame: pl.DataFrame, *, first_row: int = 0) -> pl.DataFrame:
 
     Args:
         frame: any table.
-        first_row: number of its first row in the table that it is a slice of, for errors.
+        first_row: for a slice, the number of its first row in the whole table, for error messages.
 
     Errors:
-        DataError: an infinity, or a column of nested or binary values.
+        DataError: a value is infinite, or a column has nested or binary values.
 
     >>> from datetime import date
     >>> plain_table(pl.DataFrame({"since": [date(2026, 1, 2)], "price": [float("nan")]})).row(0)
@@ -34,9 +34,9 @@ def plain_table(frame: pl.DataFrame, *, first_row: int = 0) -> pl.DataFrame:
 
 
 def plain_value(value: Any) -> Any:
-    """One value of a database's driver, as `plain_table` has it; what is not plain stays as it is.
+    """One value of a database driver, converted as by `plain_table`; values of other types are returned unchanged.
 
-    A time or a decimal that no table could hold is `UNREADABLE`.
+    A time or a decimal that a table cannot hold becomes `UNREADABLE`.
 
     >>> plain_value([Decimal("1.50"), float("nan"), Decimal("NaN"), Decimal("Infinity")])
     ['1.5', None, None, UNREADABLE]
@@ -56,18 +56,18 @@ def plain_value(value: Any) -> Any:
 
 
 def check_ids(column: pl.Series) -> pl.Series:
-    """A column that names each row once, as texts.
+    """A column of unique ids, as text.
 
     Errors:
-        DataError: an id twice, or none.
+        DataError: an id is missing or occurs twice.
     """
     texts = as_text(column)
     wrong = texts.is_duplicated() | texts.is_null()
     if wrong.any():
         row = int(wrong.arg_max() or 0)
         raise DataError(
-            f"an id has one row, but {texts[row]!r} in column {column.name!r} stands twice or is no name (row {row}, "
-            "counting from 0): give a table with a row each, not a log"
+            f"every id must be present and unique, found {texts[row]!r} in column {column.name!r} (row {row}, counting "
+            "from 0), which is missing or occurs twice: give a table with one row per id, not a log"
         )
     return texts
 
@@ -79,7 +79,7 @@ def _plain_column(column: pl.Series, first_row: int) -> pl.Series:
             row = int(column.is_infinite().arg_max() or 0)
             raise DataError(
                 f"numbers must be finite: column {column.name!r} holds {column[row]!r} in row {first_row + row} "
-                "(counting from 0); mend the cell or leave it empty"
+                "(counting from 0); correct the cell or leave it empty"
             )
         return column.fill_nan(None)
     if kind == pl.Duration:

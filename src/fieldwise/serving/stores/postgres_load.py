@@ -1,4 +1,4 @@
-"""Tables written into PostgreSQL: a new table by COPY, then renamed, in one transaction."""
+"""Writes tables into PostgreSQL: copies the rows into a new table and renames it, in one transaction."""
 
 import secrets
 from typing import Any
@@ -18,8 +18,8 @@ except ImportError as e:
 
 __all__ = ["load_postgres"]
 
-MARK = "fieldwise store, rows: "  # the comment of a table that may be replaced
-LOCK = 5  # seconds that a table's other readers may hold up its replacement
+MARK = "fieldwise store, rows: "  # comment of a table that fieldwise may replace
+LOCK = 5  # maximum seconds to wait for other readers of the table
 OLD = """
     SELECT c.oid, obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s
@@ -31,18 +31,20 @@ GRANTS = """
 
 
 def load_postgres(source: Source, address: StoreURL) -> int | None:
-    """Write the rows into a new table, and put it into the place of the old one.
+    """Write the rows into a new table and replace the old one with it; returns the old table's number of rows.
 
-    Who may read the old table may read the new one. Until the end the old one is read; a load that is killed leaves it.
+    The new table keeps the old table's privileges. Readers see the old table until the end; a load that is killed
+    leaves it unchanged.
 
     Errors:
-        ConfigError: no connection, no right to write, another load under way, a table of this name that is not ours.
-        DataError: a text that PostgreSQL cannot hold; a name of a column that it would cut.
+        ConfigError: there is no connection or no write permission, another load is running, or a table of this name
+            was not written by fieldwise.
+        DataError: PostgreSQL cannot hold a text, or would truncate a column name.
     """
     table_name(address)
     for column in source.empty.columns:
         if len(column.encode()) > 63 or "\0" in column or not column:
-            raise DataError(f"PostgreSQL's columns have names of 1 to 63 bytes, found {column!r}: rename it")
+            raise DataError(f"a column name in PostgreSQL must have 1 to 63 bytes, found {column!r}: rename it")
     try:
         with psycopg.connect(address.url, connect_timeout=5) as connection:
             return _replace(connection, source, address)
@@ -51,7 +53,7 @@ def load_postgres(source: Source, address: StoreURL) -> int | None:
             f"{address.shown} was in use for more than {LOCK} s: nothing was changed, try again later"
         ) from None
     except psycopg.DataError as e:
-        raise DataError(f"PostgreSQL cannot hold a value of the table: {address.told(e)}; mend it") from None
+        raise DataError(f"PostgreSQL cannot hold a value of the table: {address.told(e)}; correct it") from None
     except (psycopg.Error, OSError) as e:
         raise ConfigError(f"{address.shown} was not written: {address.told(e)}") from None
 
@@ -61,11 +63,11 @@ def _replace(connection: Connection[Any], source: Source, address: StoreURL) -> 
     connection.execute(f"SET LOCAL lock_timeout = '{LOCK}s'")
     schema = given[0] if given else _one(connection, "SELECT current_schema()")[0]
     if not _one(connection, "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", f"{schema}.{name}")[0]:
-        raise ConfigError(f"one load works at a time, and another one writes {address.shown}: wait for its end")
+        raise ConfigError(f"only one load may run at a time, and another one writes {address.shown}: wait for its end")
     old, comment = _one(connection, OLD, schema, name) or (None, None)
     if old is not None and not str(comment).startswith(MARK):
         raise ConfigError(
-            f"{address.shown} is a table that fieldwise store load did not write, and stays as it is: take another name"
+            f"{address.shown} is a table that fieldwise store load did not write, and stays as it is: use another name"
         )
     place, new = sql.Identifier(schema, name), sql.Identifier(schema, f"fieldwise_{secrets.token_hex(8)}")
     _fill(connection, source, new)
@@ -95,7 +97,7 @@ def _fill(connection: Connection[Any], source: Source, new: sql.Identifier) -> N
 
 
 def _type(kind: Any) -> str:
-    """PostgreSQL's type for a plain column."""
+    """The PostgreSQL type of a plain column."""
     if isinstance(kind, pl.List):
         return f"{_type(kind.inner)}[]"
     if kind.is_integer():

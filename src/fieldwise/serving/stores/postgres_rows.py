@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL's driver gives them, with plain values; one that cannot be decoded harms no other."""
+"""Reads rows from PostgreSQL's driver as plain values; a value that cannot be decoded affects no other."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ __all__ = ["plain_rows"]
 
 
 async def plain_rows(connection: AsyncConnection[TupleRow], cursor: AsyncCursor[TupleRow]) -> list[tuple[Any, ...]]:
-    """All rows of an executed query; what Python has no value for (`infinity` as a date) is `UNREADABLE`."""
+    """All rows of an executed query; a value that Python cannot represent (the date `infinity`) is `UNREADABLE`."""
     try:
         rows = await cursor.fetchall()
     except FAULTS:
@@ -25,7 +25,7 @@ async def plain_rows(connection: AsyncConnection[TupleRow], cursor: AsyncCursor[
 
 def _one_by_one(connection: AsyncConnection[TupleRow], cursor: AsyncCursor[TupleRow]) -> list[tuple[Any, ...]]:
     result, reader = cursor.pgresult, Transformer(connection)
-    assert result is not None, "rows were being read"
+    assert result is not None, "the query was executed"
     loaders = [reader.get_loader(result.ftype(n), Format(result.fformat(n))) for n in range(result.nfields)]
     cells = [[result.get_value(row, n) for n in range(result.nfields)] for row in range(result.ntuples)]
     return [tuple(_loaded(loader, cell) for loader, cell in zip(loaders, row, strict=True)) for row in cells]

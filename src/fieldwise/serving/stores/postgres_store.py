@@ -1,4 +1,4 @@
-"""Rows in a table of PostgreSQL, or in a view: one query for all ids of a lookup, of the columns that are wanted."""
+"""Feature store in a PostgreSQL table or view. A lookup is one query for all its ids and the requested columns."""
 
 import asyncio
 import math
@@ -27,10 +27,10 @@ except ImportError as e:
 
 __all__ = ["PostgresStore", "table_name"]
 
-START = 5  # seconds that the first connection may take
-OPTIONS = "-c statement_timeout=1000 -c timezone=UTC -c default_transaction_read_only=on"  # given up here, ended there
-FRESH = 1.0  # seconds that what is known of a table's columns counts
-LOOKS = 5  # times that a table may be replaced by one of other columns during one lookup
+START = 5  # maximum seconds for the first connection
+OPTIONS = "-c statement_timeout=1000 -c timezone=UTC -c default_transaction_read_only=on"  # also ends abandoned queries
+FRESH = 1.0  # seconds after which the table's columns are read again
+LOOKS = 5  # attempts of a lookup while the table is replaced by one with other columns
 UNIQUE = """
     SELECT c.relkind = 'v' OR EXISTS (
         SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -40,13 +40,12 @@ UNIQUE = """
 
 
 class PostgresStore:
-    """Rows in PostgreSQL.
+    """Feature store in PostgreSQL.
 
     Args:
-        address: where, and which table or view.
-        column: which column names a user, or an item: of integers, text or UUIDs, with a unique index (of a view
-            that is not asked).
-        connections: how many at most; further lookups wait for one.
+        address: address of the server, with the table or view.
+        column: column of the user or item ids: integers, text or UUIDs, with a unique index (not required of a view).
+        connections: maximum number of connections; further lookups wait for a free one.
     """
 
     kind = "postgresql"
@@ -61,14 +60,14 @@ class PostgresStore:
 
     @property
     def columns(self) -> Sequence[str]:
-        """As the table had them when it was last looked at, a second ago at most while it is asked."""
+        """Columns of the table; while lookups run they are at most one second old."""
         return self._columns
 
     async def open(self) -> None:
-        """Connect, and look at the table.
+        """Connect and check the table.
 
         Errors:
-            ConfigError: no connection, no entry, no such table or column, ids that cannot be looked up.
+            ConfigError: there is no connection, no permission, no such table or column, or no usable index of the ids.
         """
         where, table = self._address.shown, table_name(self._address)
         try:
@@ -77,7 +76,7 @@ class PostgresStore:
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise ConfigError(f"{where} holds no table of this name: write it with fieldwise store load") from None
         except psycopg.errors.InsufficientPrivilege as e:
-            raise ConfigError(f"{where} must let its user read: {self._address.told(e)}") from None
+            raise ConfigError(f"{where} must give its user permission to read: {self._address.told(e)}") from None
         except (psycopg.Error, OSError) as e:
             raise ConfigError(
                 f"{where} must answer: {self._address.told(e)}; check address, user and password"
@@ -89,23 +88,23 @@ class PostgresStore:
             self._address.url,
             kwargs={
                 "autocommit": True,
-                "prepare_threshold": None,  # a table that is replaced may have other columns
+                "prepare_threshold": None,  # a table that replaces this one may have other columns
                 "connect_timeout": 2,
                 "options": f"{OPTIONS} {own}".strip(),
             },
             min_size=self._connections,
             max_size=self._connections,
             timeout=START,
-            reconnect_timeout=1,  # then the next lookup makes it try anew
+            reconnect_timeout=1,  # after that, the next lookup reconnects
             open=False,
         )
         await self._pool.open()
 
     async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
-        """The rows of some ids, with the wanted columns; a row that stands twice has no value that can be read.
+        """The rows of these ids with the requested columns; the values of a duplicate row are `UNREADABLE`.
 
         Errors:
-            StoreError: no answer.
+            StoreError: the server does not answer.
         """
         wanted = [value for one in ids if (value := self._value(one)) is not None]
         found: dict[str, Row] = {}
@@ -115,10 +114,10 @@ class PostgresStore:
         return [found.get(one) for one in ids]
 
     async def search(self, prefix: str, limit: int) -> list[str]:
-        """The first ids, in their order as texts, that begin with a text.
+        """The first ids that begin with a prefix, in text order.
 
         Errors:
-            StoreError: no answer.
+            StoreError: the server does not answer.
         """
         if "\0" in prefix:
             return []
@@ -137,29 +136,28 @@ class PostgresStore:
         where = self._address.shown
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
-            raise ConfigError(f"{where} must be a database of encoding UTF8, found {encoding}: move it")
+            raise ConfigError(
+                f"{where} must be in a database with encoding UTF8, found {encoding}: move the table to another one"
+            )
         shape = await connection.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(table))
         columns = {column.name: column.type_code for column in shape.description or ()}
         if self.column not in columns:
-            raise ConfigError(
-                f"{where} must have the column {self.column!r} of ids: {nearest(self.column, list(columns))}"
-            )
+            raise ConfigError(f"{where} must have the id column {self.column!r}: {nearest(self.column, list(columns))}")
         self._columns, self._ids = list(columns), IDS.get(columns[self.column], "")
         self._looked = time.monotonic()
         if not self._ids:
             raise ConfigError(
-                f"{where} must name its rows by integers, text or UUIDs, found column {self.column!r} of another type: "
+                f"the ids of {where} must be integers, text or UUIDs, found column {self.column!r} of another type: "
                 "give a view that casts it to text"
             )
         unique = await connection.execute(UNIQUE, (self.column, table.as_string(connection)))
         if (await unique.fetchone()) != (True,):
             raise ConfigError(
-                f"{where} must name each row once and find it quickly, found no unique index on {self.column!r}: "
-                "create one"
+                f"the ids of {where} must be unique and indexed, found no unique index on {self.column!r}: create one"
             )
 
     async def _found(self, wanted: Sequence[Any], columns: Collection[str] | None) -> list[Row]:
-        """The rows that are there; what one of them makes the server fail at is that row's alone."""
+        """The rows found; if the server fails at one of them, only that row is unreadable."""
         for _ in range(LOOKS):
             if time.monotonic() - self._looked > FRESH:
                 await self._look_again()
@@ -168,7 +166,7 @@ class PostgresStore:
                 rows = await self._rows(self._query(asked), (wanted,))
                 return [dict(zip([self.column, *asked], row, strict=True)) for row in rows]
             except psycopg.errors.UndefinedColumn:
-                self._looked = -math.inf  # another table stands there now
+                self._looked = -math.inf  # the table was replaced
             except psycopg.DataError:
                 if len(wanted) <= 1:
                     return [self._unreadable(str(one), columns) for one in wanted]
@@ -179,7 +177,7 @@ class PostgresStore:
         raise StoreError("damaged", f"{self._address.shown} was replaced {LOOKS} times during a lookup")
 
     async def _look_again(self) -> None:
-        """Learn which columns there are now: another table may have taken the place, or a column come or gone."""
+        """Read the columns again: the table may have been replaced, or a column added or dropped."""
         try:
             self._columns = [name for (name,) in await self._rows(COLUMNS, (self._table,))] or self._columns
         except psycopg.Error as e:
@@ -197,7 +195,7 @@ class PostgresStore:
         if self._pool is None:
             raise StoreError("gone", "not open")
         lost: psycopg.Error | None = None
-        for _ in range(self._connections + 1):  # as many as may have been lost when the server started anew
+        for _ in range(self._connections + 1):  # a restart of the server breaks every connection of the pool
             try:
                 async with self._pool.connection() as connection:
                     return await self._asked(connection, query, values)
@@ -213,11 +211,11 @@ class PostgresStore:
         self, connection: AsyncConnection[TupleRow], query: sql.Composed, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         task = asyncio.create_task(self._fetched(connection, query, values))
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # seen, if nobody waits any more
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # retrieved even if nobody waits
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # Cancelling a query asks the server, which may not answer: the connection is cut, and the query ends.
+            # To cancel a query, psycopg asks the server, which may not answer. Shutting the socket always ends it.
             with socket.socket(fileno=os.dup(connection.fileno())) as line:
                 line.shutdown(socket.SHUT_RDWR)
             await asyncio.wait({task})
@@ -229,7 +227,7 @@ class PostgresStore:
         return await plain_rows(connection, await connection.execute(query, values))
 
     def _value(self, one: str) -> Any:
-        """An id as its column has it, None for what the column cannot hold."""
+        """An id as a value of its column; None if the column cannot hold it."""
         if self._ids == "bigint":
             whole = re.fullmatch(r"0|-?[1-9][0-9]{0,18}", one)
             return int(one) if whole and -(2**63) <= int(one) < 2**63 else None
@@ -256,14 +254,16 @@ def table_name(address: StoreURL) -> sql.Identifier:
     """`table` or `schema.table` as an identifier.
 
     Errors:
-        ConfigError: more parts, or a name that PostgreSQL would cut.
+        ConfigError: the name has more parts, or PostgreSQL would truncate it.
     """
     parts = address.table.split(".")
     if len(parts) > 2 or not all(0 < len(part.encode()) <= 63 and "\0" not in part for part in parts):
-        raise ConfigError(f"a table is TABLE or SCHEMA.TABLE, names of at most 63 bytes, found {address.table[:200]!r}")
+        raise ConfigError(
+            f"a table must be TABLE or SCHEMA.TABLE with names of at most 63 bytes, found {address.table[:200]!r}"
+        )
     return sql.Identifier(*parts)
 
 
 def _escaped(name: sql.Identifier) -> sql.SQL:
-    """An identifier within a query that has parameters."""
+    """An identifier escaped for a query with parameters."""
     return sql.SQL(name.as_string(None).replace("%", "%%"))

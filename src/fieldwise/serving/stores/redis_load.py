@@ -1,4 +1,4 @@
-"""Tables written into Redis, in the form that `redis_store` reads."""
+"""Writes tables into Redis, in the form that `redis_store` reads."""
 
 import json
 import re
@@ -19,18 +19,18 @@ except ImportError as e:
 
 __all__ = ["load_redis"]
 
-LOCK = 60  # seconds without a sign of life after which another load may begin
-SCANNED = 1000  # keys looked at in one step
+LOCK = 60  # seconds after which the lock of a killed load expires
+SCANNED = 1000  # keys scanned or removed in one step
 
 
 def load_redis(source: Source, address: StoreURL) -> int | None:
-    """Write the rows as a new generation, switch to it, remove the others.
+    """Write the rows as a new generation, switch to it, and remove the others; returns the old number of rows.
 
-    A load that is killed leaves the old generation in place; the next load removes what it wrote.
+    A load that is killed leaves the old generation in place; the next load removes the rows that it wrote.
 
     Errors:
-        ConfigError: no connection, no right to write, another load under way.
-        DataError: Redis has no room.
+        ConfigError: there is no connection, Redis refuses a write, or another load is running.
+        DataError: a value of the rows is infinite, or their file is truncated.
     """
     client: Redis | None = None
     try:
@@ -38,17 +38,17 @@ def load_redis(source: Source, address: StoreURL) -> int | None:
         lock = client.lock(f"{address.table}:loading", timeout=LOCK, blocking=False)
         if not lock.acquire():
             raise ConfigError(
-                f"one load works at a time, and another one writes {address.shown}: wait for its end, or {LOCK} s "
-                "after it was killed"
+                f"only one load may run at a time, and another one writes {address.shown}: wait for its end (if it was "
+                f"killed, {LOCK} s)"
             )
         try:
             return _write(client, source, address, lock.reacquire)
         finally:
-            with suppress(RedisError):  # it ends by itself
+            with suppress(RedisError):  # the lock expires by itself
                 lock.release()
     except LockError:
         raise ConfigError(
-            f"{address.shown} was written by another load meanwhile: nothing was changed, try again"
+            f"another load wrote {address.shown} at the same time: nothing was changed, try again"
         ) from None
     except (RedisError, OSError, ValueError, TypeError) as e:  # TypeError: an unknown option
         if isinstance(e, (ConfigError, DataError)):
@@ -66,7 +66,7 @@ def _write(client: Redis, source: Source, address: StoreURL, alive: Callable[[],
         before = None if old is None else Manifest.from_json(old).rows
     except ValueError:
         raise ConfigError(
-            f"{address.shown} has a key {name}:current that fieldwise did not write: take another name"
+            f"{address.shown} has a key {name}:current that fieldwise did not write: use another name"
         ) from None
     try:
         for batch in source.batches():
@@ -88,7 +88,7 @@ def _write(client: Redis, source: Source, address: StoreURL, alive: Callable[[],
 
 
 def _remove(client: Redis, name: str, wanted: Callable[[str], bool]) -> None:
-    """Take away the rows of some generations."""
+    """Remove the rows of the generations for which `wanted` is true."""
     own = re.compile(re.escape(f"{name}:rows:".encode()) + rb"([0-9a-f]{16}):")
     escaped = re.sub(r"([\\*?\[\]^-])", r"\\\1", name)
     gone: list[bytes] = []

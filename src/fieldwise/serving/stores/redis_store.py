@@ -1,10 +1,10 @@
-"""Rows in Redis: one text of JSON an id, and a text that says which rows count.
+"""Feature store in Redis: one JSON text per id, and a manifest that names the current generation of rows.
 
     NAME:current          {"format": 1, "generation": "0f3c...", "column": "user_id", "columns": [...], "rows": 6040}
     NAME:rows:0f3c...:ID  {"user_id": "u1", "country": "FI", "tags": ["a", "b"], "age": null}
 
-A lookup is one MGET of the first and of its ids' rows in the generation that it last saw; where that is no longer the
-current one it asks once more. So a table that is replaced is never seen in part.
+A lookup is one MGET of the manifest and of the ids' rows in the generation that was last seen. If that generation is
+no longer the current one, the lookup is repeated. So a lookup never mixes the rows of two tables.
 """
 
 import json
@@ -29,19 +29,19 @@ except ImportError as e:
 __all__ = ["FORMAT", "Manifest", "RedisStore"]
 
 FORMAT = 1
-START = 5.0  # seconds that the first connection may take
-GENERATIONS = 5  # times that a table may be replaced during one lookup
+START = 5.0  # maximum seconds for the first connection
+GENERATIONS = 5  # attempts of a lookup while the table is replaced
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What stands at `NAME:current`.
+    """The value of the key `NAME:current`.
 
     Args:
-        generation: which rows count.
-        column: what names a row.
-        columns: of the rows; a row may lack some, which are null.
-        rows: how many.
+        generation: the current generation of rows.
+        column: column of the ids.
+        columns: columns of the rows; a row may lack some, which are null.
+        rows: number of rows.
     """
 
     generation: str
@@ -50,15 +50,15 @@ class Manifest:
     rows: int
 
     def to_json(self) -> str:
-        """As a text."""
+        """The manifest as JSON text."""
         return json.dumps({"format": FORMAT, **vars(self)}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "Manifest":
-        """The manifest of a text.
+        """The manifest in a JSON text.
 
         Errors:
-            ValueError: it is none.
+            ValueError: the text is not a manifest.
 
         >>> whole = Manifest(generation="0f", column="id", columns=("id", "age"), rows=2)
         >>> Manifest.from_json(whole.to_json().encode()) == whole
@@ -77,12 +77,12 @@ class Manifest:
 
 
 class RedisStore:
-    """Rows in Redis.
+    """Feature store in Redis.
 
     Args:
-        address: where, and what the keys begin with.
-        column: which column names a user, or an item.
-        connections: how many at most; further lookups wait for one.
+        address: address of the server, with the prefix of the keys.
+        column: column of the user or item ids.
+        connections: maximum number of connections; further lookups wait for a free one.
     """
 
     kind = "redis"
@@ -95,14 +95,14 @@ class RedisStore:
 
     @property
     def columns(self) -> Sequence[str]:
-        """As the manifest that was last seen says."""
+        """Columns of the rows, by the manifest that was read last."""
         return self._manifest.columns if self._manifest else ()
 
     async def open(self) -> None:
-        """Connect, and read the manifest.
+        """Connect and read the manifest.
 
         Errors:
-            ConfigError: no connection, no entry, no table of this name or with this column.
+            ConfigError: there is no connection, no permission, or no table with this name and id column.
         """
         where = self._address.shown
         try:
@@ -134,14 +134,14 @@ class RedisStore:
         if self._manifest.column != self.column:
             await self.close()
             raise ConfigError(
-                f"{where} names its rows by the column {self._manifest.column!r}, found {self.column!r}: name that"
+                f"the ids of {where} are in column {self._manifest.column!r}, not {self.column!r}: give that column"
             )
 
     async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
-        """The rows of some ids, with the wanted columns; each is one text in Redis, so all of it comes.
+        """The rows of these ids; each is one text in Redis, so all its columns are returned.
 
         Errors:
-            StoreError: no answer, or no manifest that can be read.
+            StoreError: the server does not answer, or the manifest cannot be read.
         """
         if self._client is None or self._manifest is None:
             raise StoreError("gone", "not open")
@@ -170,7 +170,7 @@ class RedisStore:
         self._client = None
 
     def _row(self, text: bytes | str, one: str, columns: Collection[str] | None) -> Row:
-        """A row's values; all of them are unreadable where the text is no row."""
+        """A row's values; all are `UNREADABLE` if the text is not a JSON object."""
         try:
             row = json.loads(text, parse_constant=_constant)
         except FAULTS:
@@ -181,5 +181,5 @@ class RedisStore:
 
 
 def _constant(name: str) -> Any:
-    """NaN, which other writers may have, is null."""
+    """The value of a JSON constant: NaN, which other programs may write, is null."""
     return None if name == "NaN" else float(name)
