@@ -66,7 +66,7 @@ class AutoResult:
         if lowest is not line:
             why = (
                 f"was chosen on validation rows ({metric} {line.valid:.4f}): {lowest.model} has {lowest.valid:.4f} "
-                "there, which is not significantly better, and costs more to train"
+                "there, which is not significantly better, and is more complex"
             )
         after = f"the {board.rows:,} test rows were evaluated once, after this choice"
         said = [f"{line.model} {why}; {after}"]
