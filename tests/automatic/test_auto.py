@@ -358,7 +358,8 @@ def test_a_calibration_is_kept_only_where_it_helps_rows_that_it_did_not_see():
     mapped, line = calibrated(y, 3 * z + 1, seed=0)
     assert line.slope == pytest.approx(1 / 3, abs=0.05)
     assert log_loss(y, 1 / (1 + np.exp(-mapped))) < log_loss(y, 1 / (1 + np.exp(-(3 * z + 1))))
-    assert calibrated(y[:100], 3 * z[:100] + 1, seed=0)[1] is None
+    assert calibrated(y[:1999], 3 * z[:1999] + 1, seed=0)[1] is None
+    assert calibrated(y[:2000], 3 * z[:2000] + 1, seed=0)[1] is not None
 
 
 def test_the_bundle_has_learned_training_and_validation_rows(made):
