@@ -34,7 +34,7 @@ Written by `make conformance`; do not edit. Of each model:
 
 - **parity**: the largest difference |a - b| / max(1, |b|) between its logits a and those b of its independent NumPy
   version in float64 (`tests/parity/reference/`), over all its cases (defaults, variants, options) and all kinds of
-  layouts; the number of such pairs stands behind it.
+  layouts; the next column has the number of such pairs.
 - **published counts**: parameters at published settings, ours beside those that others' run logs printed (less numbers
   that do nothing there); settings and sources are in `tests/parity/published.py`.
 - **contract**: tests of `tests/models/test_contract.py` and `test_onnx.py` (without the slow ones) that passed, of all.

@@ -1,4 +1,4 @@
-"""docs/performance.md from a results file: nothing in it is typed by hand."""
+"""Writes docs/performance.md from a results file; no figure in it is typed by hand."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,17 +7,16 @@ __all__ = ["image_name", "number", "page"]
 
 HEAD = """# Performance
 
-Written by `python -m benchmarks write`; do not edit. `python -m benchmarks run CASE...` measures cases anew and merges
-them into the results that this page is written from.
+Written by `python -m benchmarks write`; do not edit. `python -m benchmarks run CASE...` measures cases again and merges
+them into the results file of this page.
 
-How it is measured: each contender is a process of its own, started once and warmed up; then they take turns, a turn
-each a round, while the others sleep. Model, data, batch, threads and number type are equal unless a case says
-otherwise. Numbers are medians over the rounds with their quartiles in brackets, and a ratio is that of the medians,
-with the quartiles of the rounds' ratios: machines are shared, so only ratios within a case mean anything. Peers run
-from their released packages in an environment of their own (`benchmarks/peers/setup`). How idle threads wait is each
-library's own default: the command line's choice (`OMP_WAIT_POLICY=PASSIVE`, see [training](training.md)) is not set
-here. "The machine" is PyTorch's matrix product of 1024 x 1024 and its copy of 64 MB, in a process that takes turns like
-the others.
+Each contender is a separate process, started once and warmed up. In each round every contender has one turn, while the
+others sleep. Model, data, batch, threads and number type are equal unless a case says otherwise. Figures are medians
+over the rounds, with quartiles in brackets. A ratio is the ratio of the medians, with the quartiles of the rounds'
+ratios. Machines are shared, so only ratios within a case are meaningful. Other libraries run from their released
+packages in a separate environment (`benchmarks/peers/setup`). Idle threads wait as each library does by default: the
+command line's choice (`OMP_WAIT_POLICY=PASSIVE`, see [training](training.md)) is not set here. "The machine" is
+PyTorch's matrix product of 1024 x 1024 and its copy of 64 MB, in a process that takes turns like the others.
 """
 
 
@@ -50,7 +49,7 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def targets(cases: Mapping[str, Any]) -> str:
-    """Every target beside what was measured."""
+    """The targets with the measured values."""
     rows = [
         f"| [{name}](#{name}) | {found['what']} | {_quantity(found['goal'], found['unit'])} | "
         f"{_quantity(found['value'], found['unit'])} ({_spread(found, found['unit'])}) | "

@@ -1,4 +1,4 @@
-"""docs/defaults-results.md from what was run: nothing in it is typed by hand."""
+"""Writes docs/defaults-results.md from the results file; no figure in it is typed by hand."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,21 +23,22 @@ OURS = tuple(COLUMNS)[:6]
 
 HEAD = """# What the defaults reach
 
-Written by `python -m benchmarks.defaults write`; do not edit. Twelve development tables, each as a newcomer would have
-it: fields by `fieldwise data infer`, with the label, the users' and items' columns and what is no field put right
-(`benchmarks/defaults/tables.py` has every correction), and a recipe that names a model and nothing else. *Before* is
-the same with `defaults = "fixed"`: the same fields, and the settings of the classes, which do not look at the data.
+Written by `python -m benchmarks.defaults write`; do not edit. The page has twelve development tables, each prepared as
+a new user would: fields by `fieldwise data infer`, with corrections of the label, the user and item columns and the
+columns that are not fields (`benchmarks/defaults/tables.py` has every correction), and a recipe that names only a
+model. *Before* is the same with `defaults = "fixed"`: the same fields, and the defaults of the settings classes, which
+do not depend on the data.
 
-A run looks at the test rows once, at its end. The rules themselves, however, were chosen by test logloss of cuts of
-most of these tables ([what was tried](defaults.md#what-was-tried-with-figures)), so that *now* is optimistic for a
-table that nobody looked at. Book-Crossing and Frappe were looked at least.
+A run evaluates the test rows once, at its end. The rules themselves, however, were chosen by test logloss on samples of
+most of these tables ([experiments](defaults.md#experiments-behind-the-rules)), so the figures of *now* are more
+optimistic than on a new table. Book-Crossing and Frappe were used least for this choice.
 
-Beside them, on the same rows and fields: the training rows' base rate as a constant; scikit-learn's
-`LogisticRegression` on one column a category or bin, its C chosen from nine by validation logloss; LightGBM with its
-default parameters, 100 trees, categories as categories, no early stopping.
+The baselines use the same rows and fields: the training rows' base rate as a constant; scikit-learn's
+`LogisticRegression` with one column per category or bin, and C chosen from nine values by validation logloss; LightGBM
+with its default parameters, 100 trees, native categorical features and no early stopping.
 
-Counts are over what was measured: the last table says with how many seeds, and where there was none yet.
-Tuned settings reach more on several of these tables: [results](results.md). Figures of two tables do not compare.
+Counts include only measured cells: the last table has the number of seeds, and shows where there is none yet.
+Tuned settings are better on several of these tables: [results](results.md). Figures of two tables cannot be compared.
 """
 
 AGAIN = """
@@ -59,15 +60,16 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def _targets(tables: Mapping[str, Any]) -> Iterator[str]:
-    """How many of each target hold, now and before."""
-    yield "## What was to be reached"
+    """The number of tables that meet each target, now and before."""
+    yield "## Targets"
     yield ""
     yield (
-        "Comparisons are of test logloss, mean over seeds, by a paired 95 % bootstrap interval over rows: *no worse* "
-        "is a difference whose interval is not wholly above 0, and *by the mean* says of how many even the mean is "
-        "not above it. A calibration error (15 bins of equal counts) meets its bound within it (*by the mean*), or "
-        "where it is no larger than what chance shows of true probabilities in 19 of 20 draws. The better of FM and "
-        "LR is that of the lesser test logloss, the best of ours that of the least validation logloss."
+        "Models are compared by test logloss, as a mean over seeds, with a paired 95 % bootstrap interval over rows. "
+        "*No worse* means that the difference's interval is not wholly above 0; *by the mean* counts the cases in "
+        "which the mean itself is not above 0. A calibration error (15 bins of equal counts) meets its bound if it is "
+        "within it (*by the mean*), or if it is not larger than that of true probabilities in 19 of 20 samples. The "
+        "better of FM and LR is the one with the lower test logloss, the best of ours the one with the lowest "
+        "validation logloss."
     )
     yield ""
     yield "| target | now | by the mean | before | by the mean |"
@@ -89,7 +91,7 @@ def _count(verdicts: Sequence[Mapping[str, Any]], target: str) -> str:
 def _board(tables: Mapping[str, Any]) -> Iterator[str]:
     yield "## AUC / logloss"
     yield ""
-    yield "Bold: a logloss that is not below the constant's. Means over seeds; an empty cell was not measured."
+    yield "Means over seeds. Bold: a logloss that is not below the constant's. An empty cell was not measured."
     yield ""
     yield "| table |  | " + " | ".join(COLUMNS.values()) + " |"
     yield "|---|---|" + "---|" * len(COLUMNS)
@@ -156,11 +158,11 @@ def _time(found: Mapping[str, Any] | None) -> str:
 
 
 def _missed(tables: Mapping[str, Any]) -> Iterator[str]:
-    yield "## What is not reached"
+    yield "## Targets that are missed"
     yield ""
     missed = [(name, v) for name, table in tables.items() for v in table["verdicts"] if not v["met"]]
     lines = [f"- {name}: {v['target']}: {_words(v)}" for name, v in missed]
-    yield from lines or ["Nothing: every target holds on every table."]
+    yield from lines or ["None: every target is met on every table."]
     yield ""
 
 
@@ -175,7 +177,7 @@ def _words(v: Mapping[str, Any]) -> str:
 def _rows(tables: Mapping[str, Any]) -> Iterator[str]:
     yield "## The tables"
     yield ""
-    yield "| table | what it is | training | validation | test | fields | values | base rate | C | seeds now | before |"
+    yield "| table | content | training | validation | test | fields | values | base rate | C | seeds now | before |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for name, table in tables.items():
         counts = table["counts"]
@@ -189,7 +191,7 @@ def _rows(tables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _seeds(models: Mapping[str, Any]) -> str:
-    """How many runs our models have, from the fewest to the most."""
+    """The number of seeds of our models, from the smallest to the largest."""
     found = sorted(f["seeds"] for name, f in models.items() if name in OURS)
     return " to ".join(map(str, dict.fromkeys((found[0], found[-1])))) if found else "none"
 
@@ -199,5 +201,5 @@ def _provenance(tables: Mapping[str, Any]) -> str:
         name: ", ".join(sorted({one for table in tables.values() for one in table["environment"][name]}))
         for name in ("date", "machine", "commit")
     }
-    made = f"{where['date']}, commit {where['commit']}, {where['machine']}, beside other work"
-    return f"{made}. Again, or what is missing:\n{AGAIN}"
+    made = f"{where['date']}, commit {where['commit']}, {where['machine']}, with other work running"
+    return f"{made}. To repeat it, or to add what is missing:\n{AGAIN}"

@@ -1,4 +1,4 @@
-"""docs/results.md from what was run: nothing in it is typed by hand but what was published."""
+"""Writes docs/results.md from the results file; only published figures in it are typed by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,22 +12,23 @@ __all__ = ["page"]
 
 HEAD = """# Results
 
-Written by `python -m benchmarks.published write`; do not edit. `python -m benchmarks.published run TABLE` trains what a
-table needs; runs that are there are not repeated. The name in a row's brackets is its recipe, and
+Written by `python -m benchmarks.published write`; do not edit. `python -m benchmarks.published run TABLE` trains the
+missing runs of a table. The name in a row's brackets is its recipe, and
 
 <!-- not run: pattern -->
 ```sh
 fieldwise compare RECIPE --seeds 3 --data-dir data
 ```
 
-repeats that row alone (with the table's `--protocol`, where it has one).
+repeats only that row (with the table's `--protocol`, if it has one).
 
 Our figures are means over seeds on the test rows, with 95 % intervals of a bootstrap over rows and seeds
-([how](experiments.md)). Recipes were chosen on validation rows; the earliest of them in a search by hand, uneven from
-model to model, that printed test figures beside the validation ones. Published figures are as printed: mostly of one
-run, and without an interval. Figures compare within a table alone. LightGBM's parameters are its leaves, its epochs its
-trees; `benchmarks/published/trees.py` says how its settings are chosen. A `+` behind a commit: with changes that were
-committed later. What models reach by their defaults alone is [a page of its own](defaults-results.md).
+([how](experiments.md)). Recipes were chosen on validation rows; the earliest ones in a manual search, with different
+effort for different models, that printed test metrics next to the validation metrics. Published figures are as printed:
+mostly of one run, and without an interval. Figures can only be compared within a table. LightGBM's parameters are its
+leaves, its epochs its trees; `benchmarks/published/trees.py` describes how its settings are chosen. A `+` after a
+commit means changes that were committed later. The results of models with default settings are on [another
+page](defaults-results.md).
 """
 
 
@@ -82,14 +83,14 @@ def _p(value: float) -> str:
 
 
 def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Iterator[str]:
-    """What the draw of the negatives alone does: the deviation of draws' means, and what seeds would give them."""
+    """The effect of sampling negatives again: the standard deviation of the means, and the one expected from seeds."""
     draws = ", ".join(f"`{draw}`" for draw in range(len(next(iter(next(iter(found.values())).values())))))
     yield (
-        f"The negatives drawn anew, by `--set data_seed=` {draws}: means over the seeds, their deviation between "
-        "draws, and the deviation that the seeds' own luck would give such means."
+        f"With negatives sampled again, by `--set data_seed=` {draws}: the means over seeds, their standard deviation "
+        "between samples, and the standard deviation of such means that the variance between seeds explains."
     )
     yield ""
-    yield "| recipe | metric | draws | deviation | by seeds alone |"
+    yield "| recipe | metric | means by sample | standard deviation | explained by seeds |"
     yield "|---|---|---|---:|---:|"
     for recipe, metrics in found.items():
         for metric in table.metrics:

@@ -1,4 +1,4 @@
-"""The leaderboard on test rows: every figure with its interval, and paired differences to the baselines."""
+"""The leaderboard on test rows: metrics with intervals, and paired differences from the baselines."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ Z = 1.959963984540054
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A figure and its 95 % interval over other test rows.
+    """A metric with its 95 % confidence interval over test rows.
 
     Args:
-        value: as measured.
-        low: the lower end.
-        high: the upper end.
+        value: the metric.
+        low: lower end of the interval.
+        high: upper end of the interval.
     """
 
     value: float
@@ -42,19 +42,19 @@ class Line:
     """One candidate on the test rows.
 
     Args:
-        model: its title.
-        chosen: whether the bundle is of it.
+        model: title of the candidate.
+        chosen: whether this candidate is the bundle.
         all_rows: whether it was trained on training and validation rows, unlike the others.
-        valid: logloss or RMSE of the validation rows, which the choice went by.
-        metrics: `auc`, `logloss`, or `rmse`.
-        calibration_error: of its probabilities; None of a number.
-        against: by baseline and metric, its own figure less the baseline's, paired by row.
-        calibrated: whether its probabilities are mapped by a line fitted on validation rows.
-        epochs: of its training; of trees, how many.
-        seconds: of its training.
-        stopped: what ended it.
-        parameters: numbers that were learned.
-        changes: what the search changed of the defaults.
+        valid: logloss or RMSE on the validation rows, by which the choice was made.
+        metrics: test metrics by name: `auc` and `logloss`, or `rmse`.
+        calibration_error: expected calibration error; None for a regression label.
+        against: for each baseline and metric, the candidate's value minus the baseline's, paired by row.
+        calibrated: whether its probabilities have a Platt scaling fitted on validation rows.
+        epochs: epochs of its training; for LightGBM, the number of trees.
+        seconds: duration of its training.
+        stopped: why its training ended.
+        parameters: number of learned parameters.
+        changes: settings that the search changed from the defaults.
     """
 
     model: str
@@ -74,14 +74,14 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """What was tried, the best on test rows first; the choice was made on validation rows.
+    """The leaderboard: all candidates, best on test rows first. The choice itself was made on validation rows.
 
     Args:
-        task: of the label.
-        metric: that choice and order go by: `logloss` or `rmse`.
-        rows: of the test.
-        replicates: of the bootstrap, which gives the intervals of logloss and RMSE; those of AUC are DeLong's.
-        lines: a candidate each.
+        task: task of the label.
+        metric: metric of the choice and of the order: `logloss` or `rmse`.
+        rows: number of test rows.
+        replicates: bootstrap replicates for the intervals of logloss and RMSE; AUC has DeLong intervals.
+        lines: one line per candidate.
     """
 
     task: str
@@ -92,18 +92,18 @@ class Board:
 
     @property
     def chosen(self) -> Line:
-        """The line of the bundle."""
+        """The line of the bundle's model."""
         return next(line for line in self.lines if line.chosen)
 
     @property
     def judged(self) -> Line:
-        """The line of the bundle's model as trained on the training rows alone, like the others."""
+        """The line of the bundle's model trained on the training rows only, like the other candidates."""
         if not self.chosen.all_rows:
             return self.chosen
         return next(line for line in self.lines if f"{line.model}, {ALL_ROWS}" == self.chosen.model)
 
     def line(self, model: str) -> Line | None:
-        """The line of a model, by its title."""
+        """The line of a model by its title; None if there is none."""
         return next((line for line in self.lines if line.model == model), None)
 
     def to_plain(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Board:
         return plain
 
     def frame(self) -> pl.DataFrame:
-        """A row a model; `X_low` and `X_high` are the ends of the interval of X, `X_less_BASE` a paired difference."""
+        """A row per candidate; `X_low` and `X_high` are the interval of X, `X_less_BASE` a paired difference."""
         rows = []
         for line in self.lines:
             row: dict[str, Any] = {"model": line.model, "chosen": line.chosen, "all_rows": line.all_rows}
@@ -140,20 +140,20 @@ def board_of(
     binary: bool,
     seed: int,
 ) -> Board:
-    """Measure every candidate on the test rows.
+    """The leaderboard of the candidates on the test rows.
 
     Args:
-        candidates: with the baselines among them.
-        scores: of the test rows by each, [N]: logits, or numbers.
+        candidates: the candidates, including the baselines.
+        scores: each candidate's scores of the test rows, [N]: logits, or numbers.
         y: targets of the test rows, [N].
-        chosen: of which the bundle is.
-        binary: whether the label is a yes or no.
-        seed: of the bootstrap.
+        chosen: the candidate in the bundle.
+        binary: whether the label is binary.
+        seed: seed of the bootstrap.
     """
     y = np.asarray(y, dtype=np.float64)
     metric: MetricName = "logloss" if binary else "rmse"
     replicates = int(min(MOST_REPLICATES, max(LEAST_REPLICATES, DRAWS / max(len(y), 1))))
-    drawn = resampled(y, np.stack(scores), metric, replicates=replicates, seed=seed)
+    resamples = resampled(y, np.stack(scores), metric, replicates=replicates, seed=seed)
     of_one = logloss_from_logits if binary else rmse
     values = [of_one(y, score) for score in scores]
     with_auc = binary and min(int(y.sum()), int((1 - y).sum())) > 1
@@ -161,11 +161,11 @@ def board_of(
 
     def figures(k: int) -> dict[str, Interval]:
         own = {"auc": _auc(y, scores[k])} if with_auc else {}
-        return {**own, metric: _bounded(values[k], drawn[:, k])}
+        return {**own, metric: _bounded(values[k], resamples[:, k])}
 
     def differences(k: int, base: int) -> dict[str, Interval]:
         own = {"auc": _auc_difference(y, scores[k], scores[base])} if with_auc else {}
-        return {**own, metric: _bounded(values[k] - values[base], drawn[:, k] - drawn[:, base])}
+        return {**own, metric: _bounded(values[k] - values[base], resamples[:, k] - resamples[:, base])}
 
     lines = [
         Line(
@@ -196,7 +196,7 @@ def _bounded(value: float, replicates: np.ndarray) -> Interval:
 
 
 def _auc(y: np.ndarray, score: np.ndarray) -> Interval:
-    """AUC with DeLong's interval, within 0 and 1."""
+    """AUC with its DeLong interval, clipped to 0 and 1."""
     high, low = auc_parts(y, score)
     error = math.sqrt(float(np.var(high, ddof=1)) / len(high) + float(np.var(low, ddof=1)) / len(low))
     value = auc(y, score)

@@ -1,4 +1,4 @@
-"""The models that are tried: which fit the task, what an epoch of each costs, and one of them trained."""
+"""The candidates of `auto`: which models fit the task, the cost of an epoch of each, and their training."""
 
 import dataclasses
 import time
@@ -51,30 +51,30 @@ TITLES = {
 }
 TOWERS = ("dssm", "inttower")
 TREES, CONSTANT = "LightGBM", "constant"
-ALL_ROWS = "all rows"  # what a title ends with after a training on training and validation rows
+ALL_ROWS = "all rows"  # end of the title of a candidate trained on training and validation rows
 FOLDS, FEWEST_TO_CALIBRATE = 5, 2_000
-AGAIN_TIMES, AGAIN_SECONDS = 1.4, 2.0  # a second training has more rows, no evaluations, and encodes them anew
+AGAIN_TIMES, AGAIN_SECONDS = 1.4, 2.0  # a second training has more rows, no evaluations, and encodes the rows again
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """Something that scores rows, as it stands on the leaderboard; no test row was looked at for it.
+    """A trained model or baseline of the leaderboard; it has not seen the test rows.
 
     Args:
-        title: on the leaderboard.
-        valid: its scores of the validation rows [N]: logits, or numbers within the label's range; where it is
-            calibrated, each by a calibration that was fitted on other rows.
-        value: logloss or RMSE of these.
-        seconds: of its training.
-        epochs: of its training; of trees, how many there are.
-        stopped: what ended its training.
-        parameters: numbers that were learned.
-        recipe: how to train it again; None of what is no bundle.
-        fitted: the network.
-        trees: of LightGBM.
-        level: of the constant.
-        calibration: of its logits, where that helps validation rows that it was not fitted on.
-        changes: what a search changed of the defaults, by dotted path.
+        title: title on the leaderboard.
+        valid: scores of the validation rows [N]: logits, or numbers within the label's range. If there is a
+            calibration, each score is calibrated by one that was fitted on other rows.
+        value: logloss or RMSE of these scores.
+        seconds: duration of its training.
+        epochs: epochs of its training; for LightGBM, the number of trees.
+        stopped: why its training ended.
+        parameters: number of learned parameters.
+        recipe: recipe that trains it again; None for baselines, which cannot be bundles.
+        fitted: the trained network; None for baselines.
+        trees: the LightGBM model, if it is one.
+        level: score of the constant.
+        calibration: calibration of its logits, if that improves validation rows that it was not fitted on.
+        changes: settings that the search changed from the defaults, by dotted path.
     """
 
     title: str
@@ -102,7 +102,7 @@ class Candidate:
         return self.fitted is not None and self.fitted.refit is not None
 
     def raw(self, part: Part, schema: Schema) -> np.ndarray:
-        """Scores of a part's rows [N] as the model gives them, within the label's range."""
+        """Uncalibrated scores of a part's rows [N], within the label's range."""
         if self.fitted is not None:
             raw = _numbers(self.fitted, part)
         elif self.trees is not None:
@@ -113,28 +113,28 @@ class Candidate:
 
 
 def recipes_for(problem: Problem, stem: str) -> dict[str, Recipe]:
-    """A recipe by defaults for every model that the task's fields allow, by its name."""
+    """Recipes with default settings, by model name, of all models that can be trained on the schema's fields."""
     roles = {f.role for f in problem.schema.fields}
     towers = {"user", "item"} <= roles
     names = [name for name in TITLES if towers or name not in TOWERS]
     if len(problem.schema.fields) < 2:
-        names = ["lr"]  # the others are made of pairs of fields
+        names = ["lr"]  # the others need pairs of fields
     numbers = problem.schema.label.task == "regression"
-    own = {"inttower": {"cir_weight": 0.0}} if numbers else {}  # whose loss is of a yes or no
+    own = {"inttower": {"cir_weight": 0.0}} if numbers else {}  # its contrastive loss needs a binary label
     return {name: problem.recipe({"name": name, **own.get(name, {})}, f"{stem}/{name}") for name in names}
 
 
 def resolved(candidate: Candidate) -> Recipe:
-    """The recipe of a candidate with all numbers written out that follow from the rows."""
+    """The recipe of a candidate with all settings resolved that follow from the rows."""
     assert candidate.fitted is not None, "networks are fitted"
     return candidate.fitted.recipe
 
 
 def seconds_of(recipe: Recipe, problem: Problem) -> float:
-    """What an epoch of a recipe takes, by some steps of it.
+    """Estimated seconds of an epoch of a recipe, from a few steps.
 
     Errors:
-        FieldwiseError: it does not train.
+        FieldwiseError: the recipe cannot be trained.
     """
     probe = Probe()
     fit_recipe(recipe, problem.prepared, probe)
@@ -144,10 +144,10 @@ def seconds_of(recipe: Recipe, problem: Problem) -> float:
 def fit_one(
     title: str, recipe: Recipe, problem: Problem, progress: Progress, changes: Mapping[str, Any] | None = None
 ) -> Candidate:
-    """Train a recipe on training rows; validation rows choose the epoch.
+    """The candidate of a recipe: trains on training rows, and chooses the epoch on validation rows.
 
     Errors:
-        FieldwiseError: it does not train.
+        FieldwiseError: the recipe cannot be trained.
     """
     began = time.perf_counter()
     fitted = fit_recipe(recipe, problem.prepared, progress)
@@ -168,7 +168,7 @@ def fit_one(
 
 
 def seconds_on_all(one: Candidate) -> float:
-    """An estimate of the seconds that `fit_on_all` takes, from the first training's."""
+    """Estimated seconds of `fit_on_all`, from the duration of the first training."""
     assert one.fitted is not None, "networks are fitted"
     result = one.fitted.result
     return AGAIN_TIMES * result.seconds * min(1.0, result.best.epoch / result.epochs) + AGAIN_SECONDS
@@ -177,7 +177,7 @@ def seconds_on_all(one: Candidate) -> float:
 def fit_on_all(one: Candidate, problem: Problem, progress: Progress) -> tuple[Candidate | None, str]:
     """Train a candidate again, on training and validation rows together, for its best number of epochs.
 
-    Its calibration stays the one of the first training, whose validation rows the network had not learned.
+    It keeps the calibration of the first training, which was fitted on rows that the network had not learned from.
 
     Returns:
         The new candidate and an empty string; without it, what ended the training.
@@ -214,7 +214,7 @@ def of_trees(trees: Trees, problem: Problem) -> Candidate:
 
 
 def constant(problem: Problem) -> Candidate:
-    """What a guess without looking gives: the training rows' share of positives, or their mean."""
+    """The constant baseline: the training rows' share of positives, or their mean."""
     mean = float(np.mean(problem.prepared.train.main, dtype=np.float64))
     level = float(np.log(mean) - np.log1p(-mean)) if problem.schema.label.task == "binary" else mean
     valid = np.full(len(problem.prepared.valid.table), level)
@@ -222,7 +222,7 @@ def constant(problem: Problem) -> Candidate:
 
 
 def _judged(score: np.ndarray, problem: Problem) -> tuple[np.ndarray, float, Calibration | None]:
-    """Scores of validation rows within the label's range, their logloss or RMSE, and a calibration where it helps."""
+    """Validation scores within the label's range, their logloss or RMSE, and a calibration if it helps."""
     valid, calibration = _within(score, problem.schema.label), None
     if problem.schema.label.task == "binary":
         valid, calibration = calibrated(problem.prepared.valid.main, valid, seed=problem.settings["seed"])
@@ -230,17 +230,17 @@ def _judged(score: np.ndarray, problem: Problem) -> tuple[np.ndarray, float, Cal
 
 
 def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, Calibration | None]:
-    """Platt's line over logits, where it helps, and the logits with it, each by a line fitted on other rows.
+    """Platt scaling of logits, if it helps: the calibrated logits, each by a fit on other rows, and the calibration.
 
-    It helps where the logloss is better by twice the standard error of the difference, over five folds of the rows:
-    else there is none, and the logits are as they were. With fewer than 2,000 rows there is none: by time these are
-    the rows of few users, and on 658 rows of ML-1M by time a line that passed this test raised the test logloss of LR,
-    FM, AFM and AutoInt+ by .013 to .019.
+    It helps if the logloss over five folds of the rows improves by more than twice the standard error of the
+    difference. Otherwise the logits are returned unchanged, with None, and so they are with fewer than 2,000 rows: in
+    a split by time these are the rows of few users, and on 658 rows of ML-1M by time a scaling that passed this test
+    raised the test logloss of LR, FM, AFM and AutoInt+ by .013 to .019.
 
     Args:
         y: labels of validation rows, [N].
-        z: their logits, [N].
-        seed: of the folds.
+        z: logits of these rows, [N].
+        seed: seed of the folds.
     """
     if len(y) < FEWEST_TO_CALIBRATE:
         return z, None
@@ -251,7 +251,7 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
             here = folds == fold
             mapped[here] = fit_platt(y[~here], z[~here]).logit(z[here])
         whole = fit_platt(y, z)
-    except DataError:  # one score alone, or scores that fall as the label rises
+    except DataError:  # all scores are equal, or the slope is not positive
         return z, None
     signs = np.where(y > 0.5, -1.0, 1.0)
     gain = np.logaddexp(0.0, signs * z) - np.logaddexp(0.0, signs * mapped)

@@ -1,4 +1,4 @@
-"""Within the minutes: every model by its defaults, then a short search for the two best. No test row is looked at."""
+"""Training within the time budget: all models with defaults, then a short search. Test rows are not used."""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,30 +28,30 @@ from fieldwise.runs.recipe import Recipe
 
 __all__ = ["Tried", "try_models"]
 
-DEFAULTS_SHARE = 0.6  # of the time for training; the rest is for the search
-FIRST_SHARE = 0.15  # of the time for training is for LR at most
-TREES_SHARE = 0.25  # of the time for training by defaults is for LightGBM at most
+DEFAULTS_SHARE = 0.6  # share of the training time for models with default settings; the rest is for the search
+FIRST_SHARE = 0.15  # maximum share of the training time for LR
+TREES_SHARE = 0.25  # maximum share of the time for models with default settings for LightGBM
 MOST_TRIALS, PATIENCE = 40, 16
-TRIAL_TIMES = 3.0  # as long as the training to beat may a trial take
-LUCK = 1.0  # standard errors by which one must gain on validation rows to count as better
+TRIAL_TIMES = 3.0  # maximum duration of a trial, relative to the training to beat
+BETTER = 1.0  # standard errors by which a candidate must improve on validation rows to count as better
 ENDED = {"patience": "no gain since", "epochs": "all done", "time": "its time was over", "interrupted": "interrupted"}
 
 
 class Tried:
-    """What was trained so far.
+    """The candidates trained so far.
 
     Args:
-        problem: what is learned.
-        clock: of the whole run.
-        reserve: seconds to be left at its end.
-        note: hears, in a sentence each, what was done.
+        problem: the learning problem.
+        clock: clock of the whole run.
+        reserve: seconds to keep at the end.
+        note: receives a sentence about each step.
 
     After `try_models`:
-        candidates: the constant first, then in the order of their training.
-        skipped: by title, why a model was not trained.
-        trials: of the search.
+        candidates: the constant first, then the others in the order of training.
+        skipped: for each model that was not trained, by its title, the reason.
+        trials: number of trials of the search.
         on_all: the chosen candidate, trained again on training and validation rows; None if there was no time.
-        interrupted: whether Ctrl-C ended it.
+        interrupted: whether Ctrl-C ended the training.
     """
 
     def __init__(self, problem: Problem, clock: Clock, reserve: float, note: Callable[[str], None]) -> None:
@@ -69,12 +69,12 @@ class Tried:
 
     @property
     def networks(self) -> list[Candidate]:
-        """Candidates that a bundle can be made of, the best on validation rows first."""
+        """Candidates that can become a bundle, best on validation rows first."""
         return sorted((one for one in self.candidates if one.fitted is not None), key=lambda one: one.value)
 
     @property
     def chosen(self) -> Candidate:
-        """The simplest network, in the order of `TITLES`, that the best one does not beat by `_gains`.
+        """The simplest network, in the order of `TITLES`, than which the best one is not significantly better.
 
         The order is fixed, so that the choice does not depend on how long each training took.
         """
@@ -84,37 +84,37 @@ class Tried:
         return min(equals, key=lambda one: (simple.index(one.title.partition(",")[0]), one.value))
 
     def add(self, one: Candidate, allowed: float | None = None) -> None:
-        """Take a candidate in, and say what it has reached within the seconds that it was allowed."""
+        """Add a candidate and report its validation metric and duration, with the seconds that it was allowed."""
         self.candidates.append(one)
         self.interrupted |= one.stopped == "interrupted"
         what = "trees" if one.trees is not None else "epochs"
         mapped = ", calibrated" if one.calibration is not None else ""
         ended = ENDED.get(one.stopped, one.stopped)
-        most = "" if allowed is None else f" of {allowed:.1f} s at most"
+        most = "" if allowed is None else f" of at most {allowed:.1f} s"
         self.note(
             f"{one.title}: validation {self.problem.metric} {one.value:.4f}{mapped}, {one.epochs} {what} ({ended}), "
             f"{one.seconds:.1f} s{most}"
         )
 
     def skip(self, title: str, why: str) -> None:
-        """Say why a model is not trained."""
+        """Report why a model is not trained."""
         self.skipped[title] = why
         self.note(f"{title} is left out: {why}")
 
 
 def try_models(problem: Problem, stem: str, clock: Clock, *, reserve: float, note: Callable[[str], None]) -> Tried:
-    """Train what fits into the time; Ctrl-C ends it with what there is by then.
+    """The candidates that could be trained within the time; Ctrl-C ends the training with those trained so far.
 
     Args:
-        problem: what is learned.
-        stem: what the recipes' names begin with.
-        clock: of the whole run.
-        reserve: seconds to be left at its end.
-        note: hears, in a sentence each, what is done.
+        problem: the learning problem.
+        stem: prefix of the recipes' names.
+        clock: clock of the whole run.
+        reserve: seconds to keep at the end.
+        note: receives a sentence about each step.
 
     Errors:
-        KeyboardInterrupt: before there is a model.
-        FieldwiseError: no model could be trained; that of the first one.
+        KeyboardInterrupt: Ctrl-C before the first model.
+        FieldwiseError: LR, the first model, could not be trained.
     """
     tried = Tried(problem, clock, reserve, note)
     try:
@@ -131,17 +131,17 @@ def try_models(problem: Problem, stem: str, clock: Clock, *, reserve: float, not
 
 
 def _defaults(tried: Tried, recipes: dict[str, Recipe]) -> None:
-    """LR, LightGBM and then the other models, the cheapest first."""
+    """Train LR, LightGBM and then the other models with default settings, the cheapest first."""
     seconds = max(tried.left * FIRST_SHARE, 1.0)
     tried.note(
-        f"{max(tried.left, 0):.0f} s for training: LR has {seconds:.0f} s of them at most, the search after the models "
-        f"{1 - DEFAULTS_SHARE:.0%} of what LR leaves; what one does not use is the next one's"
+        f"{max(tried.left, 0):.0f} s for training: LR may take {seconds:.0f} s, and {1 - DEFAULTS_SHARE:.0%} of the "
+        "rest is kept for the search after the models; time that a model does not use goes to the next one"
     )
     first = fit_one(TITLES["lr"], recipes.pop("lr"), tried.problem, Until(seconds))
     tried.add(first, seconds)
     if tried.interrupted:
         return
-    end = tried.left * (1 - DEFAULTS_SHARE)  # what is to be left then
+    end = tried.left * (1 - DEFAULTS_SHARE)  # seconds to keep for the search
     _trees(tried, max((tried.left - end) * TREES_SHARE, 1.0))
     costs = _costs(tried, recipes)
     while costs and not tried.interrupted:
@@ -149,14 +149,14 @@ def _defaults(tried: Tried, recipes: dict[str, Recipe]) -> None:
         if not names:
             if end == 0:
                 break
-            end = 0.0  # a model that was never tried comes before a search
+            end = 0.0  # an untried model has priority over the search
             continue
         seconds = allotted([costs[name] for name in names], tried.left - end)
         del costs[names[0]]
         _one(tried, names[0], recipes[names[0]], seconds)
     for name, cost in costs.items():
         why = f"an epoch takes about {cost:.2g} s, too long for the {max(tried.left, 0):.0f} s that are left"
-        tried.skip(TITLES[name], "it was interrupted before" if tried.interrupted else why)
+        tried.skip(TITLES[name], "the run was interrupted before" if tried.interrupted else why)
 
 
 def _one(tried: Tried, name: str, recipe: Recipe, seconds: float) -> None:
@@ -167,7 +167,7 @@ def _one(tried: Tried, name: str, recipe: Recipe, seconds: float) -> None:
 
 
 def _costs(tried: Tried, recipes: dict[str, Recipe]) -> dict[str, float]:
-    """Seconds of an epoch of each model that trains."""
+    """Estimated seconds of an epoch of each model that can be trained, by name."""
     costs: dict[str, float] = {}
     for name, recipe in recipes.items():
         if tried.left <= max(costs.values(), default=0.0):
@@ -194,12 +194,12 @@ def _trees(tried: Tried, seconds: float) -> None:
     tried.add(of_trees(trees, problem), seconds)
     if gone:
         tried.note(
-            f"{TREES} does not read {', '.join(gone)}: histories, or more than {MOST_BAG_VALUES} values in a cell"
+            f"{TREES} does not read {', '.join(gone)}: a history, or a bag with more than {MOST_BAG_VALUES} values"
         )
 
 
 def _search(tried: Tried) -> None:
-    """Steps around the settings of the two best models, by turns, as far as the time goes."""
+    """Search around the settings of the two best models, in turns, until the time is over."""
     best = {one.title: one for one in tried.networks[:2]}
     climbs = {title: Climb(resolved(one), seed=tried.problem.settings["seed"]) for title, one in best.items()}
     found: dict[str, dict[str, Any]] = {title: {} for title in climbs}
@@ -223,7 +223,7 @@ def _search(tried: Tried) -> None:
             found[title] |= values
             words = ", ".join(f"{path} = {value}" for path, value in values.items())
             tried.note(f"search, {title}: validation {tried.problem.metric} {trial.value:.4f} with {words}")
-        climbs[title] = climb  # at the end: the other one's turn
+        climbs[title] = climb  # appended: the other model is next
         if trial is not None and trial.stopped == "interrupted":
             tried.interrupted = True
             break
@@ -235,8 +235,8 @@ def _search(tried: Tried) -> None:
 
 
 def _trial(tried: Tried, climb: Climb, values: dict[str, Any], other: Candidate, left: float) -> Candidate | None:
-    """A candidate with other values; None where it falls behind, or they do not go together."""
-    assert other.fitted is not None, "searched are networks alone"
+    """A candidate with changed settings; None if it falls behind, or the settings contradict each other."""
+    assert other.fitted is not None, "only networks are searched"
     seconds = min(left, other.seconds * TRIAL_TIMES + 1)
     watch = Trial(seconds, other.fitted.result.history, tried.problem.metric)
     try:
@@ -273,7 +273,7 @@ def _train_again(tried: Tried) -> None:
 
 
 def _gains(problem: Problem, new: Candidate, old: Candidate) -> bool:
-    """Whether a trial is better on validation rows by more than the standard error of the paired difference."""
+    """Whether `new` is better on validation rows by more than the standard error of the paired difference."""
     y = np.asarray(problem.prepared.valid.main, dtype=np.float64)
     if problem.metric == "logloss":
         signs = np.where(y > 0.5, -1.0, 1.0)
@@ -281,4 +281,4 @@ def _gains(problem: Problem, new: Candidate, old: Candidate) -> bool:
     else:
         gain = np.square(old.valid - y) - np.square(new.valid - y)
     error = float(gain.std(ddof=1)) / len(gain) ** 0.5 if len(gain) > 1 else 0.0
-    return float(gain.mean()) > LUCK * error and new.value < old.value
+    return float(gain.mean()) > BETTER * error and new.value < old.value

@@ -1,4 +1,4 @@
-"""From a table to the best model within some minutes: read, audit, train, search, measure once, write."""
+"""Find the best model for a table within a time budget: read, audit, train, search, evaluate once, write."""
 
 import contextlib
 import dataclasses
@@ -25,9 +25,9 @@ from fieldwise.schema import Schema
 
 __all__ = ["auto", "run_auto"]
 
-RESERVE, MOST_RESERVE = 0.15, 45.0  # of the whole time, and seconds at most, for measuring, writing and the report
+RESERVE, MOST_RESERVE = 0.15, 45.0  # share of the time, and maximum seconds, for evaluation, writing and the report
 REPORT_ROWS = 200
-REPORT_SECONDS = 8.0  # of a report, beside preparing the rows again
+REPORT_SECONDS = 8.0  # estimated duration of a report, in addition to preparing the rows again
 
 
 def auto(
@@ -43,32 +43,33 @@ def auto(
     again: bool = False,
     quiet: bool = False,
 ) -> AutoResult:
-    """Find a good model for a table within some minutes, and say honestly how good it is.
+    """The best model for a table that is found within a time budget, with an honest evaluation.
 
-    The schema is inferred and the training rows are audited: columns that are constant, name single rows or tell the
-    label nearly perfectly are left out. Rows are divided by time where there is one, else at random (80, 10 and 10 of
-    a hundred). LR, FM, LightGBM, AFM, AutoInt+, FinalMLP and, with user and item fields, DSSM and IntTower are trained
-    by their defaults, then a short search goes on from the two best. Everything is chosen on validation rows; the test
-    rows are looked at once, at the end.
+    The schema is inferred and the training rows are audited: columns that are constant, id-like or label-like are left
+    out. Rows are split by time if there is a time column, else at random (80, 10 and 10 %). LR, FM, LightGBM, AFM,
+    AutoInt+, FinalMLP and, with user and item fields, DSSM and IntTower are trained with their defaults, then a short
+    search changes the settings of the two best. All choices are made on validation rows; the test rows are evaluated
+    once, at the end.
 
     Args:
-        data: a path, or a table of any kind that `as_table` takes.
-        label: the label's column; guessed by its name where left out.
-        minutes: of the whole run, from this call on. Models that do not fit are left out, and said; a training that
-            takes longer than its share is ended at its best.
-        out: folder for schema, recipe, leaderboard, bundle and report; nothing is written where left out.
-        seed: of everything.
-        schema: instead of an inferred one.
-        keep: columns that stay fields whatever the audit finds.
-        positive: the label's values that count as positive, where their words do not tell.
-        again: whether a former result in `out` is replaced.
-        quiet: whether nothing is said on standard error meanwhile.
+        data: a path, or a table of any type that `as_table` takes.
+        label: column of the label. Default: guessed from the column names.
+        minutes: time budget of the whole run, from this call on. Models that do not fit are left out and reported; a
+            training that takes longer than its share is stopped, and its best epoch is used.
+        out: folder for schema, recipe, leaderboard, bundle and report. Default: nothing is written.
+        seed: seed of everything random.
+        schema: a schema to use instead of an inferred one.
+        keep: columns that remain fields whatever the audit finds.
+        positive: the label's positive values, if they cannot be inferred.
+        again: whether to replace an earlier result in `out`.
+        quiet: whether to print nothing to standard error.
 
-    `run_auto` with `AutoSettings` takes a split of one's own, too.
+    `run_auto` with `AutoSettings` also takes your own split.
 
     Errors:
-        SchemaError, DataError: the table cannot be learned from. ConfigError: a setting; `out` is taken.
-        KeyboardInterrupt: Ctrl-C before there was a model; later it ends the run with what there is.
+        SchemaError, DataError: nothing can be learned from the table.
+        ConfigError: a setting is invalid, or `out` is in use.
+        KeyboardInterrupt: Ctrl-C before the first model; later it ends the run with the models trained so far.
     """
     settings = AutoSettings(
         label=label,
@@ -84,12 +85,12 @@ def auto(
 
 
 def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> AutoResult:
-    """`auto` with its settings as one object.
+    """The result of `auto`, with its settings as one object.
 
     Args:
         data: a path, a table, or a recipe's data settings.
-        settings: what it goes by.
-        note: hears, in a sentence each, what is done.
+        settings: the settings.
+        note: receives a sentence about each step.
     """
     clock = Clock(settings.minutes * 60, began=settings.began)
     with contextlib.ExitStack() as stack:
@@ -118,7 +119,7 @@ def _run(data: Any, settings: AutoSettings, clock: Clock, note: Callable[[str], 
 
 
 def _measured(problem: Problem, tried: Tried, clock: Clock, seed: int) -> AutoResult:
-    """Choose by the validation rows, then look at the test rows, once."""
+    """The result with its leaderboard: the only evaluation on test rows, after all choices."""
     chosen = tried.on_all or tried.chosen
     candidates = [*tried.candidates, *([tried.on_all] if tried.on_all is not None else [])]
     binary = problem.schema.label.task == "binary"
@@ -143,9 +144,9 @@ def _bundle(problem: Problem, chosen: Candidate, first: Candidate) -> Bundle:
     """The bundle of a candidate.
 
     Args:
-        problem: its rows.
+        problem: the rows.
         chosen: the candidate.
-        first: the candidate as it was before a second training; it gives the calibration's figures of validation rows.
+        first: the candidate before its second training, for the calibration's figures on validation rows.
     """
     assert chosen.recipe is not None, "networks have recipes"
     assert chosen.fitted is not None, "networks are fitted"
@@ -165,7 +166,7 @@ def _bundle(problem: Problem, chosen: Candidate, first: Candidate) -> Bundle:
 
 
 def _report(out: Path, clock: Clock, prepared_in: float, note: Callable[[str], None]) -> Path | None:
-    """Write the page about the best, where there is time for it; else say how to."""
+    """Write the report about the chosen model if there is time, else print the command that does; returns its path."""
     page, later = out / "report.html", f"`fieldwise report {out / 'bundle'} --out {out / 'report.html'}` writes it"
     if clock.left < prepared_in + REPORT_SECONDS:
         note(f"there is no time left for the report: {later}")
@@ -179,7 +180,7 @@ def _report(out: Path, clock: Clock, prepared_in: float, note: Callable[[str], N
     try:
         text = report([out / "bundle"], ReportSettings(rows=REPORT_ROWS), data_dir=Path())
         write_atomically(page, text.encode())
-    except FieldwiseError as e:  # the result is written by now
+    except FieldwiseError as e:  # the result is already written
         note(f"there is no report: {e}")
         return None
     return page
