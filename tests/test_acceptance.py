@@ -1,4 +1,4 @@
-"""Whole recipes against what is known of their data: slow, and the last word."""
+"""Whole recipes against known results on their data (slow)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A whole run: what is left out, chosen, measured and written, and that no test row has a say before the end."""
+"""A whole run: columns left out, models chosen, evaluated and written; no test row is used before the end."""
 
 import json
 import sys
@@ -130,7 +130,7 @@ def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
     assert "200 test rows were evaluated once" in " ".join(text.split())
 
 
-def test_the_simplest_is_chosen_unless_another_is_better_by_more_than_luck():
+def test_the_simplest_is_chosen_unless_another_is_significantly_better():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 400)
     problem = SimpleNamespace(metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y)))
@@ -277,7 +277,7 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
 
 
 @pytest.mark.usefixtures("few_models")
-def test_without_a_time_rows_are_drawn_and_that_is_said(log):
+def test_without_a_time_rows_are_split_at_random_and_that_is_reported(log):
     said: list[str] = []
     plain = Schema(fields=FIELDS, label=Label("liked"))
     assert run(log, said, schema=plain).recipe.split.stratify

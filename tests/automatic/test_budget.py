@@ -1,4 +1,4 @@
-"""Time is kept by a clock of the tests' own: what an epoch costs, what fits, what is broken off."""
+"""The time budget, with the tests' own clock: the cost of an epoch, which models fit, which trials are stopped."""
 
 import pytest
 import torch

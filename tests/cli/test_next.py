@@ -1,4 +1,4 @@
-"""Commands end with the next one worth typing, which runs as it stands."""
+"""Commands end by suggesting a next command, which runs as printed."""
 
 import os
 import shlex

@@ -158,7 +158,7 @@ def test_the_encoded_history_has_the_films_own_rows() -> None:
         assert ids == ([row_of[f] for f in films] or [film.offset])  # an empty one has the row "missing"
 
 
-def test_a_drawn_negative_has_its_positives_history() -> None:
+def test_a_sampled_negative_has_its_positives_history() -> None:
     log = a_log().filter(liked=1).unique(["user", "film"], maintain_order=True)
     schema = dataclasses.replace(SCHEMA, label=Label("liked", positive_above=0))
     draw = NegativeSampling(user="user", item="film", per_positive=1, parts=PARTS)
@@ -171,7 +171,7 @@ def test_a_drawn_negative_has_its_positives_history() -> None:
         assert not positive.select(pl.col("history").list.contains(pl.col("film"))).to_series().any()
 
 
-def test_a_drawn_negative_is_no_event_whichever_rows_count() -> None:
+def test_a_sampled_negative_is_no_event_whichever_rows_count() -> None:
     log = a_log().filter(liked=1).unique(["user", "film"], maintain_order=True)
     used = set(log.select("user", "film").rows())
     draw = NegativeSampling(user="user", item="film", per_positive=2, parts=PARTS)

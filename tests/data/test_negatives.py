@@ -63,7 +63,7 @@ def test_follows_the_seed() -> None:
     assert not draw(log, log, seed=1).equals(draw(log, log, seed=2))
 
 
-def test_every_unused_item_is_drawn_as_often() -> None:
+def test_every_unused_item_is_sampled_as_often() -> None:
     log = pl.DataFrame({"user": ["a"] * 20_000 + ["b"] * 10, "app": [3] * 20_000 + list(range(10)), "label": 1})
     ask = NegativeSampling(user="user", item="app", per_positive=2)
     items, counts = np.unique(draw(log.head(20_000), log, ask)["app"].to_numpy(), return_counts=True)

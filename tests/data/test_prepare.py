@@ -1,4 +1,4 @@
-"""From a raw table to three encoded parts: what is counted, what may see what, and that a seed fixes everything."""
+"""From a raw table to three encoded parts: counts, no leakage between parts, and reproducibility by seed."""
 
 import dataclasses
 from collections.abc import Callable
@@ -372,7 +372,7 @@ def test_each_binary_label_needs_both_classes_in_each_part(only: str) -> None:
         prepare(frame, schema, split=BY_PART, seed=0)
 
 
-def test_a_drawn_negative_is_negative_by_every_label() -> None:
+def test_a_sampled_negative_is_negative_for_every_label() -> None:
     flag = (pl.int_range(pl.len()) % 3 == 0).alias("bought")
     frame = implicit().with_columns(flag, stars=pl.lit("4"))
     bought = Label("bought")

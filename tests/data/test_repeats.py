@@ -58,7 +58,7 @@ def test_rows_of_their_own_times_are_events_of_their_own():
     assert repeat_sentences(counts) == []
 
 
-def test_drawn_negatives_are_no_rows_of_the_log():
+def test_sampled_negatives_are_no_rows_of_the_log():
     frame = log().with_columns(liked=pl.lit(1), at=pl.int_range(900), item=pl.int_range(900) % 300)
     schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("liked"), time="at")
     drawn = NegativeSampling(user="user", item="item", per_positive=1, parts=("train", "valid", "test"))

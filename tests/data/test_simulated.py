@@ -59,7 +59,7 @@ def test_columns_are_what_the_docs_say(log: pl.DataFrame) -> None:
     assert people.height == people["user_id"].n_unique()
 
 
-def test_labels_are_drawn_with_the_true_probability(log: pl.DataFrame) -> None:
+def test_labels_are_sampled_with_the_true_probability(log: pl.DataFrame) -> None:
     bins = log.with_columns((pl.col("true_probability") * 20).floor().alias("bin"))
     table = bins.group_by("bin").agg(
         pl.col("liked").cast(pl.Float64).sum(),

@@ -176,7 +176,7 @@ def test_column_split_reads_the_parts() -> None:
     assert (split.train.tolist(), split.valid.tolist(), split.test.tolist()) == ([1, 3], [2, 4], [0])
 
 
-def test_validation_rows_are_drawn_from_train_alone() -> None:
+def test_validation_rows_are_sampled_from_training_rows_only() -> None:
     part = np.repeat([0, 1], [900, 100])
     y = np.tile([0, 0, 0, 0, 1], 200)
     how = ColumnSplit(column="part", train=("0",), test=("1",), valid_share=0.1, stratify=True)

@@ -1,4 +1,4 @@
-"""Replicates against the metrics themselves on rows that are drawn, and intervals against theory."""
+"""Replicates against the metrics of the resampled rows, and intervals against theory."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ MEASURES = {
 }
 
 
-def test_a_replicate_is_the_metric_of_rows_drawn_with_replacement(subtests):
+def test_a_replicate_is_the_metric_of_rows_sampled_with_replacement(subtests):
     for metric in MEASURES:
         with subtests.test(metric=metric):
             y, scores = log()
@@ -48,7 +48,7 @@ def test_a_replicate_is_the_metric_of_rows_drawn_with_replacement(subtests):
                 np.testing.assert_allclose(found[r], expected, rtol=1e-12)
 
 
-def test_groups_are_drawn_whole():
+def test_groups_are_sampled_whole():
     y, scores = log(400)
     group = np.arange(400) // 10
     found = resampled_gauc(y, scores[0], group, replicates=3, seed=5)
@@ -67,7 +67,7 @@ def test_the_spread_of_paired_differences_is_delongs():
     assert np.std(found[:, 0] - found[:, 1]) == pytest.approx(delong(y, *scores).standard_error, rel=0.1)
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
+def test_intervals_hold_the_true_value_as_often_as_they_say():
     """Mean squared error of unit noise is 1: of 95 % intervals some 95 % hold it."""
     held = 0
     for seed in range(200):

@@ -154,8 +154,8 @@ def test_the_expected_calibration_error_is_that_of_ranks(subtests):
                 assert calibration_error(y, p, bins=bins) == pytest.approx(sum(gaps) / len(p), rel=1e-12)
 
 
-def test_the_luck_of_true_probabilities():
-    """The mean error over labels drawn by the probabilities themselves."""
+def test_the_calibration_error_of_true_probabilities_by_chance():
+    """The mean error over labels sampled from the probabilities themselves."""
     p = np.random.default_rng(3).beta(2, 5, 3000)
     drawn = [calibration_error(np.random.default_rng(k).random(3000) < p, p) for k in range(100)]
     assert calibration_error_by_chance(p) == pytest.approx(np.mean(drawn), rel=0.05)

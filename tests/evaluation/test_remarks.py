@@ -64,8 +64,8 @@ def test_rows_of_one_class_have_no_auc():
     ]
 
 
-def test_the_auc_of_few_labels_is_called_luck_as_far_as_it_is():
-    """Against AUCs of drawn samples of the size."""
+def test_the_auc_of_few_labels_is_attributed_to_chance_as_far_as_it_is():
+    """Against AUCs of random samples of the same size."""
     from sklearn.metrics import roc_auc_score
 
     y = np.repeat([0, 1], [400, 25])

@@ -50,7 +50,7 @@ def test_the_interval_of_auc_has_delongs_width_on_the_scale_of_logits():
     assert metrics.high == pytest.approx(sigmoid(logit + reach), rel=1e-9)
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
+def test_intervals_hold_the_true_value_as_often_as_they_say():
     """The AUC of normal scores a deviation apart is known."""
     truth = norm.cdf(1 / np.sqrt(2))
     held = 0

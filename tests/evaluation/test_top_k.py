@@ -49,7 +49,7 @@ def test_what_cannot_be_ranked():
         top_k_metrics([1], [0], users=2, k=1)
 
 
-def test_users_are_drawn_once_for_all_columns():
+def test_users_are_sampled_once_for_all_columns():
     values = np.random.default_rng(0).random((2, 300))
     drawn = resampled_means(values, replicates=400, seed=3)
     rng = np.random.default_rng(3)

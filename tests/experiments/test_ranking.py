@@ -1,4 +1,4 @@
-"""Rankings of a catalogue against a plain loop over full rows, and what is left out, drawn and counted."""
+"""Rankings of a catalogue against a plain loop over full rows; items left out, sampled and counted."""
 
 import dataclasses
 from pathlib import Path
@@ -144,7 +144,7 @@ def test_a_case_by_hand():
     assert task.sentence() == f"{words} (2 test positives among them)"
 
 
-def test_drawn_items_are_none_that_the_user_liked(log, prepared, bundle):
+def test_sampled_items_are_none_that_the_user_liked(log, prepared, bundle):
     settings = RankingSettings(candidates=4, users=5, seed=3)
     task, again = (RankingTask.of(prepared, SCHEMA, settings) for _ in range(2))
     assert task.users == 5 < task.all_users

@@ -141,7 +141,7 @@ def test_what_cannot_be(make, rows):
         explain(dataclasses.replace(bundle, samples=rows.head(0)), rows)
 
 
-def test_few_background_rows_are_all_met_and_many_drawn(make, rows):
+def test_few_background_rows_are_all_used_and_many_sampled(make, rows):
     few = Subject.of(make(LR()), rows)
     np.testing.assert_array_equal(few.others(32, 0), np.tile(np.arange(7), (12, 1)))
     drawn = few.others(3, 0)

@@ -58,7 +58,7 @@ def test_inttowers_levels_and_gates_are_averaged(make, rows):
     assert sum(gate["mean"] for gate in plain["item_gates"]) == pytest.approx(1, abs=1e-5)
 
 
-def test_the_one_pair_that_matters_stands_first():
+def test_the_one_pair_that_matters_is_first():
     """An exclusive or of a and b, as an FM whose other vectors are zero has it exactly."""
     schema = Schema(fields=tuple(Categorical(name) for name in "abc"), label=Label("y"))
     frame = pl.DataFrame({name: [str((k >> bit) & 1) for k in range(8)] for bit, name in enumerate("abc")})

@@ -47,7 +47,7 @@ def identity_layer(size=2, **choices):
         ("before_relu", False, [1.0, -1.0]),
     ],
 )
-def test_norm_stands_before_or_after_the_relu(norm, output_relu, expected):
+def test_norm_is_before_or_after_the_relu(norm, output_relu, expected):
     found = identity_layer(norm=norm, output_relu=output_relu)(torch.tensor([[[2.0, -4.0]]]))
     torch.testing.assert_close(found, torch.tensor([[expected]]), atol=1e-4, rtol=0)
 

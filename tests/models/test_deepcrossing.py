@@ -47,7 +47,7 @@ def test_a_unit_whose_second_layer_is_zero_passes_its_input_on(lab, layout):
     torch.testing.assert_close(network(batch), expected, atol=1e-10, rtol=1e-10)
 
 
-def test_batch_norm_stands_between_the_sum_and_its_relu():
+def test_batch_norm_is_between_the_sum_and_its_relu():
     torch.manual_seed(0)
     unit = ResidualUnit(4, 3, batch_norm=True).double().train()
     x = torch.randn(16, 4, dtype=torch.float64)

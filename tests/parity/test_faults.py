@@ -1,4 +1,4 @@
-"""Faults of published code, each shown to be absent. What it does where it is present stands in the docstring."""
+"""Faults of published code, each shown to be absent. The docstrings describe the effect of each fault."""
 
 from types import SimpleNamespace
 

@@ -88,7 +88,7 @@ def test_shares_are_those_counted_one_by_one(made, k):
     assert 0 < found.model.mean() != found.popular.mean() > 0
 
 
-def test_items_and_users_are_drawn_where_there_are_many(made, monkeypatch):
+def test_items_and_users_are_sampled_where_there_are_many(made, monkeypatch):
     bundle, prepared = made
     monkeypatch.setattr(popularity, "ITEMS", 5)
     monkeypatch.setattr(popularity, "USERS", (1, 3))

@@ -51,7 +51,7 @@ def test_two_stages_are_two_sorts(cascade, tower, ranker, items, k, prerank):
     assert set(found.seconds) == {"encode", "filter", "prerank", "rank"}
 
 
-def test_without_a_ranker_the_towers_order_stands(tmp_path, tower, items):
+def test_without_a_ranker_the_order_is_the_towers(tmp_path, tower, items):
     alone = Cascade(tower, build_index(tower, items, tmp_path / "ix")[0])
     found = alone.recommend(Query(context=CONTEXT, k=4))
     expected = np.argsort(-tower.score(whole_rows(items, CONTEXT)), kind="stable")[:4]

@@ -1,4 +1,4 @@
-"""Requests drawn from the published OpenAPI document, allowed and not: no fault of ours, no answer outside it."""
+"""Valid and invalid requests generated from the OpenAPI document: no server error, no answer outside the document."""
 
 import pytest
 

@@ -146,7 +146,7 @@ def test_wrong_weights_are_a_sentence(subtests):
             Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, sample_weight=weight)
 
 
-def test_drawn_negatives_have_no_weight() -> None:
+def test_sampled_negatives_have_no_weight() -> None:
     ask = NegativeSampling(user="user_id", item="item_id")
     with pytest.raises(ConfigError, match="a sampled negative has no weight"):
         Recommender(SCHEMA, LR(), training=QUICK, negatives=ask).fit(LOG, sample_weight=WEIGHT)

@@ -14,5 +14,5 @@ def logit(settings, layout, batch, w):
 
 
 def permuted(settings, layout, order, w):
-    """Nothing of FM stands at a place."""
+    """No parameter of FM depends on the order of fields."""
     return {}

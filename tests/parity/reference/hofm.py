@@ -27,5 +27,5 @@ def logit(settings, layout, batch, w):
 
 
 def permuted(settings, layout, order, w):
-    """Nothing of HOFM stands at a place."""
+    """No parameter of HOFM depends on the order of fields."""
     return {}

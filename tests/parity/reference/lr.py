@@ -12,5 +12,5 @@ def logit(settings, layout, batch, w):
 
 
 def permuted(settings, layout, order, w):
-    """Nothing of LR stands at a place."""
+    """No parameter of LR depends on the order of fields."""
     return {}

@@ -22,5 +22,5 @@ def logit(settings, layout, batch, w):
 
 
 def permuted(settings, layout, order, w):
-    """Nothing of NFM stands at a place: the pooled vector is a sum over pairs."""
+    """No parameter of NFM depends on the order of fields: the pooled vector is a sum over pairs."""
     return {}
