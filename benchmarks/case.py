@@ -93,7 +93,7 @@ class Plot:
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """Args:
-    title: what is measured.
+    title: title of the measurement.
     about: how, with everything that a reader needs to judge the numbers.
     measures: those shown, first the one that contenders are compared by.
     """

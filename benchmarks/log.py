@@ -79,7 +79,7 @@ def random_log(rows: int, sizes: tuple[int, ...], *, valid_rows: int = 0, seed: 
 
 
 def _zipf(rng: np.random.Generator, rows: int, size: int) -> np.ndarray:
-    """Categories of a field [rows] int32, drawn with frequencies near 1 / rank, of a random order of ranks."""
+    """Categories of a field [rows] int32, sampled with frequencies near 1 / rank, with ranks in random order."""
     rank = np.floor(np.exp(rng.random(rows) * np.log(size + 1))).astype(np.int64) - 1
     order: np.ndarray = rng.permutation(size).astype(np.int32)[np.clip(rank, 0, size - 1)]
     return order

@@ -15,7 +15,7 @@ def peak_bytes(work: Callable[[], object]) -> int | None:
     Meant for a fresh process whose code is warm: what an allocator keeps from earlier work is not seen to rise again.
     """
     try:
-        _RESET.write_text("5")  # the peak starts anew from what is resident now
+        _RESET.write_text("5")  # resets the peak to the memory that is resident now
         before = _peak()
         work()
         return max(0, _peak() - before)

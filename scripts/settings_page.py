@@ -26,16 +26,16 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "settings.md"
 HEAD = """# Settings and their defaults
 
-Every setting of a [recipe](training.md), by the table of the file that it stands in. `--set training.epochs=3` changes
-one on the command line; in Python the same names are arguments of the classes. What a setting is not given for has the
-default; *left out* means that there is none, or that a rule takes its place, which stands under the meaning.{defaults}
+Every setting of a [recipe](training.md), by the table of the recipe's file. `--set training.epochs=3` changes
+one on the command line; in Python the same names are arguments of the classes. A setting that is not given has its
+default; *left out* means that there is no default, or that the rule in the column "meaning" applies.{defaults}
 
 Written from the code by `python scripts/settings_page.py`; do not edit.
 """
 DEFAULTS = " The rules by which defaults follow from the data are in [Defaults](defaults.md)."
 COMMON = {
     "embedding_dim": "numbers in each category's vector",
-    "embedding_std": "deviation of these vectors' starting values",
+    "embedding_std": "standard deviation of these vectors' initial values",
     "hidden": "units of each layer of the MLP, or of both towers",
     "mlp_dropout": "share of the MLP's hidden units dropped in training",
     "batch_norm": "whether batch normalization follows each linear layer of the MLP or the towers",

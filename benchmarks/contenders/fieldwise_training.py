@@ -36,7 +36,7 @@ def epoch(options: dict[str, Any]) -> Timed:
 
 
 def trained(options: dict[str, Any]) -> Timed:
-    """A turn trains anew by a seed of its own: the seconds of an epoch's steps, and the validation rows' AUC."""
+    """A turn trains a new model with its own seed: the seconds of an epoch's steps, and the validation AUC."""
     log = Log.open(options["log"])
     train, held = table(log), valid_table(log)
     settings = known_settings({"epochs": options["epochs"], "patience": options["epochs"] + 1, **options["training"]})

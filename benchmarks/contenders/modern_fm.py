@@ -27,7 +27,7 @@ def made(options: dict[str, Any], seed: int) -> FMClassifier:
 
 
 def epoch(options: dict[str, Any]) -> Timed:
-    """A turn trains anew by a seed of its own, and scores the validation rows outside the time."""
+    """A turn trains a new model with its own seed, and scores the validation rows outside the measured time."""
     log = Log.open(options["log"])
     x, y, held = one_hot(log, log.ids), log.y.astype(np.int64), one_hot(log, log.valid_ids)
     seeds = count()

@@ -93,7 +93,7 @@ STEPS = {"fieldwise": fieldwise_step, "torch": torch_step}
 
 
 def step(options: dict[str, Any]) -> Timed:
-    """A turn makes model and state anew and takes some steps, at each size of the vocabulary."""
+    """A turn makes a new model and optimizer and takes some steps, for each size of the vocabulary."""
     work, vocabularies = STEPS[options["with"]], options["vocabularies"]
 
     def turn() -> dict[str, float]:

@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--tag", default=default, help="the name under which runs are kept")
         command.add_argument("--store", type=Path, default=STORE)
     for command in (runs, shows):
-        command.add_argument("--max-rows", type=int, help="of each table, drawn at random")
+        command.add_argument("--max-rows", type=int, help="maximum rows of each table, sampled at random")
     known = {**MODELS, **BASELINE_FITS}
     runs.add_argument("--models", type=names_of(known), default=list(known), help=", ".join(known))
     runs.add_argument("--seeds", type=int, default=3)
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
     runs.add_argument("--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data")))
     runs.add_argument("--threads", type=int, default=1)
-    runs.add_argument("--again", action="store_true", help="make runs anew that the store has")
+    runs.add_argument("--again", action="store_true", help="repeat runs that are in the store")
     shows.add_argument("--against", help="another tag, to print beside it")
     writes.add_argument("--against", default="before", help="the older tag")
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")

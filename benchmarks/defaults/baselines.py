@@ -1,4 +1,4 @@
-"""What stands beside our models, on the same rows and fields: a constant, scikit-learn's LR, LightGBM untuned."""
+"""Baselines on the same rows and fields as our models: a constant, scikit-learn's LR, LightGBM untuned."""
 
 import time
 import warnings

@@ -42,7 +42,7 @@ class Settings:
         tag: the name under which they are kept.
         defaults: `data` or `fixed`, as a recipe has it; the recipe's own default, where left out.
         sets: settings of one's own, `training.batch_size=64`, to try rules with.
-        max_rows: of the raw table, drawn at random once.
+        max_rows: maximum rows of the raw table, sampled once at random.
         threads: of PyTorch and LightGBM.
     """
 
@@ -67,7 +67,7 @@ class Rows:
 
 
 def rows_of(table: DevTable, seed: int, settings: Settings) -> Rows:
-    """The table's rows by a seed, which decides for tables that are drawn anew by each; others have those of seed 0."""
+    """The table's rows for a seed; tables that are not sampled again for each seed have the rows of seed 0."""
     data_seed = seed if table.by_seed else 0
     frame, name = table.read(settings.data_dir, data_seed), table.name
     if settings.max_rows is not None and frame.height > settings.max_rows:

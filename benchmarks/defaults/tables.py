@@ -108,7 +108,7 @@ def _ratings(data_dir: Path) -> pl.DataFrame:
 
 
 def _stretch(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
-    """Consecutive ratings in order of time, from a place that was drawn once (seed 0); the `more` after them are tests.
+    """Consecutive ratings in order of time, from a position sampled once (seed 0); the `more` after them are tests.
 
     Of the `rows` the last tenth are the validation rows. All ratings: a tenth and a fifth.
     """
@@ -124,7 +124,7 @@ def _stretch(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]
 
 
 def _drawn(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
-    """Ratings drawn once (seed 0) from all, in the file's order: `rows` for the table and `more` as tests."""
+    """Ratings sampled once (seed 0) from all, in the file's order: `rows` for the table and `more` as tests."""
 
     def read(data_dir: Path, _: int) -> pl.DataFrame:
         frame = _ratings(data_dir)
@@ -136,7 +136,7 @@ def _drawn(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
 
 
 def _parted(frame: pl.DataFrame, tests: int, rng: np.random.Generator) -> pl.DataFrame:
-    """The rows with a column `part`: so many drawn ones are `test`, the others `train`."""
+    """The rows with a column `part`: a random sample is `test`, the others are `train`."""
     parts = np.repeat(["train", "test"], [frame.height - tests, tests])
     return frame.with_columns(part=pl.Series(rng.permutation(parts)))
 

@@ -93,7 +93,7 @@ def mean_of(runs: Sequence[Found], part: str, metric: str) -> float:
 def difference(ours: Sequence[Found], theirs: Sequence[Found], *, replicates: int = REPLICATES) -> Difference:
     """Mean test logloss of ours less theirs, seed by seed on the same rows.
 
-    Seeds may have rows of their own. Theirs may be fewer: a learner without luck has one run for all seeds.
+    Seeds may have different rows. The other model may have fewer runs: a deterministic one has one run for all seeds.
     """
     pairs = [(one, theirs[min(k, len(theirs) - 1)]) for k, one in enumerate(ours)]
     for one, other in pairs:
@@ -112,7 +112,7 @@ def difference(ours: Sequence[Found], theirs: Sequence[Found], *, replicates: in
 
 
 def chance(found: Found, *, draws: int = DRAWS) -> float:
-    """The calibration error that labels drawn from the model's own probabilities stay below in 19 of 20 draws."""
+    """The 95 % quantile of the calibration error of labels sampled from the model's own probabilities."""
     p = sigmoid(found.logit)
     place = ((rankdata(p) - 0.5) * BINS / len(p)).astype(np.int64)  # bins as in `fieldwise.evaluation.calibration`
     total = np.bincount(place, p)
@@ -177,9 +177,9 @@ def judge(runs: Runs, rows: int) -> Iterator[Verdict]:
         yield _no_worse(runs, "the best of ours no worse than LightGBM", best, "lightgbm")
     bound = ECE_LARGE if rows > LARGE else ECE_SMALL
     for name in ours:
-        value, luck = mean_of(runs[name], "test", "ece"), float(np.mean([chance(run) for run in runs[name]]))
+        value, by_chance = mean_of(runs[name], "test", "ece"), float(np.mean([chance(run) for run in runs[name]]))
         within = value <= bound
-        met = within or value <= luck
+        met = within or value <= by_chance
         yield Verdict(target=CALIBRATION, model=name, against=None, met=met, mean=within, value=value)
 
 

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("--minutes", type=float, default=10.0)
     found.add_argument("--trials", type=int, default=30, help="for each model")
     found.add_argument("--threads", type=int, default=2)
-    found.add_argument("--max-rows", type=int, help="of each table, drawn at random")
+    found.add_argument("--max-rows", type=int, help="maximum rows of each table, sampled at random")
     found.add_argument("--store", type=Path, default=STORE)
     found.add_argument("--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data")))
     return found

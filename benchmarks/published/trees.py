@@ -2,7 +2,7 @@
 
 It reads the same training, validation and test rows as the recipe, and the same fields: numbers as they are (not cut
 into bins), categories by their codes as LightGBM's own categorical features, bags as one column a value. Settings are
-chosen from `CHOICES` by validation AUC of the first seed, on at most `CHOICE_ROWS` training rows drawn at random; the
+chosen from `CHOICES` by validation AUC of the first seed, on at most `CHOICE_ROWS` training rows sampled at random; the
 number of trees by early stopping on validation AUC, for every seed. Test rows are scored once.
 """
 
@@ -52,7 +52,7 @@ CHOICES: tuple[dict[str, float], ...] = tuple(
 )
 TREES, PATIENCE = 4000, 100
 CHOICE_ROWS = 100_000  # a choice among all settings on more takes as long as the models' own trainings
-FORMAT = 1  # of `features`; another one makes all runs anew
+FORMAT = 1  # format of `features`; a change repeats all runs
 MOST_BAG_VALUES = 256
 
 
@@ -158,7 +158,7 @@ def tree_runs(
         store: where runs are found and kept.
         data_dir: the folder of public data sets.
         cache: of prepared data.
-        note: hears, in a sentence, what is done.
+        note: receives a sentence about each step.
     """
     inputs = data_inputs(recipe, data_dir)
     how = {
