@@ -115,7 +115,7 @@ BAD = {
     "no items": (lambda t: t.head(0), "found none"),
     "a missing field": (lambda t: t.drop("price"), "'price' is missing among item, title, genres"),
     "no ids": (lambda t: t.drop("item"), "must have a column of item ids: by the schema 'item'"),
-    "an id twice": (lambda t: pl.concat([t, t.tail(1)]), "'i29' in column 'item' stands more than once"),
+    "an id twice": (lambda t: pl.concat([t, t.tail(1)]), "'i29' in column 'item' occurs more than once"),
     "an absent id": (lambda t: t.with_columns(item=pl.lit(None, pl.String)), "column 'item' is empty in row 0"),
     "text in a number": (lambda t: t.with_columns(price=pl.lit("cheap")), "'cheap' in row 0"),
 }

@@ -175,7 +175,7 @@ def test_an_index_without_sense_is_refused(tmp_path, tower):
     bad = index.stored.heads.clone()
     bad[3, 0, 0] = float("nan")
     for items, heads, said in (
-        (twice, index.stored.heads, "stands more than once"),
+        (twice, index.stored.heads, "occurs more than once"),
         (none, index.stored.heads, "every item needs an id"),
         (index.items, bad, "not finite"),
     ):

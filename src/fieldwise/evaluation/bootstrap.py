@@ -109,7 +109,7 @@ def resampled(
 
 
 def _draw(rng: np.random.Generator, rows: int, positive: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """How often each row was drawn [N]; with `positive` given, both classes are among them, as AUC requires."""
+    """How often each row was sampled [N]; with `positive` given, both classes are among them, as AUC requires."""
     for _ in range(TRIES):
         times = np.bincount(rng.integers(0, rows, rows), minlength=rows)
         if positive is None or 0 < int(times[positive].sum()) < rows:
@@ -200,7 +200,7 @@ def _calibration_error(
 def resampled_gauc(
     y: ArrayLike, score: ArrayLike, group: ArrayLike, *, replicates: int = 1000, seed: int = 0
 ) -> NDArray[np.float64]:
-    """Bootstrap replicates of group AUC, [R]: whole groups are drawn, so a user's rows stay together.
+    """Bootstrap replicates of group AUC, [R]: whole groups are sampled, so a user's rows stay together.
 
     Errors:
         DataError: as for `group_auc`.

@@ -17,7 +17,7 @@ class ModelSettings(Protocol):
     """The interface of every model's settings."""
 
     def build(self, layout: Layout) -> nn.Module:
-        """A network with fresh weights, drawn from torch's global generator."""
+        """A network with new weights, initialized with torch's global random generator."""
         ...
 
 

@@ -16,7 +16,7 @@ from fieldwise.report.runs import Scored
 
 __all__ = ["curves_section", "learning_section", "metrics_section", "replicates_for"]
 
-POINTS = 240  # points of a drawn curve
+POINTS = 240  # points of a plotted curve
 TABLED = 11
 REPLICATES = 200, 1000
 DRAWS = 50_000_000  # target number of rows in all replicates together

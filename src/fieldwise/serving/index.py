@@ -33,7 +33,7 @@ from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.writer import Writer, writing
 from fieldwise.version import __version__
 
-CHECKED = 1 << 16  # items whose heads are looked at at once
+CHECKED = 1 << 16  # items whose heads are checked at once
 
 __all__ = ["Changes", "ItemIndex", "build_index", "old_index", "open_index"]
 
@@ -73,8 +73,8 @@ class ItemIndex(ItemTable):
         """
         if self.model != bundle.digest:
             raise BundleError(
-                "an index belongs to the model that made it, but this bundle has other fields or weights: build the "
-                "index anew with it"
+                "an index belongs to the model that made it, but this bundle has other fields or weights: build a "
+                "new index with it"
             )
 
 

@@ -79,5 +79,5 @@ def checked_ids(items: pl.DataFrame, column: str) -> list[str]:
     twice = texts.is_duplicated()
     if twice.any():
         row = int(twice.arg_max() or 0)
-        raise DataError(f"an id names one item: {texts[row]!r} in column {column!r} stands more than once")
+        raise DataError(f"every item id must be unique: {texts[row]!r} in column {column!r} occurs more than once")
     return [str(text) for text in texts.to_list()]

@@ -42,7 +42,7 @@ class Live:
         except FieldwiseError as e:
             self.refused, self.passing = str(e), False
             return False
-        except FAULTS as e:  # whatever it is, the one before goes on and the next one is looked for
+        except FAULTS as e:  # any fault: the current service continues, and the next one is tried
             self.refused, self.passing = f"{type(e).__name__}: {e}", isinstance(e, OSError | MemoryError)
             logging.getLogger(__name__).exception("a newer service could not be loaded")
             return False

@@ -1,4 +1,4 @@
-"""Rows drawn for the parts of a split, of each class alike where classes are given."""
+"""Random sampling of rows for the parts of a split, stratified by class if classes are given."""
 
 import numpy as np
 
