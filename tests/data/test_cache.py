@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.data.prepare.prepared import PARTS, Prepared
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.runs.data import _data_files, prepare_recipe
 from fieldwise.runs.identity import rows_digest, same_rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fieldwise.data.prepare import prepared as module
 from fieldwise.data.prepare.labels import read_label, read_labels
 from fieldwise.data.prepare.prepared import Part, Prepared, encode_parts, group_codes, prepare
-from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
 from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit, TimeSplit
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.evaluation import binary_metrics
@@ -158,7 +158,9 @@ def ask(*parts: str, **options: object) -> NegativeSampling:
 
 def test_negatives_are_added_where_they_are_missing_only() -> None:
     frame = implicit(negatives_in=("valid", "test"))
-    prepared = prepare(frame, CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS, only_where_missing=True))
+    prepared = prepare(
+        frame, CLICKS, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS, only_where_missing=True))
+    )
     positives = frame.filter(part="train").height
     assert prepared.counts["negatives_drawn"] == 2 * positives
     assert prepared.counts["train_rows"] == 3 * positives == len(prepared.train.table)
@@ -174,18 +176,24 @@ def test_negatives_are_added_where_they_are_missing_only() -> None:
 
 def test_negatives_go_to_every_part_that_is_named() -> None:
     frame = implicit(negatives_in=("test",))
-    prepared = prepare(frame, CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS))
+    prepared = prepare(frame, CLICKS, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
     assert prepared.counts["negatives_drawn"] == 2 * frame.filter(used=1).height
     for name in PARTS:
         assert int(getattr(prepared, name).y.sum()) == frame.filter(part=name, used=1).height
-    untouched = prepare(implicit(negatives_in=("valid", "test")), CLICKS, split=BY_PART, seed=0, negatives=ask("train"))
+    untouched = prepare(
+        implicit(negatives_in=("valid", "test")),
+        CLICKS,
+        split=BY_PART,
+        seed=0,
+        add=PreparationSettings(negatives=ask("train")),
+    )
     assert untouched.counts["valid_rows"] == 2 * frame.filter(part="valid").height
 
 
 def test_negatives_of_a_squared_loss_take_the_labels_least_value() -> None:
     frame = implicit(negatives_in=("valid", "test")).with_columns(used=pl.col("used") * 2.0 - 1)
     schema = Schema(fields=CLICKS.fields, label=Label("used", task="regression", range=(-1, 1)))
-    prepared = prepare(frame, schema, split=BY_PART, seed=0, negatives=ask("train"))
+    prepared = prepare(frame, schema, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask("train")))
     assert sorted(set(prepared.train.main.tolist())) == [-1.0, 1.0]
 
 
@@ -197,7 +205,13 @@ def test_negatives_of_other_labels() -> None:
         (pl.lit(5), Label("used", positive_above=3)),
     ):
         schema = Schema(fields=CLICKS.fields, label=label)
-        prepared = prepare(frame.with_columns(used=column), schema, split=BY_PART, seed=0, negatives=ask(*PARTS))
+        prepared = prepare(
+            frame.with_columns(used=column),
+            schema,
+            split=BY_PART,
+            seed=0,
+            add=PreparationSettings(negatives=ask(*PARTS)),
+        )
         assert prepared.train.y.mean() == pytest.approx(1 / 3)
 
 
@@ -208,13 +222,22 @@ def test_negatives_that_the_rule_calls_positive_or_drops_are_refused() -> None:
         (Label("used", drop_values=(0,)), "must not be dropped: 0 in column 'used' is among the drop_values"),
     ):
         with pytest.raises(DataError, match=message):
-            prepare(frame, Schema(fields=CLICKS.fields, label=label), split=BY_PART, seed=0, negatives=ask(*PARTS))
+            prepare(
+                frame,
+                Schema(fields=CLICKS.fields, label=label),
+                split=BY_PART,
+                seed=0,
+                add=PreparationSettings(negatives=ask(*PARTS)),
+            )
 
 
 @pytest.mark.parametrize("negatives", [None, ask(*PARTS)])
 def test_the_seed_fixes_everything(negatives: NegativeSampling | None) -> None:
     frame, schema = (ratings(), SCHEMA) if negatives is None else (implicit(), CLICKS)
-    first, again, other = (prepare(frame, schema, split=RandomSplit(), seed=s, negatives=negatives) for s in (5, 5, 6))
+    first, again, other = (
+        prepare(frame, schema, split=RandomSplit(), seed=s, add=PreparationSettings(negatives=negatives))
+        for s in (5, 5, 6)
+    )
     assert_same(first, again)
     assert not first.train.frame.equals(other.train.frame)
 
@@ -234,7 +257,7 @@ def test_parts_of_ones_own() -> None:
 def test_parts_without_a_test_get_negatives_too() -> None:
     frame = implicit()
     parts = {name: read_label(frame.filter(part=name), CLICKS.label) for name in ("train", "valid")}
-    encoded = encode_parts(parts, CLICKS, seed=0, negatives=ask(*PARTS))
+    encoded = encode_parts(parts, CLICKS, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
     assert encoded.counts["negatives_drawn"] == 2 * sum(part.frame.height for part in parts.values())
 
 
@@ -378,7 +401,7 @@ def test_a_sampled_negative_is_negative_for_every_label() -> None:
     bought = Label("bought")
     stars = Label("stars", name="liked", positive_above=3)
     schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(bought, stars))
-    prepared = prepare(frame, schema, split=BY_PART, seed=0, negatives=ask(*PARTS))
+    prepared = prepare(frame, schema, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
     drawn = prepared.train.frame.filter(used=0)
     positives = frame.filter(part="train").height
     assert drawn.height == 2 * positives
@@ -386,7 +409,7 @@ def test_a_sampled_negative_is_negative_for_every_label() -> None:
     np.testing.assert_array_equal(prepared.train.y[positives:], np.zeros((2 * positives, 3)))
     assert prepared.train.y[:positives, 0].all()
     assert prepared.train.y[:positives, 1].tolist() == frame.filter(part="train")["bought"].to_list()
-    plain = prepare(frame, CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS))
+    plain = prepare(frame, CLICKS, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
     assert drawn.drop("bought", "stars").equals(plain.train.frame.filter(used=0).drop("bought", "stars"))
 
 
@@ -395,10 +418,10 @@ def test_negatives_that_no_label_can_call_negative_are_refused() -> None:
     minutes = Label("minutes", task="regression")
     schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(minutes,))
     with pytest.raises(ConfigError, match="negative for every label, but the label 'minutes' is a regression"):
-        prepare(frame, schema, split=BY_PART, seed=0, negatives=ask(*PARTS))
+        prepare(frame, schema, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
     dropped = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=1, drop_values=(0,)),))
     with pytest.raises(DataError, match="must not be dropped: 0 in column 'minutes' is among the drop_values of label"):
-        prepare(frame, dropped, split=BY_PART, seed=0, negatives=ask(*PARTS))
+        prepare(frame, dropped, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
     always = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=-1),))
     with pytest.raises(DataError, match="a sampled negative must not be positive: 0 in column 'minutes'"):
-        prepare(frame, always, split=BY_PART, seed=0, negatives=ask(*PARTS))
+        prepare(frame, always, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))

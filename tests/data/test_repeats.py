@@ -8,7 +8,7 @@ import polars as pl
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.repeats import count_repeats, repeat_sentences
-from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
 from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.runs.recipe import load_recipe
@@ -62,7 +62,9 @@ def test_sampled_negatives_are_no_rows_of_the_log():
     frame = log().with_columns(liked=pl.lit(1), at=pl.int_range(900), item=pl.int_range(900) % 300)
     schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("liked"), time="at")
     drawn = NegativeSampling(user="user", item="item", per_positive=1, parts=("train", "valid", "test"))
-    counts = prepare(frame, schema, split=ColumnSplit(column="part"), seed=0, negatives=drawn).counts
+    counts = prepare(
+        frame, schema, split=ColumnSplit(column="part"), seed=0, add=PreparationSettings(negatives=drawn)
+    ).counts
     assert counts["negatives_drawn"] > 0
     assert "test_rows_in_train" not in counts
 
@@ -79,7 +81,7 @@ def test_counting_costs_little_of_the_preparation():
     recipe = load_recipe("simulated/fm")
     parts = {"train": frame.head(48_000), "test": frame.tail(12_000)}
     began = time.process_time()
-    prepare(frame, recipe.schema, split=RandomSplit(), seed=0, history=recipe.history)
+    prepare(frame, recipe.schema, split=RandomSplit(), seed=0, add=PreparationSettings(history=recipe.history))
     whole = time.process_time() - began
     began = time.process_time()
     count_repeats(parts, recipe.schema)

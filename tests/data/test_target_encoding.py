@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.settings import TargetEncoding
+from fieldwise.data.prepare.settings import PreparationSettings, TargetEncoding
 from fieldwise.data.prepare.split_settings import RandomSplit
 from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.errors import ConfigError, DataError, SchemaError
@@ -79,7 +79,13 @@ def test_categories_without_rows_are_missing_and_a_prior_fills_them():
 
 
 def test_prepare_makes_them_and_encodes_them():
-    prepared = prepare(log(), schema(), split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=("film",)))
+    prepared = prepare(
+        log(),
+        schema(),
+        split=RandomSplit(),
+        seed=1,
+        add=PreparationSettings(target_encoding=TargetEncoding(columns=("film",))),
+    )
     train = prepared.train.frame
     means = dict(train.group_by("film").agg(pl.col("liked").mean()).iter_rows())
     for film, mean in zip(prepared.test.frame["film"], prepared.test.frame["film_mean_label"], strict=True):
@@ -99,7 +105,11 @@ def test_what_cannot_be_is_refused(subtests):
             pytest.raises(error, match=sentence),
         ):
             prepare(
-                frame, schema(fields), split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=settings)
+                frame,
+                schema(fields),
+                split=RandomSplit(),
+                seed=1,
+                add=PreparationSettings(target_encoding=TargetEncoding(columns=settings)),
             )
 
 

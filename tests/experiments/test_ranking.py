@@ -17,8 +17,9 @@ from fieldwise.models import AFM
 from fieldwise.models.build import build_network
 from fieldwise.runs import fits as module
 from fieldwise.runs.fits import recorded_runs
-from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
+from fieldwise.runs.ranking import RankingTask, rank_items
 from fieldwise.runs.ranking_board import POPULARITY, ranking_boards
+from fieldwise.runs.ranking_settings import RankingSettings, check_ranking
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.records import Store
 

@@ -12,8 +12,8 @@ from fieldwise.automatic.candidates import ALL_ROWS, CONSTANT, TITLES, TREES, Ca
 from fieldwise.config import to_plain
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
-from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import auc_parts, delong
+from fieldwise.evaluation.reliability import calibration_error
 
 __all__ = ["BASES", "Board", "Interval", "Line", "board_of"]
 

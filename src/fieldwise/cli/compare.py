@@ -26,8 +26,8 @@ from fieldwise.cli.show import print_json, say
 
 if TYPE_CHECKING:
     from fieldwise.runs.leaderboard import Board
-    from fieldwise.runs.ranking import RankingSettings
     from fieldwise.runs.ranking_board import RankingBoard
+    from fieldwise.runs.ranking_settings import RankingSettings
     from fieldwise.runs.recipe import Recipe
     from fieldwise.runs.records import Record
 

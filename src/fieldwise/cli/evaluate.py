@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.prepare.row_sketch import Overlap
-    from fieldwise.runs.ranking import RankingSettings
     from fieldwise.runs.ranking_board import RankingBoard
+    from fieldwise.runs.ranking_settings import RankingSettings
 
 __all__ = ["EvaluateOptions", "run"]
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fieldwise.bundle.bundle import Bundle
-    from fieldwise.explain.explanation import Explanation, Method, Subject
+    from fieldwise.explain.explanation import Explanation
     from fieldwise.explain.faithfulness import Curves
+    from fieldwise.explain.subject import Method, Subject
 
 __all__ = ["ExplainOptions", "run"]
 
@@ -81,7 +82,7 @@ def run(options: ExplainOptions) -> None:
 
 def _subject(bundle: "Bundle", options: ExplainOptions) -> "Subject":
     """The rows to explain, with the background rows."""
-    from fieldwise.explain.explanation import Subject
+    from fieldwise.explain.subject import Subject
 
     frame = options.reading.table(options.data)
     usual = None if options.background is None else options.reading.table(options.background)

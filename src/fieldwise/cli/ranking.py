@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fieldwise.evaluation.bootstrap import Estimate
-    from fieldwise.runs.ranking import RankingSettings
     from fieldwise.runs.ranking_board import RankingBoard
+    from fieldwise.runs.ranking_settings import RankingSettings
 
 __all__ = ["RankingOptions", "show_rankings"]
 
@@ -76,7 +76,7 @@ class RankingOptions:
         Errors:
             ConfigError: an option without --ranking, or candidates that are neither `all` nor a number.
         """
-        from fieldwise.runs.ranking import RankingSettings
+        from fieldwise.runs.ranking_settings import RankingSettings
 
         if not self.ranking:
             self._check_alone()

@@ -15,15 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.recommend import Catalogue, recommend
-from fieldwise.bundle.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
-from fieldwise.config import to_plain
+from fieldwise.bundle.trained_rows import rows_trained, trained_words
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import check_columns, encode_parts, group_codes
 from fieldwise.data.prepare.repeats import repeat_sentences
-from fieldwise.data.prepare.settings import NegativeSampling
+from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.estimator.facts import fit_facts
 from fieldwise.estimator.params import (
     changed_params,
     check_params,
@@ -31,19 +31,19 @@ from fieldwise.estimator.params import (
     labelled,
     nested_params,
     params_from_plain,
-    params_to_plain,
 )
 from fieldwise.estimator.tables import array_columns, estimator_table, infer_from, is_array
 from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.calibration import reliability
-from fieldwise.explain.explanation import Explanation, Method, explain
+from fieldwise.evaluation.reliability import reliability
+from fieldwise.explain.explanation import Explanation, explain
+from fieldwise.explain.subject import Method
 from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.own import as_settings
 from fieldwise.runs.fit_parts import FitSettings, fit_with_refit
 from fieldwise.schema import Label, Schema
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import progress_for
-from fieldwise.training.result import result_from_plain, result_to_plain
+from fieldwise.training.result import result_from_plain
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["Recommender"]
@@ -184,8 +184,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 stacklevel=2,
             )
         check_columns(rows.frame.columns, schema)
-        given = None if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
-        encoded = encode_parts(given or self._hold_out(rows, schema), schema, seed=self.seed, negatives=self.negatives)
+        parts = (
+            self._hold_out(rows, schema) if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
+        )
+        add = PreparationSettings(negatives=self.negatives)
+        encoded = encode_parts(parts, schema, seed=self.seed, add=add)
         for sentence in repeat_sentences(encoded.counts):
             if schema.time is not None:  # without times, equal rows may be different events
                 warnings.warn(sentence, stacklevel=2)
@@ -201,22 +204,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         progress = progress_for(type(settings.model).__name__, quiet=not self.verbose)
         train, held_out = encoded.parts["train"], encoded.parts["valid"]
         fitted = fit_with_refit(settings, encoded.encoder, train, held_out, progress)
-        result, settings = fitted.result, fitted.settings
-        about = {
-            "estimator": params_to_plain({**self.get_params(deep=False), "training": settings.training}),
-            "defaults": to_plain(fitted.chosen),
-            "result": result_to_plain(result),
-            "counts": {"dropped_by_label": rows.dropped, **encoded.counts},
-            TRAINED_ROWS: trained_rows(schema, train.frame, held_out.frame, refit=fitted.refit is not None),
-        }
-        if fitted.refit is not None:
-            about["refit"] = to_plain(fitted.refit)
-        if fitted.warm_start is not None:
-            about["warm_start"] = to_plain(fitted.warm_start)
-        samples = sample_rows(schema, held_out.frame)
+        settings, samples = fitted.settings, sample_rows(schema, held_out.frame)
+        about = fit_facts(self.get_params(deep=False), fitted, encoded, schema, rows.dropped)
         self._set_fitted(Bundle(settings.schema, fitted.encoder, settings.model, fitted.network, samples, about))
-        self.result_ = result
-        if result.stopped == "interrupted":
+        self.result_ = fitted.result
+        if fitted.result.stopped == "interrupted":
             raise KeyboardInterrupt
         return self
 

@@ -14,9 +14,9 @@ from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import sigmoid
-from fieldwise.evaluation.calibration import BINS, mass_bins
 from fieldwise.evaluation.checks import finite_column, labels_of, require_both_classes
 from fieldwise.evaluation.ranking import values_by_group
+from fieldwise.evaluation.reliability import BINS, mass_bins
 
 __all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc", "resampled_means"]
 

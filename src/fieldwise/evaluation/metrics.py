@@ -12,10 +12,10 @@ from fieldwise.evaluation.binary import (
     recall,
     sigmoid,
 )
-from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.checks import labelled_column, require_both_classes, weight_column
 from fieldwise.evaluation.ranking import auc, group_auc, mixed_groups
 from fieldwise.evaluation.regression import mae, rmse
+from fieldwise.evaluation.reliability import calibration_error
 
 __all__ = ["binary_metrics", "regression_metrics"]
 
@@ -39,7 +39,7 @@ def binary_metrics(
 
     Returns:
         auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of equally many rows,
-        `fieldwise.evaluation.calibration.calibration_error`), and at probability .5 accuracy, precision, recall and f1
+        `fieldwise.evaluation.reliability.calibration_error`), and at probability .5 accuracy, precision, recall and f1
         (each 0 if it would divide by zero), positive_rate, mean_prediction (equal to positive_rate if
         calibrated), rows; with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or only
         gauc_groups = 0 if every group has one class. Rows of one class, if allowed, have no auc, normalized_entropy or

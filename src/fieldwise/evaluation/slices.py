@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from fieldwise.evaluation.binary import sigmoid
-from fieldwise.evaluation.calibration import wilson
 from fieldwise.evaluation.checks import labelled_column, paired_columns
 from fieldwise.evaluation.delong import auc_parts
+from fieldwise.evaluation.reliability import wilson
 
 __all__ = [
     "LEAST_OF_A_CLASS",

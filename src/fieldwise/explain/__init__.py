@@ -6,8 +6,9 @@ summary       a set of rows: means, standard deviations, strongest pairs
 faithfulness  deletion and insertion curves compared with random orders
 """
 
-from fieldwise.explain.explanation import Explanation, Subject, explain
+from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.faithfulness import Curves, faithfulness
+from fieldwise.explain.subject import Subject
 from fieldwise.explain.summary import planted_pairs_found, strongest_pairs, summary
 from fieldwise.explain.terms import Terms, terms_of
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fieldwise.errors import DataError
-from fieldwise.explain.explanation import Subject, explain_subject
+from fieldwise.explain.explanation import explain_subject
 from fieldwise.explain.gradients import has_gradients
+from fieldwise.explain.subject import Subject
 from fieldwise.models.afm import AFMNetwork
 from fieldwise.models.autoint import AutoIntNetwork
 from fieldwise.models.inttower import IntTowerNetwork

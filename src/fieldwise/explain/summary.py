@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fieldwise.data.read.simulated.planted import planted_interactions
-from fieldwise.explain.explanation import Explanation, Subject
+from fieldwise.explain.explanation import Explanation
 from fieldwise.explain.occlusion import pair_interactions
+from fieldwise.explain.subject import Subject
 from fieldwise.models.afm import AFMNetwork
 
 __all__ = ["planted_pairs_found", "strongest_pairs", "summary"]

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.evaluation import auc
-from fieldwise.evaluation.calibration import Reliability
+from fieldwise.evaluation.reliability import Reliability
 from fieldwise.explain.explanation import Explanation
 from fieldwise.models.afm import AFMNetwork
 from fieldwise.runs.leaderboard import Board

@@ -8,7 +8,8 @@ import polars as pl
 from markupsafe import Markup
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.explain.explanation import Subject, explain_subject
+from fieldwise.explain.explanation import explain_subject
+from fieldwise.explain.subject import Subject
 from fieldwise.explain.summary import summary
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number
 from fieldwise.report.charts import heat_map, share_cell

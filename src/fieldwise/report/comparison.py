@@ -6,8 +6,8 @@ from markupsafe import Markup
 
 from fieldwise.config import to_plain
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
-from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.registry import compared, shown_name
+from fieldwise.evaluation.reliability import calibration_error
 from fieldwise.report.blocks import Block, Section, Table, count, measured
 from fieldwise.report.charts import interval_cell
 from fieldwise.report.measures import curves_section

@@ -8,8 +8,8 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 
 from fieldwise.evaluation import binary_metrics, mae, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_gauc
-from fieldwise.evaluation.calibration import brier, wilson
 from fieldwise.evaluation.registry import METRICS, metric_names, shown_name
+from fieldwise.evaluation.reliability import brier, wilson
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number
 from fieldwise.report.line_chart import Axis, Line, line_chart
 from fieldwise.report.runs import Scored

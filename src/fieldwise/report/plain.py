@@ -3,7 +3,7 @@
 import numpy as np
 
 from fieldwise.evaluation import binary_metrics, mae, rmse, sigmoid
-from fieldwise.evaluation.calibration import Reliability, reliability
+from fieldwise.evaluation.reliability import Reliability, reliability
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, Words, count, number, percent
 from fieldwise.report.charts import Pair, paired_bars

@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.data.encode.fitted import Vocabulary
 from fieldwise.data.prepare.ordering import order_values
-from fieldwise.data.prepare.prepared import PARTS
+from fieldwise.data.prepare.settings import PARTS
 from fieldwise.errors import DataError
 from fieldwise.report.blocks import Block, Code, Note, Section, Table, count, number, percent
 from fieldwise.report.runs import ReportedRun

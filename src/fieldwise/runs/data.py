@@ -9,7 +9,8 @@ import polars as pl
 
 from fieldwise.config import nearest, to_plain
 from fieldwise.data.prepare.files import Inputs, data_key, read_prepared, write_prepared
-from fieldwise.data.prepare.prepared import PARTS, Part, Prepared, prepare
+from fieldwise.data.prepare.prepared import Part, Prepared, prepare
+from fieldwise.data.prepare.settings import PARTS, PreparationSettings
 from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.public import PUBLIC_SETS
 from fieldwise.data.read.simulated.log import simulate
@@ -85,9 +86,9 @@ def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
         recipe.schema,
         split=recipe.split,
         seed=recipe.rows_seed,
-        negatives=recipe.negatives,
-        history=recipe.history,
-        target_encoding=recipe.target_encoding,
+        add=PreparationSettings(
+            negatives=recipe.negatives, history=recipe.history, target_encoding=recipe.target_encoding
+        ),
     )
     # A mapping outlives its file's name; on systems that keep mapped files, their temporary folder is cleaned later.
     with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:

@@ -17,7 +17,8 @@ from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.pipeline import train_recipe
-from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
+from fieldwise.runs.ranking import RankingTask, rank_items
+from fieldwise.runs.ranking_settings import RankingSettings, check_ranking
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import Record, RunFacts, Store, run_key
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches

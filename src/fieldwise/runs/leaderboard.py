@@ -11,9 +11,9 @@ from fieldwise.config import nearest, to_plain
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled
-from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import delong
 from fieldwise.evaluation.registry import METRICS, compared
+from fieldwise.evaluation.reliability import calibration_error
 from fieldwise.runs.records import Record
 
 __all__ = ["Board", "Difference", "Line", "check_choices", "leaderboards"]

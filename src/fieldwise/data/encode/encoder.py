@@ -1,29 +1,19 @@
 """The encoder: fitted on training rows only, it converts tables with the schema's columns to ids and numbers."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.config import parse, to_plain
 from fieldwise.data.encode.assemble import BLOCK, interleave, rows_of
+from fieldwise.data.encode.cells import Cells, bag_cells, single_cells
 from fieldwise.data.encode.columns import as_number
-from fieldwise.data.encode.fitted import (
-    MISSING,
-    UNKNOWN,
-    Cells,
-    Fitted,
-    Hashing,
-    Scaling,
-    Vocabulary,
-    bag_cells,
-    learn_field,
-    single_cells,
-)
+from fieldwise.data.encode.entries import plain_entry, read_entry
+from fieldwise.data.encode.fitted import MISSING, UNKNOWN, Fitted, Hashing, Scaling, Vocabulary
+from fieldwise.data.encode.learning import learn_field
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
@@ -211,7 +201,7 @@ class Encoder:
     def to_json(self) -> str:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
         own = [None if f.shares else s for f, s in zip(self.fields, self.fitted, strict=True)]
-        entries = [_plain_entry(f, fitted) for f, fitted in zip(self.fields, own, strict=True)]
+        entries = [plain_entry(f, fitted) for f, fitted in zip(self.fields, own, strict=True)]
         return json.dumps({"fields": entries}, ensure_ascii=False)
 
     @classmethod
@@ -223,7 +213,7 @@ class Encoder:
         """
         try:
             data = json.loads(text)
-            entries = [_read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
+            entries = [read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
         except (json.JSONDecodeError, KeyError, TypeError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
         fields = tuple(e.field for e in entries)
@@ -242,32 +232,6 @@ class Encoder:
         pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
         cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)
         return self._table(cells, frame.height, None, part)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    field: Field
-    fitted: Fitted | None = None
-
-
-def _plain_entry(f: Field, fitted: Fitted | None) -> dict[str, Any]:
-    if not isinstance(fitted, Vocabulary):
-        plain: dict[str, Any] = to_plain(_Entry(field=f, fitted=fitted))
-        return plain
-    # Millions of values bypass the general code, which processes each separately.
-    plain = to_plain(_Entry(field=f, fitted=replace(fitted, values=())))
-    plain["fitted"]["values"] = fitted.values
-    return plain
-
-
-def _read_entry(data: Mapping[str, Any], where: str) -> _Entry:
-    fitted = data.get("fitted") if isinstance(data, Mapping) else None
-    values = fitted.get("values") if isinstance(fitted, Mapping) else None
-    if not isinstance(fitted, Mapping) or not isinstance(values, list) or set(map(type, values)) != {str}:
-        return parse(_Entry, data, where, DataError)  # names the error
-    entry = parse(_Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
-    assert isinstance(entry.fitted, Vocabulary), "no other has values"
-    return replace(entry, fitted=replace(entry.fitted, values=tuple(values)))
 
 
 def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:

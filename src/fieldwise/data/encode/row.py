@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 import torch
 
+from fieldwise.data.encode.cells import Cells, number_cells
 from fieldwise.data.encode.columns import FLOAT32_MAX, cell_list, cell_text
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted import MISSING, Bins, Cells, Fitted, Hashing, Scaling, Vocabulary, number_cells
+from fieldwise.data.encode.fitted import MISSING, Bins, Fitted, Hashing, Scaling, Vocabulary
 from fieldwise.layout import Batch, Layout
 from fieldwise.schema import Field
 

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.prepare.prepared import PARTS, Part, Prepared
+from fieldwise.data.prepare.prepared import Part, Prepared
+from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.storage.checksums import file_digest

@@ -15,9 +15,9 @@ from fieldwise.data.encode.coded import coded
 from fieldwise.data.encode.encoder import Encoder, check_table
 from fieldwise.data.prepare.history import add_histories, check_history
 from fieldwise.data.prepare.labels import LabelledRows, read_labels
-from fieldwise.data.prepare.negatives import mark_negative, sample_negatives
+from fieldwise.data.prepare.negative_rows import with_negatives
 from fieldwise.data.prepare.repeats import count_repeats
-from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
+from fieldwise.data.prepare.settings import PARTS, NegativeSampling, PreparationSettings
 from fieldwise.data.prepare.split_kind import SplitColumns
 from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.data.prepare.splits import split_table
@@ -29,7 +29,7 @@ from fieldwise.schema import Schema
 
 __all__ = ["EncodedParts", "Part", "Prepared", "check_columns", "encode_parts", "group_codes", "prepare"]
 
-PARTS = ("train", "valid", "test")
+NOTHING = PreparationSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +96,7 @@ def prepare(
     *,
     split: SplitSettings,
     seed: int,
-    negatives: NegativeSampling | None = None,
-    history: HistorySettings | None = None,
-    target_encoding: TargetEncoding | None = None,
+    add: PreparationSettings = NOTHING,
 ) -> Prepared:
     """Prepared data from a table: targets, split, histories, target encoding, negatives and encoding.
 
@@ -107,9 +105,7 @@ def prepare(
         schema: its schema.
         split: settings of the split.
         seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
-        negatives: for logs with only positives.
-        history: for a column of each row's earlier items of its user.
-        target_encoding: for columns of target-encoded categories.
+        add: negatives, histories and target encoding.
 
     Errors:
         SchemaError: the table lacks the schema's time, user, item, group or key columns, or no field reads a new
@@ -119,22 +115,20 @@ def prepare(
     """
     check_columns(frame.columns, schema)
     made: list[str] = []
-    if history is not None:
-        check_history(frame, schema, history)
-        made.append(history.column)
-    if target_encoding is not None:
-        if negatives is not None:
+    if add.history is not None:
+        check_history(frame, schema, add.history)
+        made.append(add.history.column)
+    if add.target_encoding is not None:
+        if add.negatives is not None:
             raise ConfigError("target_encoding needs the label of every row, found [negatives] too: remove one of them")
-        check_target_encoding(frame, schema, target_encoding)
-        made += target_encoding.made
+        check_target_encoding(frame, schema, add.target_encoding)
+        made += add.target_encoding.made
     check_table(frame, schema, made_later=made)
     rows = read_labels(frame, schema.labels)
     with renumbering_rows(rows.kept):
         indices = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.main)
     parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
-    encoded = encode_parts(
-        parts, schema, seed=seed, negatives=negatives, history=history, target_encoding=target_encoding
-    )
+    encoded = encode_parts(parts, schema, seed=seed, add=add)
     return Prepared(
         encoder=encoded.encoder,
         counts={"dropped_by_label": rows.dropped, **encoded.counts},
@@ -162,9 +156,7 @@ def encode_parts(
     schema: Schema,
     *,
     seed: int,
-    negatives: NegativeSampling | None = None,
-    history: HistorySettings | None = None,
-    target_encoding: TargetEncoding | None = None,
+    add: PreparationSettings = NOTHING,
 ) -> EncodedParts:
     """Encoded parts: with histories, sampled negatives and an encoder fitted on the training rows.
 
@@ -172,9 +164,7 @@ def encode_parts(
         labelled: `train`, `valid` and optionally `test`.
         schema: the tables' schema.
         seed: seed of the negatives and of the folds of target encoding.
-        negatives: for logs with only positives.
-        history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
-        target_encoding: for columns of target-encoded categories.
+        add: negatives, histories and target encoding.
 
     Errors:
         DataError: a table does not fit the schema, a part is empty or, for a binary label, has one class.
@@ -182,22 +172,20 @@ def encode_parts(
     frames = {name: rows.frame for name, rows in labelled.items()}
     targets = {name: rows.y for name, rows in labelled.items()}
     repeats = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
-    if target_encoding is not None:
-        frames = add_target_encoding(
-            frames, {name: rows.main for name, rows in labelled.items()}, target_encoding, seed=seed
-        )
-    if history is not None:
-        order = check_history(frames["train"], schema, history)
+    mains = {name: rows.main for name, rows in labelled.items()}
+    if add.target_encoding is not None:
+        frames = add_target_encoding(frames, mains, add.target_encoding, seed=seed)
+    if add.history is not None:
+        order = check_history(frames["train"], schema, add.history)
         # Before sampling negatives: an item that a user never used is not an event of that user.
-        mains = {name: rows.main for name, rows in labelled.items()}
         form = schema.time_format if order == schema.time else None
-        frames = add_histories(frames, mains, history.of_schema(schema), order=order, order_format=form)
+        frames = add_histories(frames, mains, add.history.of_schema(schema), order=order, order_format=form)
     counts = {}
     weights = {name: rows.weight for name, rows in labelled.items() if rows.weight is not None}
-    _check_weights(weights, negatives)
-    if negatives is not None:
+    _check_weights(weights, add.negatives)
+    if add.negatives is not None:
         before = sum(map(len, targets.values()))
-        frames, targets = _with_negatives(frames, targets, schema, negatives.of_schema(schema), seed)
+        frames, targets = with_negatives(frames, targets, schema, add.negatives.of_schema(schema), seed)
         counts["negatives_drawn"] = sum(map(len, targets.values())) - before
     _check_classes({name: y[weights[name] > 0] if name in weights else y for name, y in targets.items()}, schema)
     encoder, train = Encoder.fit_transform(frames["train"], schema, y=targets["train"])
@@ -221,71 +209,6 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     absent = codes == 0
     codes[absent] = codes.max(initial=0) + 1 + np.arange(absent.sum())
     return codes
-
-
-def _with_negatives(
-    frames: Mapping[str, pl.DataFrame],
-    targets: Mapping[str, np.ndarray],
-    schema: Schema,
-    settings: NegativeSampling,
-    seed: int,
-) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
-    """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
-
-    With several labels the main one decides, and a sampled row is negative for every label.
-    """
-    numbers = [label.name for label in schema.more_labels if label.task == "regression"]
-    if numbers:
-        raise ConfigError(
-            f"a sampled negative is negative for every label, but the label {numbers[0]!r} is a regression, which has "
-            "no "
-            "such value: remove the negatives or that label"
-        )
-    main = {name: y[:, 0] for name, y in targets.items()}
-    positives = {name: part.filter(pl.Series(main[name] > 0)) for name, part in frames.items()}
-    log = pl.concat(list(positives.values()))
-    values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
-    for label in schema.labels:
-        if values[label.column] in label.drop_values:
-            raise DataError(
-                f"a sampled negative must not be dropped: {values[label.column]!r} in column {label.column!r} is among "
-                f"the drop_values of label {label.name!r}; change the rule, or remove the negatives"
-            )
-    all_frames, all_targets = dict(frames), dict(targets)
-    for number, name in enumerate(PARTS):
-        if name not in frames or name not in settings.parts:
-            continue
-        has_negatives = bool((main[name] <= 0).any())
-        if (settings.only_where_missing and has_negatives) or positives[name].is_empty():
-            continue
-        added = sample_negatives(
-            positives[name],
-            log=log,
-            settings=settings,
-            seed=seed * len(PARTS) + number,
-            label_column=schema.label.column,
-            negative_value=values[schema.label.column],
-        )
-        for label in schema.more_labels:
-            if label.column != schema.label.column:
-                added = mark_negative(added, label.column, values[label.column])
-        y = read_labels(added, schema.labels, all_negative=True).y
-        for label, target in zip(schema.labels, y.T, strict=True):
-            if (target > 0).any():
-                raise DataError(
-                    f"a sampled negative must not be positive: {values[label.column]!r} in column {label.column!r} is "
-                    "positive by the label's rule; change the rule"
-                )
-        all_frames[name] = pl.concat([frames[name], added])
-        all_targets[name] = np.concatenate([targets[name], y])
-    return all_frames, all_targets
-
-
-def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | float:
-    """The value for a negative in a label's column: its smallest value that is not positive, else 0."""
-    values = pl.concat([part.get_column(column) for part in frames.values()])
-    low = values.min() if values.dtype.is_numeric() else 0
-    return low if isinstance(low, (int, float)) and low <= 0 else 0
 
 
 def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:

@@ -1,18 +1,48 @@
 """Settings of histories, target encoding and negatives; they do not need polars."""
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import Field, dataclass, replace
+from typing import Any, ClassVar, Literal, TypeVar
 
 from fieldwise.errors import ConfigError
 from fieldwise.schema import Schema
 
-__all__ = ["HistorySettings", "NegativeSampling", "TargetEncoding"]
+__all__ = ["PARTS", "HistorySettings", "NegativeSampling", "PreparationSettings", "TargetEncoding"]
 
 Part = Literal["train", "valid", "test"]
+PARTS = ("train", "valid", "test")
+Self = TypeVar("Self", bound="_IdColumns")
+
+
+class _IdColumns:
+    """The base of settings that may name the columns of user and item ids, if not the schema's."""
+
+    user: str | None
+    item: str | None
+    _section: ClassVar[str]  # of a recipe, for messages
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def of_schema(self: Self, schema: Schema) -> Self:
+        """The same with the schema's columns of users and items, where they were left out."""
+        return replace(self, user=self.user or schema.user, item=self.item or schema.item)
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """The columns of users and of items.
+
+        Errors:
+            ConfigError: neither the settings nor the schema say one of them.
+        """
+        if self.user is None or self.item is None:
+            absent = "user" if self.user is None else "item"
+            raise ConfigError(
+                f"[{self._section}] needs the column of {absent} ids, which the schema does not have: set {absent} = "
+                f"COLUMN in the schema, or in [{self._section}]"
+            )
+        return self.user, self.item
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistorySettings:
+class HistorySettings(_IdColumns):
     """Settings of the column of histories that a Sequence field of the schema reads.
 
     A row's history holds the items of the same user's training rows that come strictly before it; rows with the same
@@ -31,6 +61,7 @@ class HistorySettings:
         max_length: maximum number of items; the newest are kept.
     """
 
+    _section = "history"
     column: str = "history"
     user: str | None = None
     item: str | None = None
@@ -46,19 +77,6 @@ class HistorySettings:
             raise ConfigError(f"a history's column must be a new one, but {self.column!r} is used twice: rename it")
         if self.max_length < 1:
             raise ConfigError(f"a history's max_length must be at least 1, found {self.max_length}")
-
-    def of_schema(self, schema: Schema) -> "HistorySettings":
-        """The same with the schema's columns of users and items, where they were left out."""
-        return replace(self, user=self.user or schema.user, item=self.item or schema.item)
-
-    @property
-    def ids(self) -> tuple[str, str]:
-        """The columns of users and of items.
-
-        Errors:
-            ConfigError: neither the settings nor the schema say one of them.
-        """
-        return _ids("history", self.user, self.item)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +125,7 @@ class TargetEncoding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NegativeSampling:
+class NegativeSampling(_IdColumns):
     """Settings of negative sampling.
 
     Args:
@@ -120,6 +138,7 @@ class NegativeSampling:
             positive's.
     """
 
+    _section = "negatives"
     user: str | None = None
     item: str | None = None
     per_positive: int = 2
@@ -137,25 +156,17 @@ class NegativeSampling:
         if self.user in self.item_columns:
             raise ConfigError(f"the user column {self.user!r} must not be in item_columns")
 
-    def of_schema(self, schema: Schema) -> "NegativeSampling":
-        """The same with the schema's columns of users and items, where they were left out."""
-        return replace(self, user=self.user or schema.user, item=self.item or schema.item)
 
-    @property
-    def ids(self) -> tuple[str, str]:
-        """The columns of users and of items.
+@dataclass(frozen=True, kw_only=True)
+class PreparationSettings:
+    """What is added to a log's rows before encoding, besides the split.
 
-        Errors:
-            ConfigError: neither the settings nor the schema say one of them.
-        """
-        return _ids("negatives", self.user, self.item)
+    Args:
+        negatives: for logs with only positives.
+        history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
+        target_encoding: for columns of target-encoded categories.
+    """
 
-
-def _ids(section: str, user: str | None, item: str | None) -> tuple[str, str]:
-    if user is None or item is None:
-        absent = "user" if user is None else "item"
-        raise ConfigError(
-            f"[{section}] needs the column of {absent} ids, which the schema does not have: set {absent} = COLUMN "
-            f"in the schema, or in [{section}]"
-        )
-    return user, item
+    negatives: NegativeSampling | None = None
+    history: HistorySettings | None = None
+    target_encoding: TargetEncoding | None = None
