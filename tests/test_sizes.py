@@ -16,7 +16,7 @@ FILE_LINES, FUNCTION_LINES, PARAMETERS = 300, 60, 6
 KERNELS = "ops/triton/"  # their functions take pointers, sizes and strides one by one
 
 LONG_FILES = {
-    "estimator/recommender.py": 459,
+    "estimator/recommender.py": 449,
 }
 LONG_FUNCTIONS = {
     "runs/fits.py: recorded_runs": 81,
