@@ -29,6 +29,6 @@ def floods(folder: Path, seconds: float, seed: int, requests: dict[str, int]) ->
                 one.late.append(f"honest clients kept {one.figures['share']:.0%} of their rate, not {SHARE:.0%}")
             found.append(one)
             if (trouble := log_trouble(server)) is not None:
-                found[-1].broken.append(trouble)
+                one.broken.append(trouble)
                 break
     return found

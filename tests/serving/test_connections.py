@@ -169,6 +169,16 @@ def test_malformed_requests_are_answered_in_the_one_form(connect, sent):
     refused(read_all(one)[0], 400)
 
 
+def test_bytes_behind_a_request_that_are_no_http_leave_nothing_in_the_log(server, connect):
+    """The request is still being answered when its connection is ended."""
+    for _ in range(3):
+        one = connect()
+        one.sendall(GET.replace(b"/healthz", b"/v1/about") + b"\0" * 50)
+        refused(read_all(one)[0], 400)
+    assert "Traceback" not in server.log
+    assert "Invalid" not in server.log, "each would be a line that anybody can have written"
+
+
 @pytest.mark.parametrize("hosts", WRONG_HOSTS)
 def test_a_request_has_one_host(connect, hosts):
     one = connect()

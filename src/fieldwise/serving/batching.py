@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fieldwise.serving.faults import FAULTS
+from fieldwise.serving.shares import VISIT, Visit
 
 __all__ = ["BatchLimits", "Batcher", "BusyError"]
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
-Waiting = list[tuple[Asked, "asyncio.Future[Answer]"]]
+Waiting = tuple[Asked, "asyncio.Future[Answer]", Visit]
 
 
 class BusyError(Exception):
@@ -41,8 +42,8 @@ class BatchLimits:
 class Batcher(Generic[Asked, Answer]):
     """Collects requests for a worker: those that arrive while it is busy form its next batch.
 
-    A batcher belongs to one event loop. Requests that have timed out are removed from their batch. If a whole batch
-    fails, each of its requests is retried alone, so that only the faulty one fails.
+    A batcher belongs to one event loop. Client addresses take turns. Requests that have timed out are removed from
+    their batch. If a whole batch fails, each of its requests is retried alone, so that only the faulty one fails.
 
     Args:
         worker: runs one batch at a time of this batcher.
@@ -71,7 +72,8 @@ class Batcher(Generic[Asked, Answer]):
     ) -> None:
         self.took = took
         self.worker, self.run, self.limits, self.cost = worker, run, limits or BatchLimits(), cost
-        self._waiting: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
+        self._waiting: dict[str, deque[Waiting[Asked, Answer]]] = {}  # by address, the next one's turn first
+        self._count = 0
         self._serving: asyncio.Task[None] | None = None
 
     async def ask(self, request: Asked) -> Answer:
@@ -81,10 +83,12 @@ class Batcher(Generic[Asked, Answer]):
             BusyError: too many requests are waiting.
             Exception: the exception that `run` returned for it.
         """
-        if len(self._waiting) >= self.limits.waiting:
+        if self._count >= self.limits.waiting:
             raise BusyError
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, future))
+        visit = VISIT.get(None) or Visit()
+        self._waiting.setdefault(visit.address, deque()).append((request, future, visit))
+        self._count += 1
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve())
         return await future
@@ -95,7 +99,7 @@ class Batcher(Generic[Asked, Answer]):
         return self._serving is not None
 
     async def _serve(self) -> None:
-        if self.limits.window and len(self._waiting) < self.limits.most:
+        if self.limits.window and self._count < self.limits.most:
             await asyncio.sleep(self.limits.window)
         try:
             while batch := self._next():
@@ -103,11 +107,12 @@ class Batcher(Generic[Asked, Answer]):
         finally:
             self._serving = None
 
-    async def _answer(self, batch: "Waiting[Asked, Answer]") -> None:
+    async def _answer(self, batch: "list[Waiting[Asked, Answer]]") -> None:
         answers: Sequence[Answer | BaseException]
         try:
             seconds, answers = await asyncio.get_running_loop().run_in_executor(self.worker, self._timed, batch)
             self.took(seconds, len(batch))
+            self._charge(batch, seconds)
         except FAULTS as e:
             if len(batch) > 1:
                 for one in batch:
@@ -115,7 +120,7 @@ class Batcher(Generic[Asked, Answer]):
                         await self._answer([one])
                 return
             answers = [e]
-        for (_, future), answer in zip(batch, answers, strict=True):
+        for (_, future, _), answer in zip(batch, answers, strict=True):
             if future.done():
                 continue
             if isinstance(answer, BaseException):
@@ -123,20 +128,33 @@ class Batcher(Generic[Asked, Answer]):
             else:
                 future.set_result(answer)
 
-    def _timed(self, batch: "Waiting[Asked, Answer]") -> tuple[float, Sequence[Answer | BaseException]]:
+    def _charge(self, batch: "list[Waiting[Asked, Answer]]", seconds: float) -> None:
+        """Divide a batch's time among its requests, by their cost and an equal part."""
+        costs = [1 + self.cost(request) for request, *_ in batch]
+        for (_, _, visit), cost in zip(batch, costs, strict=True):
+            visit.add(seconds * cost / sum(costs))
+
+    def _timed(self, batch: "list[Waiting[Asked, Answer]]") -> tuple[float, Sequence[Answer | BaseException]]:
         began = time.perf_counter()
-        answers = self.run([one for one, _ in batch])
+        answers = self.run([one for one, *_ in batch])
         return time.perf_counter() - began, answers
 
-    def _next(self) -> "Waiting[Asked, Answer]":
-        batch: Waiting[Asked, Answer] = []
+    def _next(self) -> "list[Waiting[Asked, Answer]]":
+        """The next batch: one request of each address in turn, those of an address in order."""
+        batch: list[Waiting[Asked, Answer]] = []
         work = 0
         while self._waiting and len(batch) < self.limits.most:
-            request, future = self._waiting[0]
-            work += 0 if future.done() else self.cost(request)
+            address, queue = next(iter(self._waiting.items()))
+            one = queue[0]
+            wanted = not one[1].done()
+            work += self.cost(one[0]) if wanted else 0
             if batch and work > self.limits.budget:
                 break
-            self._waiting.popleft()
-            if not future.done():
-                batch.append((request, future))
+            queue.popleft()
+            self._count -= 1
+            del self._waiting[address]
+            if queue:
+                self._waiting[address] = queue
+            if wanted:
+                batch.append(one)
         return batch

@@ -6,11 +6,13 @@ interpreter lock, so 1 MiB of `{}` as ids would block the server for seconds.
 """
 
 import asyncio
+import gc
 import inspect
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
@@ -21,10 +23,12 @@ from pydantic import BaseModel, ValidationError
 from fieldwise.config import nearest
 from fieldwise.serving.request_checks import check_length, id_texts
 from fieldwise.serving.rows import RequestError
+from fieldwise.serving.shares import charge, timed_call
 
 __all__ = ["BodyLimits", "body_route", "parsed"]
 
 LARGE = 1 << 14  # bodies of at least this many bytes are parsed outside the event loop
+BRIEF, REST = 0.002, 5  # seconds of parsing without a rest; length of a rest, in multiples of the time before it
 NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: application/json"
 SCALARS = frozenset((str, int, float, bool, type(None)))
 IDS = SCALARS - {type(None)}
@@ -45,9 +49,27 @@ class BodyLimits:
     ids: int
 
 
-def body_route(limits: BodyLimits) -> type[APIRoute]:
-    """A route class whose function takes one argument, `body`, parsed by this module, and returns a `Response`."""
+def body_route(limits: BodyLimits, others: Callable[[], bool] = lambda: False) -> type[APIRoute]:
+    """A route class whose function takes one argument, `body`, parsed by this module, and returns a `Response`.
+
+    Args:
+        limits: maximum lengths.
+        others: whether other requests are being served; then the parser of large bodies, which holds Python's
+            interpreter lock, rests after each for a multiple of its time.
+    """
     worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-bodies")
+    turn = asyncio.Lock()
+
+    async def elsewhere(content: bytes, kind: type[BaseModel]) -> BaseModel:
+        call = partial(timed_call, partial(_large, content, kind, limits))
+        async with turn:
+            seconds, body = await asyncio.get_running_loop().run_in_executor(worker, call)
+            charge(seconds)
+            if seconds > BRIEF and others():
+                await asyncio.sleep(REST * seconds)
+        if isinstance(body, Exception):
+            raise body
+        return body
 
     class BodyRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -57,11 +79,7 @@ def body_route(limits: BodyLimits) -> type[APIRoute]:
                 content = await request.body()
                 if not _is_json(request.headers.get("content-type", "")):
                     raise RequestError(NO_OBJECT, "body")
-                if len(content) < LARGE:
-                    body = parsed(content, kind, limits)
-                else:
-                    loop = asyncio.get_running_loop()
-                    body = await loop.run_in_executor(worker, parsed, content, kind, limits)
+                body = parsed(content, kind, limits) if len(content) < LARGE else await elsewhere(content, kind)
                 answer: Response = await self.endpoint(body=body)
                 return answer
 
@@ -102,6 +120,17 @@ def parsed(content: bytes, kind: type[BaseModel], limits: BodyLimits) -> BaseMod
     except ValidationError as e:
         first = e.errors(include_url=False, include_context=False, include_input=False)[0]
         raise RequestValidationError([{**first, "loc": ("body", *first["loc"])}]) from None
+
+
+def _large(content: bytes, kind: type[BaseModel], limits: BodyLimits) -> BaseModel | Exception:
+    """Parse a large body, or return its error; without garbage collection, which would look through all of it."""
+    gc.disable()
+    try:
+        return parsed(content, kind, limits)
+    except (RequestError, RequestValidationError) as e:
+        return e
+    finally:
+        gc.enable()
 
 
 def _json(content: bytes) -> Any:

@@ -4,20 +4,30 @@ uvicorn itself only limits the time between two requests of a connection. This p
 """
 
 import asyncio
+import logging
+import time
 from collections import Counter as Count
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fieldwise.serving.forms import ErrorBody, ErrorResponse
+from fieldwise.serving.shares import Shares
 
 __all__ = ["ConnectionLimits", "Connections", "limited_protocol"]
 
 MOST_FIELDS = 100  # maximum header fields of a request
 FRAMING = 8  # maximum bytes of chunked framing for each byte of a body
+USELESS, BYTE = 4e-4, 2e-9  # assumed seconds of a connection without a good request, and of each of its bytes
+LONG = 1 << 16  # bytes of a body that are read at once
+LONGEST_WAIT, LOOK = 2.0, 0.4  # seconds that a new connection waits for its address's share, and between looks
 LINGER_BYTES, LINGER = 1 << 18, 1.0  # bytes and seconds still read after an error, so that the client sees the response
+
+QUIET = logging.getLogger(__name__)  # no line for each malformed request: they are counted
+QUIET.setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +59,8 @@ class Connections:
     [None, None, 'address', None, 'all']
     """
 
-    def __init__(self, limits: ConnectionLimits, registry: CollectorRegistry) -> None:
-        self.limits = limits
+    def __init__(self, limits: ConnectionLimits, registry: CollectorRegistry, shares: Shares | None = None) -> None:
+        self.limits, self.shares = limits, shares or Shares()
         self._by_address: Count[str] = Count()
         self._open = 0
         gauge = Gauge("fieldwise_connections", "Connections open.", registry=registry)
@@ -104,6 +114,7 @@ class _Limited(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.logger = QUIET
         self._timer: asyncio.TimerHandle | None = None  # until a head is complete
         self._reader: asyncio.TimerHandle | None = None  # until the client reads something
         self._in_head = self._in_body = self._ended = False
@@ -111,10 +122,13 @@ class _Limited(HttpToolsProtocol):
         self._wrong: tuple[int, str, str] | None = None
         self._cycles: list[Any] = []  # requests without a whole answer: several where a sender does not wait
         self._address = self.client[0] if self.client else ""
+        self._asked = False  # a whole head came
         limit = self.counts.enter(self._address)
         self._counted = limit is None
         if limit is None:
             self._expect_head()
+            if self.counts.shares.is_over(self._address):  # the loop starts to read after this call
+                self.loop.call_soon(self._wait_for_share, time.monotonic() + LONGEST_WAIT)
             return
         self._ended = True
         most = self.limits.connections if limit == "all" else self.limits.per_address
@@ -129,6 +143,8 @@ class _Limited(HttpToolsProtocol):
             self.counts.leave(self._address)
             self._counted = False
         self._expect_head(False)
+        if not self._asked or self._ended:
+            self.counts.shares.add(self._address, USELESS + BYTE * (self._raw + self._unread))
         for cycle in self._cycles:
             cycle.disconnected = True
         self.resume_writing()
@@ -147,6 +163,7 @@ class _Limited(HttpToolsProtocol):
         if self._ended or self.transport.is_closing():
             return
         if self._in_body:
+            self._count_body(len(data))
             if self._raw > FRAMING * (self.limits.max_body + self.limits.head_bytes):
                 self.counts.closed("body")
                 self.transport.abort()
@@ -177,7 +194,7 @@ class _Limited(HttpToolsProtocol):
             self._wrong = self._too_long()
             raise ValueError
         self._expect_head(False)
-        self._in_head, self._in_body, self._raw, self._unread = False, True, 0, 0
+        self._in_head, self._in_body, self._raw, self._unread, self._asked = False, True, 0, 0, True
         super().on_headers_complete()
         self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
@@ -198,6 +215,22 @@ class _Limited(HttpToolsProtocol):
             self._reader.cancel()
             self._reader = None
         super().resume_writing()
+
+    def _count_body(self, size: int) -> None:
+        """Count the bytes of a body; one that is long waits for its address's share."""
+        self.counts.shares.add(self._address, BYTE * size)
+        if self._raw > LONG and self.counts.shares.is_over(self._address):
+            self._wait_for_share(time.monotonic() + LOOK / 2)
+
+    def _wait_for_share(self, until: float) -> None:
+        """Read nothing from a connection while its address is over its share of a busy server."""
+        if self.transport.is_closing():
+            return
+        if self.counts.shares.is_over(self._address) and time.monotonic() < until:
+            self.transport.pause_reading()
+            self.loop.call_later(LOOK, self._wait_for_share, until)
+        elif not self.flow.read_paused:
+            self.transport.resume_reading()
 
     def _expect_head(self, expected: bool = True) -> None:
         """Start or stop the timer for a complete head."""
@@ -224,6 +257,9 @@ class _Limited(HttpToolsProtocol):
         self.counts.closed(limit)
         self._ended = True
         self._expect_head(False)
+        for cycle in self._cycles:  # nothing more can be written for them
+            cycle.disconnected = True
+            cycle.message_event.set()
         if self.transport.is_closing():
             return
         self.transport.write(_answer(status, message))
@@ -231,6 +267,7 @@ class _Limited(HttpToolsProtocol):
         self.loop.call_later(LINGER, self.transport.abort)
 
 
+@cache
 def _answer(status: int, message: str) -> bytes:
     """An error in the common form, as bytes of HTTP."""
     body = ErrorResponse(error=ErrorBody(message=message, field="connection")).model_dump_json().encode()

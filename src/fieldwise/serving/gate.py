@@ -16,6 +16,7 @@ from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.http_errors import error_answer
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.routes.files import is_page
+from fieldwise.serving.shares import MOST_WAIT, VISIT, Shares, Visit, timed
 
 __all__ = ["Gate", "Metrics", "ServerSettings"]
 
@@ -24,6 +25,8 @@ FULL = "the server is overloaded: retry later"
 COMPUTED = ("/v1/predict", "/v1/recommend", "/v1/explain")
 SIMILAR = "/v1/items/{id}/similar"
 PORT = re.compile(r":[0-9]*$")
+OVERHEAD = 2e-4  # assumed seconds of a request outside the application: its head, its answer, its task
+BYTE = 4e-8  # assumed seconds to parse a byte of a body
 HEALTH = "/healthz"
 OPEN = (HEALTH, "/readyz")  # without a token
 
@@ -74,6 +77,12 @@ class ServerSettings:
         return self.token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given, self.token.encode()))
 
 
+def _length(scope: Scope, most: int) -> int:
+    """Bytes of the body that a request says it has, up to a maximum."""
+    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return min(int(said), most) if said.isdigit() else 0
+
+
 def _computed(method: str, path: str) -> str | None:
     """The path label in metrics of a request that needs computation; None for others."""
     if method == "POST" and path in COMPUTED:
@@ -95,6 +104,11 @@ class Metrics:
         self.seen = Counter(
             "fieldwise_seen_items_total", "Items excluded because the user has used them.", registry=self.registry
         )
+        self.delayed = Counter(
+            "fieldwise_requests_delayed_total",
+            "Requests that waited because their address had used more than its share of a busy server.",
+            registry=self.registry,
+        )
         self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
 
         replaced = Gauge("fieldwise_replacements", "Bundles or indexes replaced since start.", registry=self.registry)
@@ -113,10 +127,12 @@ class Metrics:
 
 
 class Gate:
-    """Middleware that checks the token, admission and the body's size, and counts requests."""
+    """Middleware that checks the token, admission and the body's size, and counts requests and their time."""
 
-    def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics, admission: Admission) -> None:
-        self.app, self.limits, self.metrics, self.admission = app, limits, metrics, admission
+    def __init__(
+        self, app: ASGIApp, limits: ServerSettings, metrics: Metrics, admission: Admission, shares: Shares
+    ) -> None:
+        self.app, self.limits, self.metrics, self.admission, self.shares = app, limits, metrics, admission, shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or another ASGI event."""
@@ -124,6 +140,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         began, status, began_answer = time.perf_counter(), 500, False
+        visit = Visit(scope["client"][0] if scope.get("client") else "")
 
         async def counted(message: Message) -> None:
             nonlocal status, began_answer
@@ -131,14 +148,21 @@ class Gate:
                 status, began_answer = message["status"], True
             await send(message)
 
+        DEADLINE.set(asyncio.get_running_loop().time() + self.limits.timeout)
+        most = MOST_WAIT if scope["path"] in OPEN else self.limits.timeout
+        counted_for = await self.shares.enter(
+            visit.address, least=BYTE * _length(scope, self.limits.max_body), most=most
+        )
+        VISIT.set(visit)
         try:
-            await self._pass(scope, receive, counted)
+            await timed(self._pass(scope, receive, counted))
         except FAULTS:
             logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
             if began_answer:
                 raise
             await error_answer(500, FAULT, "server")(scope, receive, counted)
         finally:
+            self.shares.leave(visit.address, counted_for, OVERHEAD + visit.seconds)
             route = scope.get("route")
             path = getattr(route, "path_format", getattr(route, "path", scope.get("fieldwise.path", "other")))
             self.metrics.requests.labels(scope["method"], path, str(status)).inc()
@@ -167,7 +191,8 @@ class Gate:
         if computed is None:
             await self._whole(scope, receive, send, headers)
             return
-        if not self.admission.enter():
+        late = asyncio.get_running_loop().time() >= DEADLINE.get()
+        if late or not self.admission.enter():
             scope["fieldwise.path"] = computed
             await error_answer(503, FULL, "server", {"Retry-After": "1"})(scope, receive, send)
             return
@@ -178,8 +203,7 @@ class Gate:
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
         """Read the body, then call the application."""
-        deadline = asyncio.get_running_loop().time() + self.limits.timeout
-        DEADLINE.set(deadline)
+        deadline = DEADLINE.get()
         parts: list[bytes] = []
         size, more = 0, True
         length = headers.get(b"content-length", b"0")

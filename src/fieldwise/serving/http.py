@@ -67,5 +67,8 @@ def create_app(
     app.include_router(files.router())
     add_errors(app)
     app.state.registry = served.metrics.registry
-    app.add_middleware(Gate, limits=served.limits, metrics=served.metrics, admission=served.admission)
+    app.state.shares = served.shares
+    app.add_middleware(
+        Gate, limits=served.limits, metrics=served.metrics, admission=served.admission, shares=served.shares
+    )
     return app

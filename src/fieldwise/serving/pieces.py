@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from fieldwise.serving.batching import BusyError
+from fieldwise.serving.shares import charge, timed_call
 
 __all__ = ["Pieces"]
 
@@ -52,4 +53,6 @@ class Pieces:
             self._waiting -= 1
 
     async def _done(self, call: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self.worker, call)
+        seconds, found = await asyncio.get_running_loop().run_in_executor(self.worker, timed_call, call)
+        charge(seconds)
+        return found

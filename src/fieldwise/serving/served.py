@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from fieldwise.serving.replacement import Live
 from fieldwise.serving.request_checks import id_text
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
+from fieldwise.serving.shares import Shares, charge, timed_call
 from fieldwise.serving.stores.complete import Missing, Stores
 from fieldwise.serving.stores.metrics import StoreMetrics
 
@@ -27,7 +29,8 @@ __all__ = ["Served"]
 
 T = TypeVar("T")
 ROWS_OF_A_PIECE = 10  # rows explained at once
-BATCH_ROWS = 10_000  # maximum rows to rank or score in a batch of requests
+BATCH_ROWS = 10_000  # maximum rows to rank in a batch of requests
+SCORED_ROWS = 1_000  # maximum rows to score in a batch of requests: other requests wait until they are done
 
 
 class Served:
@@ -43,7 +46,7 @@ class Served:
     def __init__(self, live: Live, limits: ServerSettings, stores: Stores, title: str | None = None) -> None:
         self.live, self.limits, self.stores, self.title = live, limits, stores, title
         self.metrics = Metrics(live)
-        self.body_route = body_route(BodyLimits(rows=limits.max_rows, ids=limits.max_ids))
+        self.body_route = body_route(BodyLimits(rows=limits.max_rows, ids=limits.max_ids), self._answers)
         self.users = KnownUsers(stores) if stores.users else None
         self._store_metrics = StoreMetrics(stores, self.metrics.registry)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise")
@@ -52,8 +55,10 @@ class Served:
             most=limits.max_batch, budget=BATCH_ROWS, window=limits.batch_window, waiting=limits.max_waiting
         )
         self.admission = Admission(limits.max_waiting + limits.max_batch, limits.timeout)
+        self.shares = Shares(delayed=self.metrics.delayed.inc)
         took = self.admission.took
-        self._predictions = Batcher(self._worker, self._predict_all, batches, cost=len, took=took)
+        scored = replace(batches, budget=SCORED_ROWS)
+        self._predictions = Batcher(self._worker, self._predict_all, scored, cost=len, took=took)
         self._recommendations = Batcher(self._worker, self._recommend_all, batches, cost=self._cost, took=took)
         self._explanations = Pieces(self._worker, limits.max_waiting, self._answers)
 
@@ -151,6 +156,8 @@ class Served:
             raise BusyError
         self._working += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, call)
+            seconds, found = await asyncio.get_running_loop().run_in_executor(self._worker, timed_call, call)
+            charge(seconds)
+            return found
         finally:
             self._working -= 1
