@@ -169,7 +169,8 @@ def _functions() -> Iterator[tuple[str, Any]]:
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value):
-                for attribute, member in vars(value).items():
+                own = [vars(base) for base in reversed(value.__mro__) if base.__module__.startswith("fieldwise.")]
+                for attribute, member in {name: member for names in own for name, member in names.items()}.items():
                     if not attribute.startswith("_") or attribute == "__init__":
                         bare = getattr(member, "__func__", getattr(member, "fn", member))
                         if inspect.isfunction(bare):

@@ -15,15 +15,12 @@ SRC = Path(__file__).parents[1] / "src" / "fieldwise"
 FILE_LINES, FUNCTION_LINES, PARAMETERS = 300, 60, 6
 KERNELS = "ops/triton/"  # their functions take pointers, sizes and strides one by one
 
-LONG_FILES = {
-    "estimator/recommender.py": 449,
-}
+LONG_FILES = {}
 LONG_FUNCTIONS = {
     "runs/fits.py: recorded_runs": 81,
     "runs/tune.py: tune": 83,
 }
 MANY_PARAMETERS = {
-    "bundle/score_file.py: score_file": 9,
     "runs/fits.py: recorded_runs": 9,
     "runs/tune.py: tune": 9,
     "training/fit.py: fit": 8,

@@ -1,7 +1,7 @@
 """Predictions for the rows of a file, written to a file in slices."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from fieldwise.data.read.tables import SlicedTable
 from fieldwise.data.read.writing import TableWriter
 from fieldwise.errors import ConfigError
 
-__all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "score_file"]
+__all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "check_two_files", "score_file"]
 
 ROW = "row"
 PREDICTION = "prediction"
@@ -33,14 +33,11 @@ class ScoredFile:
 
 def score_file(
     bundle: Bundle,
-    data: Path,
+    data: Path | SlicedTable,
     out: Path | TableWriter,
     *,
     column: str = PREDICTION,
     logit: bool = False,
-    separator: str | None = None,
-    encoding: str = "utf-8",
-    columns: Sequence[str] | None = None,
     slice_rows: int = SLICE_ROWS,
 ) -> ScoredFile:
     """Write keys and predictions for a file's rows, in order; `out` is written atomically.
@@ -49,14 +46,12 @@ def score_file(
 
     Args:
         bundle: the bundle that scores.
-        data: any file that `as_table` reads; without the schema's key columns, rows are numbered from 0.
+        data: any file that `as_table` reads, or an opened one (a text file with options of its own); without the
+            schema's key columns, rows are numbered from 0.
         out: any file that `write_table` writes, or a writer of one.
         column: column of the main label's predictions (probabilities or numbers); another label's is `COLUMN.NAME`.
         logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
             `logit.NAME` for others; only for binary labels.
-        separator: delimiter of text.
-        encoding: encoding of delimited text.
-        columns: column names of delimited text without a header.
         slice_rows: rows per slice, at least 1.
 
     Errors:
@@ -64,9 +59,8 @@ def score_file(
         DataError: the file cannot be read, lacks a column or has an invalid value; `out` cannot be written.
     """
     writing = out if isinstance(out, TableWriter) else TableWriter(out)
-    if writing.path.resolve() == data.resolve():
-        raise ConfigError(f"--out must not be the file of --data, found {writing.path} for both: choose another name")
-    table = SlicedTable(data, separator=separator, encoding=encoding, columns=columns)
+    check_two_files(data if isinstance(data, Path) else data.path, writing.path)
+    table = SlicedTable(data) if isinstance(data, Path) else data
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     made = _Columns.of(bundle, column, logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
@@ -90,6 +84,16 @@ def score_file(
     names = dict.fromkeys(name for name, _ in unseen)
     shares = {name: unseen[name, 0] / (unseen[name, 1] or 1) for name in names}
     return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *made.names), unseen=shares)
+
+
+def check_two_files(data: Path, out: Path) -> None:
+    """Check that predictions are not written over the rows.
+
+    Errors:
+        ConfigError: both are the same file.
+    """
+    if out.resolve() == data.resolve():
+        raise ConfigError(f"--out must not be the file of --data, found {out} for both: choose another name")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,17 +36,20 @@ def run(options: PredictOptions) -> None:
     `prediction` for the main label, and prediction.NAME for each other.
     """
     from fieldwise.bundle.bundle import Bundle
-    from fieldwise.bundle.score_file import score_file
+    from fieldwise.bundle.score_file import check_two_files, score_file
+    from fieldwise.data.read.tables import SlicedTable
     from fieldwise.data.read.writing import TableWriter
     from fieldwise.storage.files import check_file
 
     data, out, reading = options.data, options.out, options.reading
     check_file(out)
+    check_two_files(data, out)
     set_threads(options.threads)
     bundle = Bundle.load(options.bundle)
     with reading.lines(data):
         writer = TableWriter(out, raw=options.raw)
-        done = score_file(bundle, data, writer, column=options.column, logit=options.logit, **reading.arguments)
+        table = SlicedTable(data, **reading.arguments)
+        done = score_file(bundle, table, writer, column=options.column, logit=options.logit)
     say(f"{done.rows:,} predictions written to {out} ({', '.join(done.columns)})")
     if writer.guarded:
         say(f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)")

@@ -115,6 +115,7 @@ class SlicedTable:
         columns: column names of delimited text without a header.
 
     After construction:
+        path: see the arguments.
         empty: the table without its rows: names and types of all columns.
 
     Errors:
@@ -130,7 +131,7 @@ class SlicedTable:
         columns: Sequence[str] | None = None,
     ) -> None:
         suffix, packed = suffix_of(path)
-        self._path, self._kind = path, "Parquet" if suffix in PARQUET else "Arrow IPC"
+        self.path, self._kind = path, "Parquet" if suffix in PARQUET else "Arrow IPC"
         self._rows: pl.DataFrame | pl.LazyFrame
         _check_columns_apply(path, columns)
         if not packed and suffix in PARQUET:
@@ -154,8 +155,8 @@ class SlicedTable:
             yield from (wanted.slice(start, rows) for start in range(0, wanted.height, rows))
             return
         lazy = self._rows.select(columns)
-        batches = _binary(self._path, self._kind, lambda: lazy.collect_batches(chunk_size=rows, maintain_order=True))
-        while (batch := _binary(self._path, self._kind, lambda: next(batches, None))) is not None:
+        batches = _binary(self.path, self._kind, lambda: lazy.collect_batches(chunk_size=rows, maintain_order=True))
+        while (batch := _binary(self.path, self._kind, lambda: next(batches, None))) is not None:
             yield batch
 
 
