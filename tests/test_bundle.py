@@ -2,6 +2,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.files import bundle_digest, check_folder
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, FieldwiseError
-from fieldwise.models import AFM, MODELS, ModelSettings
+from fieldwise.models import AFM, DCN, MODELS, AutoInt, DCNv2, ModelSettings
 from fieldwise.models.build import build_network
 
 SCHEMA = Schema(
@@ -222,6 +223,26 @@ def test_a_manifest_edited_with_its_checksum_is_one_sentence(subtests, saved):
             with pytest.raises(BundleError) as caught:
                 Bundle.load(folder)
             assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [
+        (DCN(embedding_dim=2, hidden=()), {"layers": 10**6}),
+        (DCNv2(embedding_dim=2, hidden=()), {"layers": 10**6}),
+        (AutoInt(embedding_dim=2), {"layers": 10**6}),
+        (AutoInt(embedding_dim=2), {"heads": 10**6}),
+        (AFM(embedding_dim=2), {"embedding_dim": 10**7}),
+    ],
+)
+def test_settings_of_a_network_that_the_weights_are_not_of_are_refused_soon(tmp_path, settings, change):
+    """A million layers took minutes to build."""
+    make(settings=settings).save(tmp_path / "a")
+    rewrite(tmp_path / "a", lambda m: m["model"].update(change))
+    began = time.process_time()
+    with pytest.raises(BundleError):
+        Bundle.load(tmp_path / "a")
+    assert time.process_time() - began < 5
 
 
 def test_a_manifest_edited_without_its_checksum_is_damaged(saved):

@@ -28,6 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import nn
 
+from fieldwise.bundle.budget import parameters_within
 from fieldwise.bundle.files import (
     BUNDLE,
     calibrations,
@@ -248,7 +249,8 @@ class Bundle:
         schema = Schema.from_toml(content["schema"].decode())
         encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
         settings = model_settings(about["model"], saved.folder, model)
-        network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
+        with parameters_within(content["weights"]):
+            network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
         network.load_state_dict(load_tensors(content["weights"]))
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
         expected = np.asarray(about["sample_scores"], dtype=np.float64)
