@@ -1,6 +1,6 @@
-"""`python -m benchmarks`: measure cases (`run`), write docs/performance.md from what was measured (`write`), or `list`.
+"""`python -m benchmarks`: measure cases (`run`), write docs/performance.md from the results (`write`), or `list`.
 
-Every case merges into one results file as soon as it is done, so that a long run may be made in pieces.
+Every case merges into one results file as soon as it is done, so a long run can be done in parts.
 """
 
 import argparse
@@ -25,7 +25,7 @@ REPEATS = {"full": 7, "quick": 3, "tiny": 2}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 1 where a contender failed."""
+    """Run the command; returns 1 if a contender failed."""
     options = parser().parse_args(arguments)
     if options.command == "list":
         for name, build in CASES.items():
@@ -50,20 +50,26 @@ def parser() -> argparse.ArgumentParser:
     runs = commands.add_parser("run", help="measure cases and merge them into the results")
     runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(CASES)}; all; short")
     runs.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to merge into")
-    runs.add_argument("--size", choices=REPEATS, default="full", help="quick: a look; tiny: does it run at all")
-    runs.add_argument("--rows", type=int, help="rows, in the cases that have rows")
+    runs.add_argument(
+        "--size", choices=REPEATS, default="full", help="quick: a minute or less; tiny: only tests that it runs"
+    )
+    runs.add_argument("--rows", type=int, help="number of rows, in cases with rows")
     runs.add_argument("--threads", type=int, default=2)
-    runs.add_argument("--repeats", type=int, help="rounds; 7 at the full size")
-    runs.add_argument("--only", action="append", metavar="CONTENDER", help="may be repeated: leave the others out")
+    runs.add_argument("--repeats", type=int, help="number of rounds; 7 at the full size")
+    runs.add_argument(
+        "--only", action="append", metavar="CONTENDER", help="measure only this contender; may be repeated"
+    )
     writes = commands.add_parser("write", help="write the page and its plots from the results")
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to read")
-    writes.add_argument("--page", type=Path, default=PAGE, help="page to write; plots go into images/ beside it")
+    writes.add_argument(
+        "--page", type=Path, default=PAGE, help="page to write; plots are written to images/ next to it"
+    )
     commands.add_parser("list", help="the cases")
     return found
 
 
 def run(name: str, options: argparse.Namespace) -> bool:
-    """Measure one case, merge it and print its table; whether no contender failed."""
+    """Measure one case, merge it and print its table; returns whether no contender failed."""
     repeats = options.repeats or REPEATS[options.size]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="fieldwise-benchmarks-") as folder:
@@ -102,7 +108,7 @@ def show(
 
 
 def command_line(name: str, options: argparse.Namespace) -> str:
-    """The command that gives this case's numbers again, without the paths of this machine."""
+    """The command that repeats this case, without paths of this machine."""
     parts = ["python -m benchmarks run", name]
     parts += [f"--size {options.size}"] if options.size != "full" else []
     parts += [f"--{k} {getattr(options, k)}" for k in ("rows", "repeats") if getattr(options, k)]

@@ -1,7 +1,7 @@
-"""What a contender raises where it cannot take part."""
+"""The error of a contender that cannot be measured."""
 
 __all__ = ["NotAvailableError"]
 
 
 class NotAvailableError(Exception):
-    """This contender cannot take part here, for the reason given; the case goes on without it."""
+    """This contender cannot be measured here, for the given reason; the case continues without it."""

@@ -1,6 +1,6 @@
-"""One context x 1,000 candidates against scoring the 1,000 full rows: `python -m benchmarks.candidates [--json]`.
+"""One context x 1,000 candidates compared with 1,000 full rows: `python -m benchmarks.candidates [--json]`.
 
-Both take the same encoded rows, in turn, after one pass that warms up; 39 fields of which 30 are the context's, D 16.
+Both score the same encoded rows in alternation, after a warm-up pass; 30 of 39 fields belong to the context, D 16.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def seconds(work: Callable[[], Tensor]) -> float:
 
 
 def measure(network: nn.Module, candidates: int, repeats: int) -> dict[str, Any]:
-    """Milliseconds of both, the ratio of their medians, and how far their scores are apart."""
+    """Milliseconds of both, the ratio of their medians, and the largest difference of their scores."""
     split, context, items = request(candidates)
     rows = joined(split, context, items)
     blocks = [Batch(ids, rows.values[: len(ids)], *rows[2:]) for ids in rows.ids.split(256)]
@@ -65,7 +65,7 @@ def measure(network: nn.Module, candidates: int, repeats: int) -> dict[str, Any]
     for repeat in range(repeats + 1):
         for name, work in works.items():
             took = seconds(work)
-            if repeat:  # the first pass warms up
+            if repeat:  # the first pass is the warm-up
                 times[name].append(1e3 * took)
     middle = {name: statistics.median(found) for name, found in times.items()}
     return {
@@ -80,11 +80,11 @@ def measure(network: nn.Module, candidates: int, repeats: int) -> dict[str, Any]
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.candidates", description=__doc__)
-    parser.add_argument("--candidates", type=int, default=1000, help="candidates a request")
-    parser.add_argument("--repeats", type=int, default=11, help="measured requests a model")
+    parser.add_argument("--candidates", type=int, default=1000, help="candidates per request")
+    parser.add_argument("--repeats", type=int, default=11, help="measured requests per model")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="which models")
     parser.add_argument("--ops", nargs="+", default=["plain", "auto"], help="backends of the ops: plain, auto, native")
-    parser.add_argument("--threads", type=int, help="threads; PyTorch's choice where left out")
+    parser.add_argument("--threads", type=int, help="threads; PyTorch's default if not given")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()
     if arguments.threads:

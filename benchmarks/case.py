@@ -1,4 +1,4 @@
-"""What a case is: contenders that take turns at the same work, and the targets that their ratios are held to."""
+"""Cases: contenders that take turns at the same work, and targets for the ratios of their measures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ __all__ = ["MACHINE", "Case", "Contender", "Plot", "Settings", "Size", "Target",
 T = TypeVar("T")
 Size = Literal["full", "quick", "tiny"]
 MACHINE = "machine"
-"""The contender that every case has: the machine's own matrix rate and copy bandwidth."""
+"""The contender in every case that measures the machine's matrix multiplication rate and copy bandwidth."""
 
 Timed = tuple[Callable[[], Mapping[str, float]], Mapping[str, Any]]
-"""What a contender's function gives: the turn, which returns measures by name, and facts to show beside them."""
+"""The result of a contender's function: the turn, which returns measures by name, and facts shown with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +21,10 @@ class Settings:
     """How a case is run.
 
     Args:
-        folder: where the case may write its data; it is removed afterwards.
-        size: `full`, `quick` for a look of a minute or less, `tiny` for tests.
-        rows: of the cases that have rows, in place of the size's.
-        threads: of every contender, but those that say otherwise.
+        folder: folder for the case's data; it is removed afterwards.
+        size: `full`, `quick` for a run of a minute or less, `tiny` for tests.
+        rows: number of rows that replaces the size's, in cases with rows.
+        threads: threads of every contender that does not set its own.
     """
 
     folder: Path
@@ -37,7 +37,7 @@ class Settings:
         return {"full": full, "quick": quick, "tiny": tiny}[self.size]
 
     def rows_of(self, full: int, quick: int, tiny: int) -> int:
-        """Rows asked for, or those of this size."""
+        """The given number of rows, or the one for this size."""
         return self.rows or self.pick(full, quick, tiny)
 
 
@@ -46,11 +46,11 @@ class Contender:
     """One of a case's processes.
 
     Args:
-        name: shown.
-        make: `module:function` below `benchmarks.contenders`; takes the options, returns a `Timed`.
-        options: plain values, given to the function; `threads` is added.
-        peers: whether it runs in the peers' environment.
-        threads: where they differ from the case's.
+        name: displayed name.
+        make: `module:function` in `benchmarks.contenders` that takes the options and returns a `Timed`.
+        options: plain values passed to the function; `threads` is added.
+        peers: whether it runs in the environment of other libraries.
+        threads: threads, if they differ from the case's.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Measures named by numbers (`4`, `8`, ...) as lines over those numbers."""
+    """A line plot of measures whose names are numbers (`4`, `8`, ...)."""
 
     x: str
     y: str = "seconds"
@@ -92,10 +92,12 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Args:
-    title: title of the measurement.
-    about: how, with everything that a reader needs to judge the numbers.
-    measures: those shown, first the one that contenders are compared by.
+    """A measurement of several contenders.
+
+    Args:
+        title: title of the measurement.
+        about: description with everything that a reader needs to interpret the numbers.
+        measures: measures that are shown; contenders are compared by the first.
     """
 
     title: str

@@ -1,6 +1,6 @@
-"""`make conformance`: every model beside its published parameter counts, its NumPy version and the contract.
+"""`make conformance`: compares every model with published parameter counts, its NumPy reference and the contract.
 
-Writes docs/models/conformance.md (or prints it, with `--print`): nothing in it is typed by hand.
+Writes docs/models/conformance.md (or prints it, with `--print`): all of its figures are measured.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Written by `make conformance`; do not edit. Of each model:
 
 
 def parity(name: str) -> tuple[float, int]:
-    """The largest relative difference, and how many (case, layout) pairs it is over."""
+    """The largest relative difference, and the number of (case, layout) pairs compared."""
     reference, worst, pairs = REFERENCES[name], 0.0, 0
     for settings in reference.CASES.values():
         for layout in layouts_of(reference).values():
@@ -59,11 +59,11 @@ def parity(name: str) -> tuple[float, int]:
 
 
 def counts(name: str) -> str:
-    """The published counts of a model, each with ours."""
+    """The published parameter counts of a model, each with ours."""
     found = []
     for (model, data), published in PUBLISHED.items():
         if model == name:
-            with torch.device("meta"):  # counted, not made
+            with torch.device("meta"):  # only counts, without memory
                 ours = parameter_count(published.settings.build(Layout.of_sizes(published.sizes)))
             less = f" - {published.redundant}" if published.redundant else ""
             sign = "=" if ours == published.count - published.redundant else "≠"

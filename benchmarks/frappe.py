@@ -1,4 +1,4 @@
-"""The log of the epoch cases: Frappe's rows where its files are at hand, else simulated ones of the same shape."""
+"""The log of the epoch cases: Frappe's rows if its files are present, else simulated rows of the same shape."""
 
 import os
 from pathlib import Path
@@ -16,14 +16,14 @@ _VALID_ROWS = 57_722
 
 
 def data_folder() -> Path | None:
-    """The folder of public data sets: FIELDWISE_DATA, or `shared/data` beside the project; None where absent."""
+    """The folder of public data sets: FIELDWISE_DATA, or `shared/data` next to the project; None if absent."""
     named = os.environ.get("FIELDWISE_DATA")
     folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
     return folder if folder.is_dir() else None
 
 
 def frappe_log(rows: int) -> Log:
-    """`rows` training rows in a random order, and as large a share of the validation rows."""
+    """`rows` training rows in a random order, and the same share of the validation rows."""
     share = min(1.0, rows / FRAPPE_ROWS)
     folder = data_folder()
     if folder is None or not (folder / "frappe").is_dir():

@@ -1,4 +1,4 @@
-"""An encoded log in arrays that every contender reads, fieldwise and peers alike: NumPy alone is needed here.
+"""An encoded log in arrays that every contender can read, fieldwise and other libraries; needs only NumPy.
 
 Letters: N training rows, M validation rows, F fields.
 """
@@ -19,15 +19,15 @@ _ARRAYS = ("ids", "y", "valid_ids", "valid_y")
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """Rows of categories.
+    """Categorical rows with labels.
 
     Args:
-        sizes: categories of each field [F].
+        sizes: number of categories of each field [F].
         ids: [N, F] int32, each from 0 within its field.
         y: [N] float32, 0 or 1.
         valid_ids: [M, F] int32.
         valid_y: [M] float32.
-        about: where the rows come from.
+        about: source of the rows.
     """
 
     sizes: tuple[int, ...]
@@ -39,11 +39,11 @@ class Log:
 
     @property
     def offsets(self) -> np.ndarray:
-        """Where each field's rows begin in one table of all fields [F]."""
+        """The first row of each field in a table shared by all fields [F]."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
     def first(self, rows: int | None) -> "Log":
-        """The log with its first training rows alone; all of them for None."""
+        """The log with only its first `rows` training rows; all of them for None."""
         return Log(self.sizes, self.ids[:rows], self.y[:rows], self.valid_ids, self.valid_y, self.about)
 
     def save(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class Log:
 
 
 def random_log(rows: int, sizes: tuple[int, ...], *, valid_rows: int = 0, seed: int = 0) -> Log:
-    """A log with planted effects of categories and pairs; categories are as frequent as 1 / rank."""
+    """A simulated log with planted effects of categories and pairs; category frequencies fall as 1 / rank."""
     rng = np.random.default_rng([seed, 20])
     total = rows + valid_rows
     ids = np.stack([_zipf(rng, total, size) for size in sizes], axis=1)

@@ -1,8 +1,8 @@
-"""What bfloat16 and int8 item heads lose against float32: `python -m benchmarks.maxsim_accuracy [--json]`.
+"""Accuracy of bfloat16 and int8 item heads compared with float32: `python -m benchmarks.maxsim_accuracy [--json]`.
 
-On random heads, and on those of an IntTower trained for an epoch on the simulated log. Errors of scores are also given
-as a share of the spread (standard deviation) of a user's float32 scores over the items: that is what ranking sees;
-recall is of a user's best items by float32 among as many by the storage. Means over users.
+It uses random heads, and the heads of an IntTower trained for one epoch on the simulated log. Errors of scores are also
+divided by the standard deviation of a user's float32 scores over the items, which matters for ranking. Recall is the
+share of a user's best items by float32 among as many best items by the storage. All values are means over users.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def ranks(score_UN: Tensor) -> Tensor:
 
 
 def compare(user_UHP: Tensor, item_NKP: Tensor) -> dict[str, dict[str, float]]:
-    """By storage: errors of scores, Spearman's correlation and recall, against float32."""
+    """Errors of scores, Spearman's correlation and recall of each storage, compared with float32."""
     truth = StoredItems.of(item_NKP).scores(user_UHP)
     found = {}
     for storage in STORAGES:
@@ -56,7 +56,7 @@ def compare(user_UHP: Tensor, item_NKP: Tensor) -> dict[str, dict[str, float]]:
 
 
 def trained_heads(users: int) -> tuple[Tensor, Tensor]:
-    """Heads of the first test rows' users, and of every film of the training rows."""
+    """Heads of the users of the first test rows, and of all films in the training rows."""
     recipe = load_recipe("simulated/inttower", list(TRAINED))
     prepared = prepare_recipe(recipe, Path())
     network = train_recipe(recipe, prepared).bundle.network

@@ -1,4 +1,4 @@
-"""The peak of a process's resident memory while some work is done, from what Linux counts for it."""
+"""The peak resident memory of a process during a function call, from Linux's counters."""
 
 import re
 from collections.abc import Callable
@@ -10,12 +10,12 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_bytes(work: Callable[[], object]) -> int | None:
-    """How far resident memory rose above where it stood before `work`; None where the system does not count it.
+    """The increase of peak resident memory during `work` in bytes; None if the system does not count it.
 
-    Meant for a fresh process whose code is warm: what an allocator keeps from earlier work is not seen to rise again.
+    Use it in a fresh process with warm code: memory that an allocator keeps from earlier work is not counted again.
     """
     try:
-        _RESET.write_text("5")  # resets the peak to the memory that is resident now
+        _RESET.write_text("5")  # resets the peak to the currently resident memory
         before = _peak()
         work()
         return max(0, _peak() - before)

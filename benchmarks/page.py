@@ -1,4 +1,4 @@
-"""Writes docs/performance.md from a results file; no figure in it is typed by hand."""
+"""Writes docs/performance.md from a results file; all figures come from that file."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ PyTorch's matrix product of 1024 x 1024 and its copy of 64 MB, in a process that
 
 
 def number(value: float) -> str:
-    """Three digits that mean something.
+    """A number with three significant digits.
 
     >>> number(1234567.0), number(12.345), number(0.0123456), number(5.0)
     ('1,234,567', '12.3', '0.0123', '5')
@@ -41,7 +41,7 @@ def _exponent(value: float) -> int:
 
 
 def page(results: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """The text of the page."""
     cases: Mapping[str, Any] = results["cases"]
     parts = [HEAD, targets(cases)]
     parts += [section(name, case) for name, case in cases.items()]
@@ -63,7 +63,7 @@ def targets(cases: Mapping[str, Any]) -> str:
 
 
 def section(name: str, case: Mapping[str, Any]) -> str:
-    """One case: what, how, the table or the plot, and where the numbers come from."""
+    """The section of one case: title, description, the table or plot, and the provenance of the numbers."""
     lines = [f"## {name}", "", f"{case['title']}. {case['about']}", ""]
     if case["plot"]:
         lines += [f"![{case['title']}](images/{image_name(name)})", ""]
@@ -78,7 +78,7 @@ def image_name(case: str) -> str:
 
 
 def table(case: Mapping[str, Any]) -> list[str]:
-    """A row a contender; those that took no part say why."""
+    """A table with one row per contender; rows of contenders that were not measured give the reason."""
     contenders = [c for c in case["contenders"] if c["name"] != "machine"]
     shown = [m for m in _shown(case) if any(m in c.get("measures", {}) for c in contenders)]
     first = next((c["measures"] for c in contenders if "measures" in c), {})

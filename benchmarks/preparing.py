@@ -1,8 +1,8 @@
 """Seconds from a CSV file of clicks to encoded rows on disk: fieldwise and scikit-learn's encoders, in alternation.
 
-`python -m benchmarks.preparing --rows 500000 --json`. The log is made here, as Criteo's is shaped: a 0/1 label, 13
-counts with gaps and 26 hexadecimal categories, their vocabularies from 10 to 1,000,000 values and as skewed as 1/rank.
-Every contestant gets the CSV file and must leave all rows on disk as integers and scaled numbers.
+`python -m benchmarks.preparing --rows 500000 --json`. The simulated log has the shape of Criteo's: a 0/1 label, 13
+counts with missing values and 26 hexadecimal categories of 10 to 1,000,000 values with frequencies near 1/rank.
+Every contestant reads the CSV file and must write all rows to disk as integers and scaled numbers.
 """
 
 import argparse
@@ -23,13 +23,13 @@ CHUNK = 500_000
 
 
 def write_log(path: Path, rows: int, seed: int = 0) -> None:
-    """Write `rows` rows with a header: label, I1 to I13, C1 to C26; an absent cell is empty.
+    """Write `rows` rows with a header: label, I1 to I13, C1 to C26; a missing cell is empty.
 
     The same rows and seed give the same file.
     """
     rng = np.random.default_rng(seed)
     sizes = np.geomspace(10, 1_000_000, len(CATEGORIES)).astype(int)
-    # An odd factor permutes the numbers below 2^32: every value has a name of its own.
+    # An odd factor permutes the numbers below 2^32: every value gets its own name.
     names = [pl.Series([f"{(k * 2654435761 + 97 * c) % 2**32:08x}" for k in range(n)]) for c, n in enumerate(sizes)]
     scales = np.linspace(0.5, 3.0, len(NUMBERS))
     gaps = np.linspace(0.0, 0.45, len(NUMBERS))
@@ -69,7 +69,7 @@ def sklearn_encode(path: Path, folder: Path) -> int:
     from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
     frame = pd.read_csv(path, dtype=dict.fromkeys(CATEGORIES, "str"))
-    # Absent numbers stay NaN in StandardScaler, as OrdinalEncoder keeps absent categories.
+    # Missing numbers stay NaN in StandardScaler, as OrdinalEncoder keeps missing categories.
     ordinal = OrdinalEncoder(dtype=np.float64, handle_unknown="use_encoded_value", unknown_value=-1)
     steps = [("numbers", StandardScaler(), list(NUMBERS)), ("categories", ordinal, list(CATEGORIES))]
     encoded = ColumnTransformer(steps).fit_transform(frame)
@@ -106,8 +106,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.preparing", description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=CONTESTANTS, action="append", help="may be repeated; all where left out")
-    parser.add_argument("--file", type=Path, help="where the CSV file is kept and found again")
+    parser.add_argument("--only", choices=CONTESTANTS, action="append", help="may be repeated; by default all")
+    parser.add_argument("--file", type=Path, help="path of the CSV file, which is kept and reused")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Results in one JSON file: case by case, so that a long run may be made in pieces."""
+"""Results of all cases in one JSON file; cases are merged one by one, so a long run can be done in parts."""
 
 import datetime
 import json
@@ -20,7 +20,7 @@ FORMAT = 1
 def record(
     case: Case, settings: Settings, outcomes: Sequence[Outcome], *, repeats: int, command: str
 ) -> dict[str, Any]:
-    """What is kept of a case, as plain values."""
+    """The stored record of a case, as plain values."""
     return {
         "title": case.title,
         "about": case.about,
@@ -52,7 +52,7 @@ def _contender(outcome: Outcome) -> dict[str, Any]:
 
 
 def judge(target: Target, outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """The target's ratio with its spread; None where one of its two sides was not measured."""
+    """The target's ratio with its spread; None if one of its two sides was not measured."""
     samples = {outcome.contender.name: outcome.samples for outcome in outcomes}
     top, bottom = (samples.get(name, {}).get(measure) for name, measure in (target.top, target.bottom))
     if not top or not bottom:
@@ -70,7 +70,7 @@ def judge(target: Target, outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
 
 
 def load(path: Path, part: str = "cases") -> dict[str, Any]:
-    """The results of a file, by name below `part`; none where there is no file."""
+    """The results of a file, by name below `part`; empty if there is no file."""
     if not path.exists():
         return {"format": FORMAT, part: {}}
     results: dict[str, Any] = json.loads(path.read_text("utf-8"))
@@ -80,7 +80,7 @@ def load(path: Path, part: str = "cases") -> dict[str, Any]:
 
 
 def merge(path: Path, name: str, found: dict[str, Any], part: str = "cases") -> None:
-    """Put a record into a results file, in place of an older one of that name; others stay."""
+    """Write a record into a results file, replacing an older one of that name; other records stay."""
     results = load(path, part)
     results[part][name] = found
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Timing a part of an epoch in place of all of it."""
+"""Timing a part of an epoch and scaling it to the whole."""
 
 __all__ = ["steps_to_time"]
 
 
 def steps_to_time(rows: int, batch: int, steps: int | None) -> tuple[int, float]:
-    """Rows in `steps` batches (all rows for None), and what their seconds are multiplied by to give an epoch's.
+    """Rows in `steps` batches (all rows for None), and the factor that scales their seconds to an epoch.
 
     >>> steps_to_time(100, 10, 2)
     (20, 5.0)

@@ -17,7 +17,7 @@ class Summary:
 
 
 def summarize(samples: Sequence[float]) -> Summary:
-    """Median and quartiles (linear between samples, as NumPy has them).
+    """Median and quartiles (linear interpolation, as in NumPy).
 
     >>> summarize([4.0, 1.0, 2.0, 3.0, 5.0])
     Summary(median=3.0, low=2.0, high=4.0)
@@ -31,7 +31,7 @@ def summarize(samples: Sequence[float]) -> Summary:
 
 
 def ratio(top: Sequence[float], bottom: Sequence[float]) -> Summary:
-    """The ratio of the medians; the quartiles are those of the ratios round by round, whose runs lie side by side.
+    """The ratio of the medians, with the quartiles of the ratios per round, whose two runs are close in time.
 
     >>> ratio([10.0, 20.0, 60.0], [1.0, 2.0, 3.0])
     Summary(median=10.0, low=10.0, high=15.0)

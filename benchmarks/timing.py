@@ -1,4 +1,4 @@
-"""Seconds of short work: many calls within one turn."""
+"""Timing of short functions: many calls within one turn."""
 
 import time
 from collections.abc import Callable
@@ -10,9 +10,9 @@ FILL = 0.3
 
 
 def seconds_of(*works: Callable[[], object], at_least: float | None = None, most: int = 200) -> list[float]:
-    """The least seconds that each of the works took, done one after another until `at_least` (FILL) seconds are spent.
+    """The minimum seconds of each function, called in turn until `at_least` (FILL) seconds have passed.
 
-    The least, since whatever else the machine does only adds to it; turns then give the spread.
+    The minimum is used because other load on the machine only adds time; several turns then give the spread.
     """
     least = [float("inf")] * len(works)
     began, at_least = time.perf_counter(), FILL if at_least is None else at_least

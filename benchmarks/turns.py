@@ -1,7 +1,7 @@
-"""The harness's side of a case: one process a contender, and turns within one run.
+"""Runs a case: one process per contender, which take turns.
 
-One works while the others sleep in a read. How a library's idle threads wait is its own default: OpenMP's spin for
-about a millisecond and then sleep, so that a turn disturbs no other.
+While one process works, the others are blocked in a read. Idle threads wait as each library does by default: OpenMP's
+spin for about a millisecond and then sleep, so they do not disturb the next turn.
 """
 
 import json
@@ -20,13 +20,17 @@ __all__ = ["Outcome", "peers_python", "take_turns"]
 
 ROOT = Path(__file__).parents[1]
 PEERS = "FIELDWISE_PEERS"
-WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # not passed on: each library waits as it is made to
+WAITS = (
+    "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+)  # removed, so that each library waits as it does by default
 NO_PEERS = f"no environment of peers: run `sh benchmarks/peers/setup` (or name its folder in {PEERS})"
 
 
 @dataclass
 class Outcome:
-    """What one contender gave: samples by measure, in rounds; or why it gave none."""
+    """The result of one contender: samples by measure, one per round, or the reason for having none."""
 
     contender: Contender
     facts: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +40,7 @@ class Outcome:
 
 
 class WorkerError(Exception):
-    """A worker that failed; the message says how."""
+    """A worker failed; the message says how."""
 
 
 class Worker:
@@ -96,7 +100,7 @@ class Worker:
 
 
 def peers_python() -> Path | None:
-    """The peers' Python; None where their environment is not made."""
+    """The Python of the other libraries' environment; None if the environment does not exist."""
     folder = Path(os.environ.get(PEERS) or ROOT / "build" / "peers")
     python = folder / "bin" / "python"
     return python.absolute() if python.exists() else None
@@ -111,7 +115,7 @@ def take_turns(
 ) -> list[Outcome]:
     """Start every contender, let each warm up with one turn, then measure `repeats` rounds of one turn each.
 
-    A round begins with another contender each time, so that none is always behind the same one.
+    Each round begins with a different contender, so that none always runs after the same one.
     """
     outcomes = [Outcome(contender) for contender in contenders]
     workers: dict[int, Worker] = {}

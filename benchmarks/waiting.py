@@ -1,7 +1,7 @@
-"""What training loses to threads that spin: `python -m benchmarks.waiting`, PyTorch's default and fieldwise's in turns.
+"""Cost of spinning threads in training: `python -m benchmarks.waiting` alternates PyTorch's and fieldwise's default.
 
-Two epochs of AutoInt on 7,200 rows of the simulated log, alone and beside two processes that compute without end, in
-processes of their own. GCC's OpenMP runtime by itself spins 300,000 times; to give that number leaves it as it is.
+Each measurement trains two epochs of AutoInt on 7,200 rows of the simulated log in its own process, first alone, then
+with two busy processes running. GCC's OpenMP runtime spins 300,000 times by default; passing that number restores it.
 """
 
 import os

@@ -1,8 +1,8 @@
 """One contender's process: `python -m benchmarks.worker` answers JSON lines on standard input with JSON lines.
 
-It needs Python alone, so that it runs in the peers' environment too. Requests: `{"do": "make", "make":
-"module:function", "options": {...}}` loads data and model, `{"do": "turn"}` does the work once and gives its measures;
-the end of input ends the process. Between requests it sleeps in a read.
+It needs only Python, so it also runs in the environment of other libraries. Requests: `{"do": "make", "make":
+"module:function", "options": {...}}` loads data and model, `{"do": "turn"}` does the work once and returns its
+measures; the end of input ends the process. Between requests it is blocked in a read.
 """
 
 import gc
@@ -21,13 +21,13 @@ PACKAGE = "benchmarks.contenders"
 
 
 class Process:
-    """What the requests work on."""
+    """The state that requests use."""
 
     def __init__(self) -> None:
         self.turn: Callable[[], Mapping[str, float]] | None = None
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to one request; an error becomes a reply as well."""
+        """The reply to one request; errors are also returned as replies."""
         try:
             if request["do"] == "make":
                 return self._make(request["make"], request["options"])
@@ -48,7 +48,7 @@ class Process:
 
     def _turn(self) -> dict[str, Any]:
         assert self.turn is not None, "a turn comes after make"
-        gc.collect()  # not while the clock runs
+        gc.collect()  # outside the measured time
         began = time.perf_counter()
         measures = dict(self.turn())
         measures.setdefault("seconds", time.perf_counter() - began)
@@ -56,7 +56,7 @@ class Process:
 
 
 def main() -> None:
-    """Answer until the input ends. What libraries print goes to standard error: standard output is the protocol's."""
+    """Answer until the input ends. Libraries' output goes to standard error: the protocol uses standard output."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     process = Process()

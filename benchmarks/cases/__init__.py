@@ -1,4 +1,4 @@
-"""The cases by name: each builds itself for the settings of a run, its data included. One file a case."""
+"""The cases by name: each function builds a case and its data for the settings of a run. One file per case."""
 
 from collections.abc import Callable
 

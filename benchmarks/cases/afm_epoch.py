@@ -15,9 +15,9 @@ def afm_epoch(settings: Settings) -> Case:
     rows = len(log.y)
     return Case(
         title="An epoch of AFM, D 10, A 128",
-        about=f"{log.about}; batch {batch}, float32, Adam, no dropout or penalty. Seconds are of an epoch's training "
-        f"steps over {rows:,} rows; where fewer rows were timed, they are scaled to it. fieldwise's include shuffling "
-        "and batch assembly; FuxiCTR and DeepCTR-Torch get batches that lie ready in memory, except where their own "
+        about=f"{log.about}; batch {batch}, float32, Adam, no dropout or penalty. Seconds are those of an epoch's "
+        f"training steps over {rows:,} rows; timings of fewer rows are scaled to an epoch. Those of fieldwise include "
+        "shuffling and batch assembly; FuxiCTR and DeepCTR-Torch get batches prepared in memory, unless their own "
         "loader is named. FuxiCTR's step clips gradient norms, as its released code always does.",
         contenders=(
             Contender(name="fieldwise", make="fieldwise_training:epoch", options=own),

@@ -1,4 +1,4 @@
-"""AFM's pair attention pooling by itself."""
+"""AFM's pair attention pooling alone."""
 
 from benchmarks.case import MACHINE, Case, Contender, Settings, Target
 
@@ -9,10 +9,10 @@ def afm_pooling(settings: Settings) -> Case:
     sizes = {"batch": batch, "fields": 39, "dim": 16, "attention": 16}
     return Case(
         title=f"AFM's pooling of all pairs, B {batch}, F 39, D 16, A 16",
-        about="float32, no dropout. Seconds are of a forward and backward pass to all inputs, the least of the "
-        "calls that fill 0.3 s, a turn. Operations are those of the formula, for each pair D + 2 D A + 3 A + 2 D. Peak "
-        "memory is how far the resident memory of a fresh process with warm code rises during the first forward and "
-        "backward pass at this size, gradients included.",
+        about="float32, no dropout. Seconds are those of a forward and backward pass to all inputs, the minimum of the "
+        "calls in 0.3 s per turn. Operations are those of the formula, D + 2 D A + 3 A + 2 D per pair. Peak memory is "
+        "the increase of resident memory of a fresh process with warm code during the first forward and backward pass "
+        "at this size, including gradients.",
         measures=("seconds", "forward seconds", "forward GFLOP/s", "peak MB"),
         contenders=(
             Contender(name="fieldwise", make="attention_ops:pooling", options={**sizes, "ops": "auto"}),

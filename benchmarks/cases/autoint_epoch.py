@@ -18,9 +18,9 @@ def autoint_epoch(settings: Settings) -> Case:
     }
     return Case(
         title="An epoch of AutoInt, D 10, 3 layers, 2 heads, A 64",
-        about=f"{log.about}; batch {batch}, Adam, no dropout or penalty, fieldwise's variant `fuxictr`. Seconds are of "
-        f"an epoch's training steps over {len(log.y):,} rows; where fewer rows were timed, they are scaled to it. "
-        "FuxiCTR gets batches that lie ready in memory.",
+        about=f"{log.about}; batch {batch}, Adam, no dropout or penalty, fieldwise's variant `fuxictr`. Seconds are "
+        f"those of an epoch's training steps over {len(log.y):,} rows; timings of fewer rows are scaled to an epoch. "
+        "FuxiCTR gets batches prepared in memory.",
         contenders=(
             Contender(name="fieldwise", make="fieldwise_training:epoch", options=own),
             Contender(

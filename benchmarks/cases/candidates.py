@@ -1,4 +1,4 @@
-"""Scoring shaped like a request."""
+"""Scoring one context with many candidates, as in a request."""
 
 from benchmarks.case import Case, Contender, Settings, Target
 
@@ -7,12 +7,12 @@ HOW = {"candidates": (True, "auto"), "full rows": (False, "auto"), "full rows, p
 
 
 def candidates(settings: Settings) -> Case:
-    """One context against 1,000 candidates with AFM and AutoInt, against scoring the 1,000 full rows."""
+    """One context and 1,000 candidates with AFM and AutoInt, compared with scoring the 1,000 full rows."""
     count = settings.pick(1000, 1000, 20)
     return Case(
         title=f"A request: 1 context, {count:,} candidates, F 39 of which 30 context",
-        about="AFM with D 16, A 16; AutoInt with D 16, 3 layers, 2 heads, A 64; float32, the least of the calls that "
-        "fill 0.3 s, a turn. Full rows are a batch that lies ready.",
+        about="AFM with D 16, A 16; AutoInt with D 16, 3 layers, 2 heads, A 64; float32, the minimum of the calls in "
+        "0.3 s per turn. Full rows are a prepared batch.",
         contenders=tuple(
             Contender(
                 name=f"{name}, {how}",

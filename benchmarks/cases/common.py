@@ -1,4 +1,4 @@
-"""What several cases share: the Frappe log on disk, and the names of settings that later versions may have."""
+"""Common parts of cases: the Frappe log on disk, and training settings."""
 
 from benchmarks.case import Settings
 from benchmarks.frappe import FRAPPE_ROWS, frappe_log
@@ -7,7 +7,7 @@ from benchmarks.log import FRAPPE_SIZES, Log, random_log
 __all__ = ["BFLOAT16", "DENSE", "LAZY", "saved_frappe"]
 
 LAZY = {"embedding_update": "lazy"}
-"""Training settings of embedding updates that touch the batch's rows alone."""
+"""Training settings of embedding updates that touch only the batch's rows."""
 DENSE = {"embedding_update": "dense"}
 """Training settings of updates of the whole table at every step."""
 BFLOAT16 = {"precision": "bfloat16"}

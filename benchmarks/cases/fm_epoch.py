@@ -1,4 +1,4 @@
-"""Epochs of an FM on Frappe against a compiled library."""
+"""Epochs of an FM on Frappe, compared with a compiled library."""
 
 from benchmarks.case import Case, Contender, Settings, Target
 from benchmarks.cases.common import saved_frappe
@@ -23,10 +23,10 @@ def fm_epoch(settings: Settings) -> Case:
     ours = {"log": folder, "epochs": epochs, "model": {"name": "fm", "embedding_dim": 10, "embedding_std": 0.01}}
     return Case(
         title="An epoch of FM, D 10",
-        about=f"{log.about}; a turn trains anew for {epochs} epochs by a seed of its own. Its seconds are an epoch's "
-        "(fieldwise: the median epoch's steps, evaluation left out; modern-fm: its `fit` by the number of epochs), and "
-        "the AUC is that of the validation rows at its end. Both train by Adagrad with the same batch, rate, L2 and "
-        "start; modern-fm's input is a sparse matrix that lies ready.",
+        about=f"{log.about}; each turn trains a new model for {epochs} epochs with its own seed. Seconds are per epoch "
+        "(fieldwise: the median epoch's steps without evaluation; modern-fm: its `fit` divided by the epochs); "
+        "AUC is that of validation rows at the end. Both train with Adagrad and the same batch size, learning rate, "
+        "L2 and initialization; modern-fm's input is a prepared sparse matrix.",
         measures=("seconds", "auc"),
         contenders=(
             Contender(name="fieldwise", make="fieldwise_training:trained", options={**ours, "training": OURS}),

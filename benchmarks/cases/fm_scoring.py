@@ -1,4 +1,4 @@
-"""Scoring with an FM against a compiled library."""
+"""Scoring with an FM, compared with a compiled library."""
 
 from benchmarks.case import Case, Contender, Settings, Target
 from benchmarks.cases.common import saved_frappe
@@ -11,7 +11,7 @@ def fm_scoring(settings: Settings) -> Case:
     ours = {"log": folder, "model": {"name": "fm", "embedding_dim": 10}}
     return Case(
         title="Scoring with FM, D 10",
-        about=f"{log.about}, all scored in a turn; encoded rows and modern-fm's sparse matrix lie ready in memory.",
+        about=f"{log.about}, all scored in a turn; encoded rows and modern-fm's sparse matrix are prepared in memory.",
         measures=("seconds", "rows per second"),
         contenders=(
             Contender(name="fieldwise", make="fieldwise_scoring:encoded", options=ours),

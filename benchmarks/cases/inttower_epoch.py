@@ -9,7 +9,7 @@ from fieldwise.runs.recipe import load_recipe
 
 
 def inttower_epoch(settings: Settings) -> Case:
-    """An epoch of IntTower on MovieLens-1M, against the same model in plain PyTorch."""
+    """An epoch of IntTower on MovieLens-1M, compared with the same model in plain PyTorch."""
     folder = data_folder()
     real = folder is not None and (folder / "ml-1m").is_dir() and settings.size != "tiny"
     wanted = settings.rows_of(400_000, 200_000, 500)
@@ -29,8 +29,8 @@ def inttower_epoch(settings: Settings) -> Case:
         about=f"{'MovieLens-1M with ids' if real else 'A simulated log'}, {len(train):,} training rows, batch {batch}, "
         f"D {model['embedding_dim']}, layers {' x '.join(map(str, model['hidden']))}, {model['user_heads']} user and "
         f"{model['item_heads']} item heads of {model['head_dim']}, contrastive loss on. Some steps are timed and "
-        "scaled to an epoch. The plain version has a module a field, einsum MaxSim, dense Adam, and reads the loss at "
-        "every step.",
+        "scaled to an epoch. The plain version has one module per field, einsum MaxSim and dense Adam, and reads the "
+        "loss at every step.",
         contenders=(
             Contender(name="fieldwise", make="inttower:epoch", options=options),
             Contender(name="fieldwise, lazy Adam", make="inttower:epoch", options={**options, "training": LAZY}),

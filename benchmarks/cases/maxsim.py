@@ -1,4 +1,4 @@
-"""MaxSim at serving: one user against stored items."""
+"""MaxSim in serving: one user and stored items."""
 
 from benchmarks.case import MACHINE, Case, Contender, Settings, Target
 
@@ -16,8 +16,8 @@ def maxsim(settings: Settings) -> Case:
     }
     return Case(
         title=f"MaxSim, {sizes['items']:,} stored items x 32 x 32 against 3 x 32 user heads",
-        about="Seconds are the least of the calls that fill 0.3 s, a turn. Operations are the products' alone, 2 for "
-        "each entry of an item's head and each user head.",
+        about="Seconds are the minimum of the calls in 0.3 s per turn. Operations are those of the products only, 2 "
+        "for each entry of an item's head and each user head.",
         measures=("seconds", "GFLOP/s"),
         contenders=tuple(
             Contender(name=name, make="stored_items:scored", options={**sizes, **way}) for name, way in ways.items()

@@ -17,7 +17,7 @@ MODEL = AutoInt(variant="fuxictr", embedding_dim=10, layers=3, heads=2, attentio
 
 
 def parquet_scoring(settings: Settings) -> Case:
-    """Scoring 1,000,000 rows with AutoInt from Parquet to Parquet, against FuxiCTR's predict."""
+    """Scoring 1,000,000 rows with AutoInt from Parquet to Parquet, compared with FuxiCTR's predict."""
     rows = settings.rows_of(1_000_000, 100_000, 300)
     log = random_log(rows, FRAPPE_SIZES)
     log.save(settings.folder / "log")
@@ -40,9 +40,9 @@ def parquet_scoring(settings: Settings) -> Case:
     return Case(
         title=f"Scoring {rows:,} rows with AutoInt from Parquet to Parquet",
         about="Ten fields of Frappe's sizes, D 10, 3 layers, 2 heads, A 64. fieldwise's `predict` reads raw text "
-        "values, loads and checks its bundle, encodes, scores and writes. FuxiCTR's `predict` reads integers that its "
-        "preprocessing made before, by its own loader (batches of 4096), with its model in memory; its scores are "
-        "written by Polars.",
+        "values, loads and checks its bundle, encodes, scores and writes. FuxiCTR's `predict` reads integers prepared "
+        "in advance by its preprocessing, with its own loader (batches of 4096) and its model in memory; Polars "
+        "writes its scores.",
         measures=("seconds", "rows per second"),
         contenders=(
             Contender(
@@ -62,7 +62,7 @@ def parquet_scoring(settings: Settings) -> Case:
 
 
 def save_bundle(raw: Path, folder: Path, log: Log) -> None:
-    """A bundle with fresh weights: speed does not ask what they are."""
+    """Save a bundle with untrained weights, which are as fast as trained ones."""
     schema = Schema(fields=tuple(Categorical(f"f{f}") for f in range(len(log.sizes))), label=Label("y"), keys=("row",))
     frame = pl.read_parquet(raw)
     encoder = Encoder.fit(frame, schema)

@@ -14,12 +14,12 @@ def preparing(settings: Settings) -> Case:
         Contender(name=name, make="encoding:contestant", options={**options, "contestant": name})
         for name in CONTESTANTS
     ]
-    # One run of a slow contestant takes minutes at the full size: every library may take the same few rounds.
+    # One run of a slow contestant takes minutes at the full size, so all contestants get the same few rounds.
     return Case(
         title=f"Encoding {rows:,} rows of 39 columns from a CSV file",
-        about="A 0/1 label, 13 numbers with gaps and 26 categories (10 to 1,000,000 values), read, fitted and encoded "
-        "to disk. FuxiCTR 2.3.10 runs on Polars 1, since its CSV reader passes an argument that Polars 2 dropped; its "
-        "numbers are scaled as its `StandardScaler`, absent ones filled with 0.",
+        about="A 0/1 label, 13 numbers with missing values and 26 categories (10 to 1,000,000 values), read, fitted "
+        "and encoded to disk. FuxiCTR 2.3.10 runs on Polars 1, since its CSV reader uses an argument that Polars 2 "
+        "removed; its numbers are scaled by its `StandardScaler`, missing ones filled with 0.",
         contenders=(
             *own,
             Contender(name="FuxiCTR 2.3.10", make="fuxictr_data:preprocess", options=options, peers=True),

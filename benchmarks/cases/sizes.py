@@ -1,4 +1,4 @@
-"""Cost against size: fields, embedding size, vocabulary, rows; each with one thread and two."""
+"""Cost against size: fields, embedding size, vocabulary, rows; each with one and two threads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -67,7 +67,7 @@ def sizes_vocabulary(settings: Settings) -> Case:
         title="Cost of a training step against vocabulary",
         about=f"FM, D 16, batch {options['batch']} x 10 fields: median seconds of a step without the first.",
         contenders=steppers(options),
-        plot=Plot(x="vocabulary (rows of the table)", y="seconds a step"),
+        plot=Plot(x="vocabulary (rows of the table)", y="seconds per step"),
     )
 
 

@@ -1,1 +1,1 @@
-"""What is measured: one module a library. Those of peers run in their own environment, without fieldwise."""
+"""The contenders: one module per library. Other libraries run in their own environment, without fieldwise."""

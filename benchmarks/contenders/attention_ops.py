@@ -1,4 +1,4 @@
-"""The ops of AFM and AutoInt by themselves: the public functions, with the backend that `ops` asks for."""
+"""The attention ops of AFM and AutoInt: the public functions, with the backend given by `ops`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ FLOPS = "counted: a pair's product D, its hidden vector 2 D A, ReLU and score 3 
 
 
 def pooling_flops(batch: int, fields: int, dim: int, attention: int) -> float:
-    """Floating-point operations of a forward pass of AFM's pooling: those of the formula, whatever a kernel does."""
+    """Floating-point operations of a forward pass of AFM's pooling: those of the formula, independent of the kernel."""
     pairs = batch * fields * (fields - 1) / 2
     return pairs * (2 * dim * attention + 3 * attention + 3 * dim)
 
@@ -102,5 +102,5 @@ def over_sizes(options: dict[str, Any]) -> Timed:
 
 
 def _first(found: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """What an op gives, where it may give its weights beside it."""
+    """The output of an op, without the weights that some ops also return."""
     return found if isinstance(found, Tensor) else found[0]

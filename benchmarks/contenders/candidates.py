@@ -13,7 +13,7 @@ from fieldwise.scoring.candidates import joined, score_candidates
 
 
 def scored(options: dict[str, Any]) -> Timed:
-    """Seconds of a request: `shared` through `score_candidates`, else all full rows, which lie ready, in one batch."""
+    """Seconds of a request: `shared` through `score_candidates`, else all full rows in one prepared batch."""
     torch.manual_seed(0)
     split, context, candidates = request(options["candidates"])
     network = build_network(MODELS[options["model"]], split.layout, 0).eval()

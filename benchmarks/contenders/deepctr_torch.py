@@ -17,7 +17,7 @@ from benchmarks.scaling import steps_to_time
 
 @contextmanager
 def without_requests() -> Iterator[None]:
-    """The package asks a registry for its newest version when imported; here it finds a `requests` that cannot."""
+    """On import the package asks a registry for its newest version; a replaced `requests` prevents this."""
     before = sys.modules.get("requests")
     sys.modules["requests"] = ModuleType("requests")
     try:
@@ -34,7 +34,7 @@ with without_requests():
 
 
 def build(log: Log, settings: dict[str, Any]) -> AFM:
-    """Its AFM without penalties, as every contender here; ids are float32 inside, as it has them."""
+    """Its AFM without penalties, like every contender here; the library keeps ids as float32."""
     columns = [
         SparseFeat(f"f{f}", vocabulary_size=size, embedding_dim=settings["embedding_dim"])
         for f, size in enumerate(log.sizes)
@@ -46,7 +46,7 @@ def build(log: Log, settings: dict[str, Any]) -> AFM:
 
 
 def epoch(options: dict[str, Any]) -> Timed:
-    """The steps of its `fit` on batches that lie ready in memory, or `fit` itself, with its loader (`loader`)."""
+    """The steps of its `fit` on batches prepared in memory, or `fit` itself with its loader (`loader`)."""
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
     model = build(log, options["settings"])

@@ -1,4 +1,4 @@
-"""The contestants of `benchmarks.preparing` in the harness."""
+"""The contestants of `benchmarks.preparing` as contenders of a case."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""A benchmark's log as fieldwise holds encoded rows, and training settings that this version and machine have."""
+"""A benchmark's log as fieldwise's encoded rows, and training settings that this version and machine support."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def table(log: Log) -> EncodedTable:
 
 
 def valid_table(log: Log, rows: int | None = None) -> EncodedTable:
-    """The first validation rows: all for None; the first training rows where there are no validation rows."""
+    """The first validation rows (all for None), or the first training rows if there are no validation rows."""
     if len(log.valid_y) == 0:
         return _table(log, log.ids[: rows or 1000], log.y[: rows or 1000])
     return _table(log, log.valid_ids[:rows], log.valid_y[:rows])
@@ -43,7 +43,7 @@ def known_settings(wanted: Mapping[str, Any]) -> TrainingSettings:
     """Training settings.
 
     Errors:
-        NotAvailableError: this version does not have one of them, or this CPU would be at it a hundred times as long.
+        NotAvailableError: this version does not support a setting, or this CPU would be a hundred times slower with it.
     """
     missing = set(wanted) - {f.name for f in dataclasses.fields(TrainingSettings)}
     if missing:

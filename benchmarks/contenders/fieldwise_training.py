@@ -17,7 +17,7 @@ from fieldwise.training.objective import Objective
 
 
 def epoch(options: dict[str, Any]) -> Timed:
-    """The steps of an epoch of `fit`, batch assembly and shuffling included, as its `seconds_per_epoch` has it."""
+    """The steps of an epoch of `fit`, including batch assembly and shuffling, as in its `seconds_per_epoch`."""
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
     train, few = table(log.first(rows)), valid_table(log, 256)

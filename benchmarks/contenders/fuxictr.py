@@ -1,5 +1,5 @@
-"""FuxiCTR 2.3.10. Its wheel holds neither AFM nor AutoInt: they are put together here from its own layers, part for
-part as its published model zoo has them, and trained by its own `BaseModel.train_step`.
+"""FuxiCTR 2.3.10. Its wheel contains neither AFM nor AutoInt: they are built here from its own layers, exactly as in
+its published model zoo, and trained by its own `BaseModel.train_step`.
 """
 
 import itertools
@@ -102,14 +102,14 @@ MODELS = {"afm": AFM, "autoint": AutoInt}
 
 
 def ready(model: BaseModel) -> None:
-    """What the constructors of FuxiCTR's models end in."""
+    """The common last part of the constructors of FuxiCTR's models."""
     model.compile("adam", "binary_crossentropy", 1e-3)
     model.reset_parameters()
     model.model_to_device()
 
 
 def feature_map(log: Log, folder: str) -> FeatureMap:
-    """The log's fields as FuxiCTR describes them: one more row a field, since its row 0 pads."""
+    """The log's fields in FuxiCTR's format: one more row per field, since row 0 is padding."""
     found = FeatureMap("benchmark", folder)
     found.features = OrderedDict(
         (f"f{f}", {"source": "", "type": "categorical", "padding_idx": 0, "vocab_size": size + 1})
@@ -130,7 +130,7 @@ def build(log: Log, name: str, settings: dict[str, Any]) -> BaseModel:
 
 
 def columns(ids: np.ndarray, y: np.ndarray, batch: int) -> Iterator[dict[str, Tensor]]:
-    """Batches as its loaders give them: a tensor a column."""
+    """Batches as its loaders return them: one tensor per column."""
     tensors = {f"f{f}": torch.from_numpy(column + 1) for f, column in enumerate(ids.T.astype(np.int64))}
     tensors["y"] = torch.from_numpy(y)
     for start in range(0, len(y), batch):
@@ -138,7 +138,7 @@ def columns(ids: np.ndarray, y: np.ndarray, batch: int) -> Iterator[dict[str, Te
 
 
 def epoch(options: dict[str, Any]) -> Timed:
-    """Training steps on batches that lie ready in memory: FuxiCTR's loader is left out of its time."""
+    """Training steps on batches prepared in memory, without the time of FuxiCTR's loader."""
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
     model = build(log, options["model"], options["settings"])

@@ -1,4 +1,4 @@
-"""What the machine can do, measured beside the contenders in every case."""
+"""The machine's own speed, measured together with the contenders in every case."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SIZE, SMALL = 1024, 256
 def rates(_: dict[str, Any]) -> Timed:
     """Matrix products of 1024 x 1024 in float32, of 256 x 256 in bfloat16; a copy of 64 MB (bytes read and written).
 
-    The bfloat16 ones are small, since a processor without such instructions takes hundreds of times as long for them.
+    The bfloat16 matrices are small, since a processor without bfloat16 instructions is hundreds of times slower.
     """
     torch.manual_seed(0)
     a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)

@@ -43,7 +43,7 @@ def epoch(options: dict[str, Any]) -> Timed:
 
 
 def scoring(options: dict[str, Any]) -> Timed:
-    """Probabilities of the training rows, which lie ready as a sparse matrix."""
+    """Probabilities of the training rows from a prepared sparse matrix."""
     log = Log.open(options["log"])
     few = log.first(20_000)
     model = made({**options, "epochs": 1}, 0).fit(one_hot(few, few.ids), few.y.astype(np.int64))

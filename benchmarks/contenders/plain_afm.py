@@ -1,4 +1,4 @@
-"""AFM in plain PyTorch, as a user writes it from the paper: an embedding a field, index lists for the pairs."""
+"""AFM in plain PyTorch, as a user would write it from the paper: one embedding per field, index lists for the pairs."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""IntTower in plain PyTorch, as a user writes it from the paper: a module a field, einsum MaxSim, dense Adam.
+"""IntTower in plain PyTorch, as a user would write it from the paper: one module per field, einsum MaxSim, dense Adam.
 
 Letters: B batch, F fields of a tower, D embedding size, L levels, H user heads, K item heads, P size of a head.
 """
@@ -89,7 +89,7 @@ def contrastive(user: Tensor, item: Tensor, y: Tensor, temperature: float = 0.07
 
 
 def columns_of(table: EncodedTable, rows: int) -> dict[str, Any]:
-    """A tensor a field, as a user has them: categories from 0, lists padded to the longest."""
+    """One tensor per field: categories from 0, lists padded to the longest."""
     found: dict[str, Any] = {}
     single = value = bag = 0
     fields, bags = table.layout.fields, len(table.layout.positions(kind="bag"))

@@ -13,7 +13,7 @@ from fieldwise.ops.stored_items import StoredItems
 
 
 def plain(user_HP: Tensor, items_NKP: Tensor) -> Callable[[], Tensor]:
-    """The public op as it is for rows: the user's heads beside every item."""
+    """The public op for rows: the user's heads are repeated for every item."""
 
     def score() -> Tensor:
         return max_sim(user_HP.expand(items_NKP.shape[0], -1, -1), items_NKP)
@@ -33,7 +33,7 @@ def product(user_HP: Tensor, items_NKP: Tensor) -> Callable[[], Tensor]:
 
 
 def scored(options: dict[str, Any]) -> Timed:
-    """Seconds of scoring all items by one way; the difference is from float32 scores, relative to their spread."""
+    """Seconds of scoring all items by one method, and the difference from float32 scores relative to their spread."""
     torch.manual_seed(0)
     user = torch.randn(options["levels"] * options["heads"], options["dim"])
     items = torch.randn(options["items"], options["heads"], options["dim"])
@@ -56,7 +56,7 @@ def bfloat16_product(user_HP: Tensor, items_NKP: Tensor) -> Callable[[], Tensor]
 
 
 def stored(storage: str) -> Callable[[Tensor, Tensor], Callable[[], Tensor]]:
-    """Items kept in a number type, scored by fieldwise's op for stored items."""
+    """Items stored in a number type, scored by fieldwise's op for stored items."""
 
     def made(user_HP: Tensor, items_NKP: Tensor) -> Callable[[], Tensor]:
         kept = StoredItems.of(items_NKP, storage)

@@ -1,4 +1,4 @@
-"""Contenders that do nothing much: the tests of the harness run them."""
+"""Trivial contenders for the tests of the harness."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from benchmarks.case import Timed
 
 
 def counting(options: dict[str, Any]) -> Timed:
-    """Its turns give `start`, `start` + 1, ... and what its process was told; it prints where the protocol speaks."""
+    """Its turns give `start`, `start` + 1, ... and its process's environment; it also prints to standard output."""
     calls = []
 
     def turn() -> dict[str, float]:
@@ -27,7 +27,7 @@ def absent(options: dict[str, Any]) -> Timed:
 
 
 def failing(options: dict[str, Any]) -> Timed:
-    """Fails in a turn, after `good` good ones: by an error, or by ending its process."""
+    """Fails after `good` successful turns, by an error or by ending its process."""
     left = [options["good"]]
 
     def turn() -> dict[str, float]:

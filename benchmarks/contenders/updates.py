@@ -22,7 +22,7 @@ DIM = 16
 
 
 def random_rows(vocabulary: int, rows: int, fields: int) -> Log:
-    """Categories as frequent as 1 / rank, so that most of a large vocabulary is rare."""
+    """Categories with frequencies proportional to 1 / rank, so that most of a large vocabulary is rare."""
     rng = np.random.default_rng(0)
     size = max(2, vocabulary // fields)
     rank = np.exp(rng.random((rows, fields)) * np.log(size)).astype(np.int64) - 1
@@ -43,7 +43,7 @@ class Clock(Silent):
 
 
 def fieldwise_step(log: Log, options: dict[str, Any]) -> float:
-    """Median seconds of a step of `fit`, batch assembly included; the first step, which makes state, left out."""
+    """Median seconds of a step of `fit`, including batch assembly, without the first step, which creates state."""
     rows = table(log)
     settings = known_settings(
         {"batch_size": options["batch"], "epochs": 1, "monitor": "logloss", **options.get("training", {})}

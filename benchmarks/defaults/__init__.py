@@ -1,1 +1,1 @@
-"""What a newcomer gets: models by their defaults on development tables, beside scikit-learn, LightGBM, a constant."""
+"""Models with default settings on development tables, compared with scikit-learn, LightGBM and a constant."""

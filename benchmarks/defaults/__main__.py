@@ -1,4 +1,4 @@
-"""`python -m benchmarks.defaults`: `run` models by their defaults, `show` what was found, `write` the page."""
+"""`python -m benchmarks.defaults`: `run` models with default settings, `show` results, `write` the page."""
 
 import argparse
 import os
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """A reader of names with commas between, for argparse."""
+    """A parser of comma-separated names, for argparse."""
 
     def read(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]

@@ -27,13 +27,13 @@ BAG_VALUES = 1000
 
 @dataclass(frozen=True)
 class Fit:
-    """What a learner gave.
+    """The result of a baseline.
 
     Args:
         valid: logits of the validation rows.
         test: logits of the test rows.
-        seconds: of training and choosing, without the making of its matrix.
-        about: what was chosen.
+        seconds: seconds of training and choosing settings, without building the matrix.
+        about: the chosen settings.
     """
 
     valid: np.ndarray
@@ -52,9 +52,9 @@ def constant(prepared: Prepared, schema: Schema, threads: int) -> Fit:
 
 
 def one_hot(table: EncodedTable) -> sparse.csr_matrix:
-    """The encoded rows as a matrix [N, rows of the embedding table]: what LR of ours sums over.
+    """The encoded rows as a matrix [N, rows of the embedding table], the features of our LR.
 
-    A category or bin is a 1, a number itself; a bag's values share a 1 (`mean`) or have one each.
+    A category or bin is a 1, a number its value; a bag's values share a 1 (`mean`) or have one each.
     """
     rows, singles = table.ids.shape
     weights = np.ones((rows, singles))
@@ -73,7 +73,7 @@ def one_hot(table: EncodedTable) -> sparse.csr_matrix:
 
 
 def scikit_learn(prepared: Prepared, schema: Schema, threads: int) -> Fit:
-    """`LogisticRegression` on the one-hot rows, with the C of `CHOICES` of the least validation logloss."""
+    """`LogisticRegression` on the one-hot rows, with the C in `CHOICES` of the lowest validation logloss."""
     del schema, threads
     train, valid, test = (one_hot(part.table) for part in (prepared.train, prepared.valid, prepared.test))
     y, y_valid = prepared.train.main, np.asarray(prepared.valid.main, dtype=np.float64)
@@ -94,7 +94,7 @@ def scikit_learn(prepared: Prepared, schema: Schema, threads: int) -> Fit:
 
 
 def trees(prepared: Prepared, schema: Schema, threads: int) -> Fit:
-    """LightGBM by its defaults: 100 trees, no early stopping; categories as its own categorical features."""
+    """LightGBM with its defaults: 100 trees, no early stopping; categories as its own categorical features."""
     parts = (prepared.train, prepared.valid, prepared.test)
     (x, categories), (valid, _), (test, _) = (features(part, schema, most=BAG_VALUES) for part in parts)
     began = time.perf_counter()

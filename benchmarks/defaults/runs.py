@@ -1,4 +1,4 @@
-"""One run: a model by its defaults, or a baseline, on a table with a seed."""
+"""One run: a model with default settings, or a baseline, on a table with a seed."""
 
 import dataclasses
 import time
@@ -34,16 +34,16 @@ MODELS = {name: name for name in ("lr", "fm", "afm", "autoint", "inttower")} | {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How runs are made.
+    """Options of runs.
 
     Args:
         data_dir: the folder of public data sets.
         store: the folder of runs.
-        tag: the name under which they are kept.
-        defaults: `data` or `fixed`, as a recipe has it; the recipe's own default, where left out.
-        sets: settings of one's own, `training.batch_size=64`, to try rules with.
+        tag: the name under which runs are stored.
+        defaults: `data` or `fixed`, as in a recipe; the recipe's own default if not given.
+        sets: additional settings, such as `training.batch_size=64`, to try rules.
         max_rows: maximum rows of the raw table, sampled once at random.
-        threads: of PyTorch and LightGBM.
+        threads: threads of PyTorch and LightGBM.
     """
 
     data_dir: Path
@@ -57,7 +57,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """A table, read, corrected, parted and encoded."""
+    """A table that is read, corrected, split and encoded."""
 
     table: DevTable
     name: str
@@ -67,7 +67,7 @@ class Rows:
 
 
 def rows_of(table: DevTable, seed: int, settings: Settings) -> Rows:
-    """The table's rows for a seed; tables that are not sampled again for each seed have the rows of seed 0."""
+    """The table's rows for a seed; tables that are not resampled for each seed use the rows of seed 0."""
     data_seed = seed if table.by_seed else 0
     frame, name = table.read(settings.data_dir, data_seed), table.name
     if settings.max_rows is not None and frame.height > settings.max_rows:
@@ -80,12 +80,12 @@ def rows_of(table: DevTable, seed: int, settings: Settings) -> Rows:
 
 
 def applies(model: str, schema: Schema) -> bool:
-    """Whether a model can run: two towers need fields of both sides."""
+    """Whether a model can be trained: two towers need user and item fields."""
     return model != "inttower" or {"user", "item"} <= {f.role for f in schema.fields}
 
 
 def recipe_for(rows: Rows, model: str, seed: int, settings: Settings) -> Recipe:
-    """The recipe that a newcomer would write: data, schema, split, and the model's name."""
+    """A minimal recipe: data, schema, split, and the model's name."""
     over: dict[str, Any] = {}
     if settings.defaults is not None:
         over["defaults"] = settings.defaults
@@ -114,7 +114,7 @@ def _set(over: dict[str, Any], text: str) -> None:
 
 
 def place_of(rows: Rows, model: str, seed: int, settings: Settings) -> Place:
-    """Where a run is kept; a baseline knows no seed but that of its rows."""
+    """The path of a run; a baseline depends only on the seed of its rows."""
     if model in BASELINE_FITS:
         return Place(settings.store, BASELINES, rows.name, f"{model}-{rows.digest}")
     return Place(settings.store, settings.tag, rows.name, f"{model}-{seed}")
@@ -148,7 +148,7 @@ def run(rows: Rows, model: str, seed: int, settings: Settings) -> Found:
 
 
 def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
-    began = time.process_time()  # of the processor, which other work on the machine does not lengthen
+    began = time.process_time()  # processor time, which other work on the machine does not increase
     fitted = fit_recipe(recipe, prepared)
     cpu = time.process_time() - began
     result = fitted.result

@@ -1,4 +1,4 @@
-"""What runs of a tag found, as text: a block a table, and how many of each target hold."""
+"""Results of the runs of a tag as text: one block per table, and the number of targets met."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ SEEDS = range(100)
 
 
 def load_runs(store: Path, tag: str, table: str) -> dict[str, list[Found]]:
-    """The runs of a tag on a table by model, in order of seeds, and the baselines of the same rows."""
+    """The runs of a tag on a table by model, ordered by seed, and the baselines of the same rows."""
     runs: dict[str, list[Found]] = {}
     for model in MODELS:
         found = [run for seed in SEEDS if (run := Place(store, tag, table, f"{model}-{seed}").get()) is not None]

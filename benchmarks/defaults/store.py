@@ -1,6 +1,6 @@
-"""Runs on disk: `TAG/TABLE/MODEL-SEED.json` with the figures, and beside it `.npz` with labels and logits of test rows.
+"""Runs on disk: `TAG/TABLE/MODEL-SEED.json` with the figures, and an `.npz` file with labels and logits of test rows.
 
-Baselines depend on the rows alone: they lie below `baselines`, by a digest of the encoded rows, for all tags.
+Baselines depend only on the rows: they are in `baselines`, by a digest of the encoded rows, for all tags.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class Place:
         return self.store / self.tag / self.table / self.name
 
     def get(self) -> Found | None:
-        """The run, or None; one whose second file is absent was never ended."""
+        """The run, or None; a run without its second file was not completed."""
         about, rows = (self._stem.with_name(self.name + end) for end in (".json", ".npz"))
         if not (about.is_file() and rows.is_file()):
             return None

@@ -1,4 +1,4 @@
-"""What the page needs of two tags' runs, as plain values: runs themselves stay where they were made."""
+"""A summary of two tags' runs as plain values for the page; the runs themselves are not committed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -17,13 +17,13 @@ __all__ = ["environments", "summary"]
 
 
 def summary(store: Path, tag: str, before: str, table: str) -> dict[str, Any] | None:
-    """A table's figures by a tag and by an older one, with the verdicts on both; None without a run of either."""
+    """A table's figures of a tag and of an older tag, with the targets of both; None without a run of either."""
     now, then = load_runs(store, tag, table), load_runs(store, before, table)
     ours = [name for name in now if name in MODELS]
     if not (ours or then):
         return None
     if not ours:
-        now = {name: runs for name, runs in then.items() if name not in MODELS}  # baselines stand beside either
+        now = {name: runs for name, runs in then.items() if name not in MODELS}  # baselines are compared with both
     first = next(iter((now if ours else then).values()))[0].about
     found: dict[str, Any] = {
         "about": TABLES[table].about,

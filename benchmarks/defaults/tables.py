@@ -1,7 +1,7 @@
-"""The development tables: raw rows, and the schema that a newcomer has after correcting the inferred one.
+"""The development tables: raw rows, and a schema with the corrections that a user would make to the inferred one.
 
-Nothing here is tuned. A correction says what any person who knows the table would say: what the label means, which
-numbers are names, what is no field. How numbers are cut, what is kept of a vocabulary and all else is as inferred.
+Nothing here is tuned. Corrections state only what anyone who knows the table knows: the meaning of the label, which
+numbers are ids, which columns are not fields. Bins, vocabularies and everything else are as inferred.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,13 +39,13 @@ class Corrections:
     """What a user corrects in an inferred schema.
 
     Args:
-        label: with its rule.
-        leave_out: columns that are no fields.
-        categorical: columns whose numbers are names.
-        roles: whom a column describes; `everything` is the role of all others.
+        label: the label with its rule.
+        leave_out: columns that are not fields.
+        categorical: columns whose numbers are ids.
+        roles: roles of columns; `everything` is the role of all others.
         time: the column that orders rows.
-        group: the user's column.
-        keys: columns that name a row.
+        group: the column of the user.
+        keys: columns that identify a row.
     """
 
     label: Label
@@ -63,11 +63,11 @@ class DevTable:
     """One table.
 
     Args:
-        about: what it is, for the page.
-        read: the raw rows, from the folder of data sets and a seed.
-        rows: that the newcomer has, where there are further test rows beyond them to measure by; else all are.
-        counted: whether it is among the twelve.
-        by_seed: whether every seed has rows of its own; all others have the same rows for all seeds.
+        about: description for the page.
+        read: function that returns the raw rows, from the folder of data sets and a seed.
+        rows: number of rows used for development, if there are additional test rows; else all rows are used.
+        counted: whether it is one of the twelve tables.
+        by_seed: whether every seed has its own rows; otherwise all seeds have the same rows.
     """
 
     name: str
@@ -82,7 +82,7 @@ class DevTable:
 
 
 def corrected(frame: pl.DataFrame, by: Corrections) -> Schema:
-    """The inferred schema of the table, with the corrections laid over it."""
+    """The inferred schema of the table with the corrections applied."""
     taken = frame.drop([c for c in by.leave_out if c in frame.columns])
     guess = infer_schema(taken, label=by.label.column).schema
     fields = []
@@ -108,9 +108,9 @@ def _ratings(data_dir: Path) -> pl.DataFrame:
 
 
 def _stretch(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
-    """Consecutive ratings in order of time, from a position sampled once (seed 0); the `more` after them are tests.
+    """Consecutive ratings in time order, from a position sampled once (seed 0); the `more` after them are test rows.
 
-    Of the `rows` the last tenth are the validation rows. All ratings: a tenth and a fifth.
+    The last tenth of the `rows` are the validation rows. With all ratings, a tenth validates and a fifth tests.
     """
 
     def read(data_dir: Path, _: int) -> pl.DataFrame:
@@ -124,7 +124,7 @@ def _stretch(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]
 
 
 def _drawn(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
-    """Ratings sampled once (seed 0) from all, in the file's order: `rows` for the table and `more` as tests."""
+    """Ratings sampled once (seed 0) from all, in the file's order: `rows` for the table and `more` test rows."""
 
     def read(data_dir: Path, _: int) -> pl.DataFrame:
         frame = _ratings(data_dir)

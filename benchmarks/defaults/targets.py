@@ -1,12 +1,12 @@
-"""What the defaults must reach on a table, judged by paired differences of test logloss.
+"""Targets of the defaults on a table, tested by paired differences of test logloss.
 
-A difference is ours less theirs, mean over seeds; its 95 % interval is a bootstrap over rows, with these seeds. `below`
-is met where the mean difference is below 0; `no worse` where the interval is not wholly above 0, and `mean` then says
-whether the mean alone would meet it.
+A difference is ours minus theirs, mean over seeds; its 95 % interval is a bootstrap over rows with fixed seeds. `below`
+is met if the mean difference is below 0; `no worse` if the interval is not entirely above 0, and `mean` then says
+whether the mean alone meets the target.
 
-Calibration errors are means over bins of absolute differences, which chance alone makes positive: of 3,000 rows even
-true probabilities have an error of .02. So the bound is met by an error within it (`mean`), or by one that is no larger
-than what 19 of 20 draws of labels from the model's own probabilities show (`chance`).
+Calibration errors are means over bins of absolute differences, which are positive by chance: with 3,000 rows even the
+true probabilities have an error of .02. So the bound is met by an error within it (`mean`), or by an error not larger
+than the 95 % quantile for labels sampled from the model's own probabilities (`chance`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ __all__ = [
     "time_ratio",
 ]
 
-LARGE = 10_000  # rows of a table, from which on calibration must be finer
+LARGE = 10_000  # number of rows from which the bound on calibration is tighter
 ECE_LARGE, ECE_SMALL = 0.02, 0.05
 REPLICATES = 500
 DRAWS = 200
@@ -56,13 +56,13 @@ class Verdict:
     """One target on one table.
 
     Args:
-        target: which.
-        model: ours.
-        against: theirs, or None for a bound.
-        met: whether it holds.
-        mean: whether it holds of the mean alone.
+        target: name of the target.
+        model: our model.
+        against: the other model, or None for a bound.
+        met: whether the target is met.
+        mean: whether the mean alone meets it.
         found: the difference of logloss.
-        value: for a bound, what was found.
+        value: the measured value, for a bound.
     """
 
     target: str
@@ -91,7 +91,7 @@ def mean_of(runs: Sequence[Found], part: str, metric: str) -> float:
 
 
 def difference(ours: Sequence[Found], theirs: Sequence[Found], *, replicates: int = REPLICATES) -> Difference:
-    """Mean test logloss of ours less theirs, seed by seed on the same rows.
+    """Mean test logloss of ours minus theirs, paired by seed on the same rows.
 
     Seeds may have different rows. The other model may have fewer runs: a deterministic one has one run for all seeds.
     """
@@ -105,7 +105,7 @@ def difference(ours: Sequence[Found], theirs: Sequence[Found], *, replicates: in
     value = float(np.mean([one.mean() for one in rows]))
     rng = np.random.default_rng(0)
     if all(np.array_equal(pairs[0][0].y, one.y) for one, _ in pairs):
-        rows = [np.mean(rows, axis=0)]  # seeds share their rows, which are drawn once for all
+        rows = [np.mean(rows, axis=0)]  # seeds share their rows, which are resampled once for all
     drawn = np.mean([_resampled_means(one, replicates, rng) for one in rows], axis=0)
     low, high = np.quantile(drawn, (0.025, 0.975))
     return Difference(value=value, low=float(low), high=float(high))
@@ -122,9 +122,9 @@ def chance(found: Found, *, draws: int = DRAWS) -> float:
 
 
 def time_ratio(ours: Sequence[Found], theirs: Sequence[Found]) -> tuple[float, float]:
-    """Processor seconds of ours over theirs, medians over seeds: to theirs' best validation AUC, and in all.
+    """Processor seconds of ours divided by theirs, medians over seeds: to their best validation AUC, and in total.
 
-    The first is infinite where most of ours never come to that AUC.
+    The first is infinite if most of our runs never reach that AUC.
     """
     to_auc, in_all = [], []
     for one, other in zip(ours, theirs, strict=False):
@@ -151,11 +151,11 @@ def judge_time(ours: Runs, theirs: Runs) -> Iterator[Verdict]:
 
 
 def judge(runs: Runs, rows: int) -> Iterator[Verdict]:
-    """The targets that a table's runs speak to.
+    """The targets that a table's runs can be tested for.
 
     Args:
-        runs: of ours and the baselines, by name; what is absent is not judged.
-        rows: of the table, all parts.
+        runs: our runs and the baselines, by name; targets of absent runs are omitted.
+        rows: number of rows of the table, all parts.
     """
     ours = [name for name in runs if name not in ("constant", "sklearn-lr", "lightgbm")]
     if "constant" in runs:

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.defaults.versus`: `fieldwise auto` in its minutes against trials of `fieldwise tune`.
+"""`python -m benchmarks.defaults.versus`: `fieldwise auto` with a time limit compared with trials of `fieldwise tune`.
 
-Both learn from a table's training rows, choose by its validation rows, and are measured on its test rows once, at their
-end. `tune` searches for each of `--models` alone, of which the best by validation logloss counts. What is done is kept:
-a run that was broken off goes on.
+Both train on a table's training rows, choose by its validation rows, and are evaluated once on its test rows, at the
+end. `tune` searches each of `--models` separately, and the best by validation logloss counts. Completed work is stored:
+an interrupted run can be continued.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def _tuned(rows: Rows, model: str, options: argparse.Namespace) -> tuple[np.ndar
 
 
 def _with_parts(rows: Rows) -> pl.DataFrame:
-    """All rows, with a column that names each one's part."""
+    """All rows, with a column that names the part of each."""
     prepared = rows.prepared
     parts = {"train": prepared.train, "valid": prepared.valid, "test": prepared.test}
     frames = [part.frame.with_columns(pl.lit(name).alias(PART)) for name, part in parts.items()]

@@ -1,1 +1,1 @@
-"""Published results beside ours: tables of recipes, their runs, and docs/results.md."""
+"""Published results compared with ours: tables of recipes, their runs, and docs/results.md."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.published`: run what tables of published results need (`run`), or write the page (`write`)."""
+"""`python -m benchmarks.published`: train the runs of published tables (`run`), or write the page (`write`)."""
 
 import argparse
 import dataclasses
@@ -43,11 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
     commands = found.add_subparsers(dest="command", required=True)
-    runs = commands.add_parser("run", help="train what tables need and merge their figures into the results")
+    runs = commands.add_parser("run", help="train the missing runs of tables and merge their figures into the results")
     runs.add_argument("tables", nargs="+", metavar="TABLE", help=", ".join(tables))
     runs.add_argument("--data-dir", type=Path, required=True)
     runs.add_argument("--store", type=Path, default=Path("runs/results"))
-    runs.add_argument("--seeds", type=positive, help="other than the table's")
+    runs.add_argument("--seeds", type=positive, help="number of seeds instead of the table's")
     writes = commands.add_parser("write", help="write the page from the results")
     writes.add_argument("--page", type=Path, default=PAGE)
     for command in (runs, writes):
@@ -64,7 +64,7 @@ def positive(text: str) -> int:
 
 
 def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
-    """The table's board, and where and when its runs were made."""
+    """The table's leaderboard, and the dates, machines and commits of its runs."""
     seeds = range(table.seeds if options.seeds is None else options.seeds)
     given = {"store": Store(options.store), "data_dir": options.data_dir, "cache": default_cache(), "note": note}
     recipes = [row.load(table.protocol) for row in table.rows if row.learner is None]
@@ -93,7 +93,7 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def drawn_runs(recipe: Recipe, seeds: Sequence[int], given: Mapping[str, Any]) -> list[list[Record]]:
-    """Runs of a recipe with every seed, for every draw of its negatives."""
+    """Runs of a recipe with every seed, for every sample of its negatives."""
     drawn = [dataclasses.replace(recipe, data_seed=draw) for draw in range(DRAWS)]
     return [recorded_runs([one], seeds, **given)[recipe.name] for one in drawn]
 

@@ -24,16 +24,16 @@ repeats only that row (with the table's `--protocol`, if it has one).
 
 Our figures are means over seeds on the test rows, with 95 % intervals of a bootstrap over rows and seeds
 ([how](experiments.md)). Recipes were chosen on validation rows; the earliest ones in a manual search, with different
-effort for different models, that printed test metrics next to the validation metrics. Published figures are as printed:
-mostly of one run, and without an interval. Figures can only be compared within a table. LightGBM's parameters are its
-leaves, its epochs its trees; `benchmarks/published/trees.py` describes how its settings are chosen. A `+` after a
-commit means changes that were committed later. The results of models with default settings are on [another
-page](defaults-results.md).
+effort for different models, that printed test metrics next to the validation metrics. Published figures are copied as
+printed: most are from one run and have no interval. Figures can only be compared within a table. For LightGBM the
+number of parameters is the number of leaves, and the number of epochs is the number of trees;
+`benchmarks/published/trees.py` describes how its settings are chosen. A `+` after a commit means that some changes were
+committed later. The results of models with default settings are on [another page](defaults-results.md).
 """
 
 
 def page(tables: Mapping[str, Table], results: Mapping[str, Any]) -> str:
-    """The whole page; tables without a run are left out."""
+    """The text of the page; tables without runs are omitted."""
     parts = [HEAD, *(_section(t, results["tables"][name]) for name, t in tables.items() if name in results["tables"])]
     return "\n".join(parts)
 
@@ -47,7 +47,7 @@ def _section(table: Table, found: Mapping[str, Any]) -> str:
     for metric in table.metrics:
         head += [*([f"published {shown_name(metric)}"] if some_published else []), f"our {shown_name(metric)}"]
     head += [f"less {board['base'].rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds a run"]
-    by_row = all("commits" in line for line in lines.values())  # older results know commits of the table alone
+    by_row = all("commits" in line for line in lines.values())  # older results have commits only for the whole table
     head += ["commit"] if by_row else []
     out = [f"## {table.title}", "", " ".join(table.about.split()), ""]
     out += ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
@@ -110,13 +110,13 @@ def _provenance(table: Table, found: Mapping[str, Any]) -> str:
     seeds = len(board["lines"][0]["seeds"])
     where = found["environment"]
     bold = (
-        "Bold: a mean at least as good as published, whatever its interval. "
+        "Bold: our mean is at least as good as the published figure, regardless of the interval. "
         if any(row.published for row in table.rows)
         else ""
     )
     protocol = f", protocol `{table.protocol}`" if table.protocol else ""
     return (
         f"{bold}{board['rows']:,} test rows{protocol}, {seeds} seeds; {', '.join(where['dates'])}, commit "
-        f"{', '.join(where['commits'])}, {', '.join(where['machines'])}. The table again: "
+        f"{', '.join(where['commits'])}, {', '.join(where['machines'])}. To repeat the table: "
         f"`python -m benchmarks.published run {table.name} --data-dir data`."
     )

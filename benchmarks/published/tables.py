@@ -1,4 +1,4 @@
-"""What was published, and the recipes that repeat it: `tables.toml`."""
+"""Published figures and the recipes that reproduce them, from `tables.toml`."""
 
 import dataclasses
 import tomllib
@@ -21,9 +21,9 @@ class Row:
 
     Args:
         published: metrics by name, as printed.
-        recipe: of the package.
-        set: settings laid over the recipe's, as `--set` has them: for ablations.
-        learner: another learner than the recipe's model, on the recipe's rows and fields.
+        recipe: name of a recipe of the package.
+        set: settings that override the recipe's, in the form of `--set`, for ablations.
+        learner: a learner used instead of the recipe's model, on the recipe's rows and fields.
     """
 
     model: str
@@ -35,7 +35,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What its runs are called."""
+        """The name of its runs."""
         if self.learner is not None:
             return f"{self.recipe.rpartition('/')[0]}/{self.learner}"
         return " ".join([self.recipe, *(f"--set {setting}" for setting in self.set)])
@@ -50,10 +50,10 @@ class Table:
     """One task.
 
     Args:
-        metrics: that are shown, the first is the one to compare by.
-        protocol: another one than the recipes' own.
-        base: the recipe that others are tested against; the first row's, where left out.
-        draws: recipes whose runs are repeated with other draws of the data's negatives (`data_seed` 0, 1 and 2).
+        metrics: metrics that are shown; models are compared by the first.
+        protocol: protocol that replaces the recipes' own.
+        base: the recipe that others are tested against; by default the first row's.
+        draws: recipes whose runs are repeated with other samples of the data's negatives (`data_seed` 0, 1 and 2).
     """
 
     name: str
@@ -76,7 +76,7 @@ def read_tables(path: Path = TABLES) -> dict[str, Table]:
     """All tables by name.
 
     Errors:
-        ConfigError: a wrong entry; a recipe twice in a table.
+        ConfigError: an entry is invalid, or a table names a recipe twice.
     """
     tables = parse(_File, tomllib.loads(path.read_text("utf-8")), path.name).table
     for table in tables:

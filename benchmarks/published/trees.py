@@ -1,7 +1,7 @@
-"""LightGBM on a recipe's rows: the baseline that any table of fields has to be measured against.
+"""LightGBM on a recipe's rows, the standard baseline for tabular data.
 
-It reads the same training, validation and test rows as the recipe, and the same fields: numbers as they are (not cut
-into bins), categories by their codes as LightGBM's own categorical features, bags as one column a value. Settings are
+It uses the same training, validation and test rows as the recipe, and the same fields: numbers unchanged (without
+bins), categories by their codes as LightGBM's own categorical features, bags as one column per value. Settings are
 chosen from `CHOICES` by validation AUC of the first seed, on at most `CHOICE_ROWS` training rows sampled at random; the
 number of trees by early stopping on validation AUC, for every seed. Test rows are scored once.
 """
@@ -51,21 +51,21 @@ CHOICES: tuple[dict[str, float], ...] = tuple(
     for categories in ({"cat_smooth": 10, "cat_l2": 10}, {"cat_smooth": 100, "cat_l2": 100, "max_cat_threshold": 256})
 )
 TREES, PATIENCE = 4000, 100
-CHOICE_ROWS = 100_000  # a choice among all settings on more takes as long as the models' own trainings
+CHOICE_ROWS = 100_000  # with more rows, choosing among all settings takes as long as training the models
 FORMAT = 1  # format of `features`; a change repeats all runs
 MOST_BAG_VALUES = 256
 
 
 def features(part: Part, schema: Schema, *, most: int | None = None) -> tuple[np.ndarray, list[int]]:
-    """A matrix [N, columns] and which of its columns are categories.
+    """A feature matrix [N, columns] and the indices of its categorical columns.
 
     Args:
         part: the rows.
-        schema: whose fields are read.
-        most: values that a bag may have; `MOST_BAG_VALUES`, where left out.
+        schema: the schema whose fields are used.
+        most: maximum number of values of a bag; `MOST_BAG_VALUES` by default.
 
     Errors:
-        ConfigError: a bag with too many values for a column each.
+        ConfigError: a bag has too many values for one column each.
     """
     table = part.table
     columns, categories = [], []
@@ -147,17 +147,17 @@ def tree_runs(
     cache: Cache | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[Record]:
-    """A run of LightGBM on the recipe's rows with every seed; what the store has is not run again.
+    """Runs of LightGBM on the recipe's rows with every seed; runs in the store are not repeated.
 
-    A run takes seconds: two processes at one store may make the same one, and the later stays.
+    A run takes seconds: two processes that share a store may make the same run, and the later one is kept.
 
     Args:
-        recipe: whose rows and fields are read.
-        seeds: of the samples of rows and columns that each tree sees.
-        name: what the runs are called.
-        store: where runs are found and kept.
+        recipe: the recipe whose rows and fields are used.
+        seeds: seeds of the samples of rows and columns for each tree.
+        name: name of the runs.
+        store: the store of runs.
         data_dir: the folder of public data sets.
-        cache: of prepared data.
+        cache: cache of prepared data.
         note: receives a sentence about each step.
     """
     inputs = data_inputs(recipe, data_dir)
@@ -186,7 +186,7 @@ def tree_runs(
 
 
 def _choose(rows: _Rows, seed: int) -> tuple[_Rows, dict[str, float], float]:
-    """The choice with the best validation AUC, and the seconds that choosing took."""
+    """The rows, the settings with the best validation AUC, and the seconds that choosing took."""
     began = time.perf_counter()
     x, y = rows.train
     if len(y) > CHOICE_ROWS:
