@@ -16,7 +16,7 @@ CHOICES = [
 
 
 def test_it_is_the_shared_table_cut_to_the_chosen_fields(subtests):
-    """With the same rows in it, it gives what a table of all fields gives at the chosen places."""
+    """With the same rows, the result equals that of a table of all fields at the chosen positions."""
     for layout, names in CHOICES:
         with subtests.test(layout=layout, names=names):
             layout = lab.LAYOUTS[layout]
@@ -42,7 +42,7 @@ def test_a_history_brings_the_rows_that_it_shares_once():
 
 
 def test_only_chosen_fields_train_it():
-    """Values of a bag that is not chosen are looked up somewhere, but leave no gradient there."""
+    """Values of a bag that is not chosen are looked up, but contribute no gradient."""
     layout = lab.LAYOUTS["bags"]
     own, batch = SubsetEmbedding(layout, ("f1",), 2).double(), lab.random_batch(layout, 20)
     own(batch).sum().backward()

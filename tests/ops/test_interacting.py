@@ -28,7 +28,7 @@ BUSY = {"residual": "projected", "norm": "before_relu", "relu_on_projections": T
 
 
 def _arguments(shape, *, residual="projected", norm="none", bias=False, dtype=torch.float64, **_):
-    """x, weight, bias, and the norm's weight and bias; at random, so that no ReLU stands at its corner."""
+    """x, weight, bias, and the norm's weight and bias; random, so that no ReLU input is exactly 0."""
     batch, fields, dim, size, _ = shape
     torch.manual_seed(0)
     rows = (4 if residual == "projected" else 3) * size

@@ -97,7 +97,7 @@ def test_a_narrow_table_is_gathered_as_it_is_under_autocast():
 
 @pytest.fixture
 def memory_of_nan():
-    """PyTorch fills new memory with NaN (integers with their largest value), so that what a kernel leaves out shows."""
+    """PyTorch fills new memory with NaN (integers with their largest value), to detect unwritten elements."""
     before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True

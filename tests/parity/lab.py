@@ -106,7 +106,7 @@ def first_order(layout, batch, table, bias=0.0):
 
 
 def randomized(network, seed=0):
-    """The network in float64 and evaluation mode, every number of it random, so that nothing hides behind a zero."""
+    """The network in float64 and evaluation mode, with random parameters, so that no term is hidden by a zero."""
     torch.manual_seed(seed)
     network = network.double().eval()
     with torch.no_grad():

@@ -53,7 +53,7 @@ def test_the_softmax_is_over_the_pairs():
 
 
 def test_the_attention_sees_pairs_not_their_sum():
-    """Attention on the pooled vector would give rows with one sum of products one result, however the pairs differ."""
+    """Attention on the pooled vector would give equal results for rows with equal sums but different pairs."""
     torch.manual_seed(0)
     attention = PairAttention(3, 2, 4).double()
     # Products of row one: (2, 0), (0, 2), (0, 0); of row two: three times (2/3, 2/3).
@@ -179,7 +179,7 @@ def test_batch_norm_learns_from_the_second_epoch_on_too(tables):
 
 
 def test_metrics_are_over_the_whole_split_not_averaged_over_batches(tables, monkeypatch):
-    """A mean of batches' AUC compares no row with those of other batches, and fails where a batch has one class."""
+    """A mean of batches' AUC does not compare rows of different batches, and fails if a batch has one class."""
     network = SETTINGS["afm"].build(tables.layout)
     result = run(tables, network, learning_rate=0.1)
     batch, y = tables.valid.batch(slice(0, len(tables.valid)))

@@ -1,4 +1,4 @@
-"""Every step by which this process changes files, heard before it is taken: to kill, to fail, or to take a picture."""
+"""Hooks before every step by which this process changes files: to kill it, to fail, or to copy the folder."""
 
 import builtins
 import contextlib
@@ -97,7 +97,7 @@ def pictures(write, place, shelf):
 
 @contextlib.contextmanager
 def full_disk(free_steps):
-    """After so many steps that take space, the disk is full and stays so. Gives a list of the steps refused."""
+    """The disk is full after this many steps that take space. Returns a list of the refused steps."""
     refused, left = [], [free_steps]
 
     def at(name):

@@ -1,4 +1,4 @@
-"""Every kind of artifact is whole at every moment: kills, failures of power, full disks, writers and readers beside."""
+"""Every kind of artifact is complete at every moment: kills, power loss, full disks, concurrent access."""
 
 import os
 import signal
