@@ -436,6 +436,22 @@ def test_the_published_document_has_every_answer(server):
     assert server.get("/redoc").status_code == 404
 
 
+def test_the_published_document_states_the_limits_of_the_options(ranker, cascade):
+    limits = ServerSettings(max_rows=3, max_k=4, max_prerank=5, max_ids=6, max_explained=2)
+    app = create_app(Service(ranker, cascade), limits)
+    assert app.openapi() is app.openapi()
+    schemas = app.openapi()["components"]["schemas"]
+    found = {name: schemas[name]["properties"] for name in ("PredictRequest", "RecommendRequest", "ExplainRequest")}
+    assert found["PredictRequest"]["rows"]["maxItems"] == 3
+    assert found["RecommendRequest"]["k"]["maximum"] == 4
+    assert found["RecommendRequest"]["prerank"]["maximum"] == 5
+    assert found["RecommendRequest"]["exclude"]["maxItems"] == 6
+    assert found["RecommendRequest"]["candidates"]["anyOf"][0]["maxItems"] == 6
+    assert found["ExplainRequest"]["items"]["maxItems"] == found["ExplainRequest"]["rows"]["maxItems"] == 2
+    (k,) = [p for p in app.openapi()["paths"]["/v1/items/{id}/similar"]["get"]["parameters"] if p["name"] == "k"]
+    assert k["schema"]["maximum"] == 4
+
+
 # anything at all
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+from fieldwise.serving.document import Application
 from fieldwise.serving.forms import ERRORS
 from fieldwise.serving.gate import Gate, ServerSettings
 from fieldwise.serving.http_errors import add_errors
@@ -54,7 +55,8 @@ def create_app(
         yield
         await features.close()
 
-    app = FastAPI(
+    app = Application(
+        limits=served.limits,
         title="fieldwise",
         version=__version__,
         responses=ERRORS,
