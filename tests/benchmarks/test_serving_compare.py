@@ -1,0 +1,25 @@
+"""Answers of two servers count as the same up to the order of equal predictions."""
+
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from benchmarks.serving.__main__ import same_answers
+
+OURS = [("a", 0.9), ("b", 0.7), ("c", 0.7), ("d", 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "same"),
+    [
+        (OURS, True),
+        ([("a", 0.9), ("c", 0.7), ("b", 0.7), ("d", 0.5)], True),
+        ([("a", 0.900001), ("b", 0.7), ("c", 0.7), ("e", 0.5)], True),  # more items may have the last prediction
+        ([("b", 0.9), ("a", 0.7), ("c", 0.7), ("d", 0.5)], False),
+        ([("a", 0.9), ("b", 0.7), ("e", 0.7), ("d", 0.5)], False),
+        ([("a", 0.9), ("b", 0.7), ("c", 0.69), ("d", 0.5)], False),
+        (OURS[:3], False),
+    ],
+)
+def test_items_may_differ_only_where_predictions_are_equal(theirs, same):
+    assert same_answers(OURS, theirs) is same
