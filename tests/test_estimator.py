@@ -44,8 +44,8 @@ from fieldwise import (
     train_recipe,
 )
 from fieldwise.config import given
-from fieldwise.runs import fit_parts
-from fieldwise.training.result import FitResult
+from fieldwise.estimator import recommender as estimator
+from fieldwise.training.progress import Silent
 
 FIELDS = (
     Categorical("user_id", role="user"),
@@ -380,19 +380,11 @@ def test_last_step_of_a_pipeline(fitted: Recommender, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    whole = fit_parts.fit
+    class Impatient(Silent):
+        def step(self, rows: int, loss: object) -> None:
+            raise KeyboardInterrupt
 
-    def interrupted(*args: Any, **kwargs: Any) -> FitResult:
-        class Impatient:
-            def epoch(self, number: int, of: int, rows: int) -> None: ...
-            def close(self) -> None: ...
-            def evaluation(self, *args: object) -> None: ...
-            def step(self, rows: int, loss: object) -> None:
-                raise KeyboardInterrupt
-
-        return whole(*args, **{**kwargs, "progress": Impatient()})
-
-    monkeypatch.setattr(fit_parts, "fit", interrupted)
+    monkeypatch.setattr(estimator, "progress_for", lambda *_, **__: Impatient())
     recommender = Recommender(SCHEMA, MODEL, training=QUICK)
     with pytest.raises(KeyboardInterrupt):
         recommender.fit(PAST)

@@ -24,13 +24,11 @@ MANY_PARAMETERS = {
     "runs/fits.py: recorded_runs": 9,
     "runs/tune.py: tune": 9,
     "training/fit.py: fit": 8,
-    "training/fit.py: _Run.__init__": 8,
 }
 # Decisions, not debts: functions whose parameters are the interface itself.
 PUBLIC = {  # users write what they set by keyword; the rest has defaults, as in `nn.MultiheadAttention`
     "automatic/run.py: auto": 10,
     "bundle/recommend.py: recommend": 7,
-    "estimator/recommender.py: Recommender.__init__": 9,
     "layers/activation_unit.py: ActivationUnit.__init__": 7,
     "layers/interacting.py: InteractingLayer.__init__": 12,
     "layers/pair_attention.py: PairAttention.__init__": 7,

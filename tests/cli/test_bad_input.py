@@ -283,7 +283,7 @@ def test_a_full_disk_while_saving_leaves_the_old_bundle(fieldwise, recipe, monke
         save(self, folder)
 
     monkeypatch.setattr(Bundle, "save", save_when_full)
-    refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--seed", 5), "the disk is full")
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--seed", 5, "--overwrite"), "the disk is full")
     assert Bundle.load(Path("b")).about["run"] == before
 
 
@@ -472,4 +472,4 @@ def test_rows_of_the_test_that_trained_are_told(fieldwise, recipe, log, tmp_path
         (line,) = [one for one in err.splitlines() if "test rows" in one and "equal a training row" in one]
         assert re.fullmatch(r"WARNING: \d+ of 100 test rows \([\d.]+ %\) equal a training row in all fields .*", line)
     log.write_csv(tmp_path / "log.csv")
-    assert "equal a training row" not in fieldwise("train", recipe, "--out", "b")[2]
+    assert "equal a training row" not in fieldwise("train", recipe, "--out", "other")[2]

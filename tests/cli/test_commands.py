@@ -326,7 +326,8 @@ def test_train_of_a_packaged_recipe_on_a_users_file(fieldwise):
 
 def test_the_same_seed_gives_the_same_numbers(fieldwise, recipe):
     def test_metrics(seed):
-        return json.loads(fieldwise("train", recipe, "--out", "b", "--json", "--quiet", "--seed", seed)[1])["test"]
+        ask = "train", recipe, "--out", "b", "--json", "--quiet", "--overwrite", "--seed", seed
+        return json.loads(fieldwise(*ask)[1])["test"]
 
     assert test_metrics(1) == test_metrics(1) != test_metrics(2)
 
@@ -509,7 +510,7 @@ def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe):
 
 
 def test_training_from_the_cache_gives_the_same_bundle(fieldwise, recipe):
-    records = [json.loads(fieldwise("train", recipe, "--out", "b", "--json", "--quiet")[1]) for _ in range(2)]
+    records = [json.loads(fieldwise("train", recipe, "--out", b, "--json", "--quiet")[1]) for b in ("a", "b")]
     assert records[0]["test"] == records[1]["test"]
     assert records[0]["counts"] == records[1]["counts"]
     code, _, err = fieldwise("evaluate", "b", "--json")

@@ -10,7 +10,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import DAT, DSSM, parameter_count
 from fieldwise.models.tower_losses import category_alignment_loss, mimic_loss
-from fieldwise.runs.fit_parts import FitSettings
+from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.schema import Categorical, Label, Schema
 from fieldwise.training.settings import TrainingSettings
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.runs.pipeline import Run
     from fieldwise.runs.recipe import Recipe
+    from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["TrainOptions", "below_lr", "run"]
 
@@ -54,6 +55,10 @@ class TrainOptions:
         int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of the split, negatives, weights and row order.")
     ] = None
     out: Annotated[Path | None, typer.Option(help="Folder for the bundle. Default: runs/RECIPE-seedN.")] = None
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew, not where an unfinished run into the same folder stopped.")
+    ] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished bundle in the folder.")] = False
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
@@ -62,30 +67,48 @@ class TrainOptions:
 
 
 def run(options: TrainOptions) -> None:
-    """Train a recipe, evaluate it on its test rows and save a bundle. Ctrl-C keeps the best model so far."""
+    """Train a recipe, evaluate it on its test rows and save a bundle.
+
+    Ctrl-C keeps the best model so far. After Ctrl-C or a kill the same command goes on from the last checkpoint.
+    """
     from fieldwise.runs.recipe import check_recipe
 
     check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
-    from fieldwise.cli.saving import check_out, save_or_keep
-    from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.fitting import lr_on_valid, settled
+    from fieldwise.cli.saving import check_out, check_replaced
+    from fieldwise.training.unfinished import Unfinished
 
     set_threads(options.threads)
     recipe = _recipe(options)
     folder = options.out or _folder(recipe, options.protocol)
     check_out(folder)
+    unfinished = Unfinished.beside(folder, remedy="give --restart to begin anew", note=say)
+    check_replaced(folder, overwrite=options.overwrite, unfinished=unfinished.exists())
+    with unfinished.claimed():
+        if options.restart:
+            unfinished.clear()
+        _run(options, recipe, folder, unfinished)
+
+
+def _run(options: TrainOptions, recipe: "Recipe", folder: Path, unfinished: "Unfinished") -> None:
+    from fieldwise.cli.saving import save_or_keep
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.fitting import lr_on_valid, settled
+
     began = time.perf_counter()
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache, options.quiet))
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
     _tell(recipe, prepared, options.quiet)
-    done = _trained(recipe, prepared, options.quiet)
+    done = _trained(recipe, prepared, options.quiet, unfinished)
     folder, unsaved = save_or_keep(done.bundle, folder)
     interrupted = done.result.stopped == "interrupted"
     if interrupted:
         best = f"the best model so far (after epoch {done.result.best.epoch:.4g})"
-        say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}")
+        more = "; the same command resumes it" if unfinished.exists() else ""
+        say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}{more}")
+    elif unsaved is None:
+        unfinished.remove()
     _show(done, folder, preparing, options.json)
     judged = chosen and not options.quiet and not interrupted
     if judged and (below := below_lr(done, lr_on_valid(recipe, prepared))):
@@ -130,14 +153,14 @@ def _tell(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
         say(caution)
 
 
-def _trained(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> "Run":
+def _trained(recipe: "Recipe", prepared: "Prepared", quiet: bool, unfinished: "Unfinished") -> "Run":
     """Train; warnings are printed as sentences."""
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.training.progress import progress_for
 
     with warnings.catch_warnings():  # restores warnings.showwarning on exit
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
-        done = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet))
+        done = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet), unfinished)
     if done.warm_start is not None:
         say(done.warm_start.sentence())
         if caution := done.warm_start.caution():

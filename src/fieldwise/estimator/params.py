@@ -104,6 +104,8 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
     if params["warm_start"] is not False and not isinstance(params["warm_start"], str | Path | None):
         raise ConfigError(f"warm_start must be the folder of a bundle, found {params['warm_start']!r}")
+    if not isinstance(params["checkpoint"], str | Path | None) or params["checkpoint"] == "":
+        raise ConfigError(f"checkpoint must be a folder, found {params['checkpoint']!r}")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"seed must be a whole number, found {seed!r}")
     check_seed(seed)

@@ -2,6 +2,8 @@
 
 import sys
 import warnings
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +11,9 @@ import numpy as np
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 
 from fieldwise.bundle.bundle import Bundle, sample_rows
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.labels import LabelledRows
-from fieldwise.data.prepare.prepared import check_columns, encode_parts
+from fieldwise.data.prepare.prepared import Part, check_columns, encode_parts
 from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
 from fieldwise.data.prepare.splits import hold_out
@@ -25,10 +28,12 @@ from fieldwise.estimator.params import (
     nested_params,
     params_from_plain,
 )
+from fieldwise.estimator.resuming import from_checkpoint
 from fieldwise.estimator.tables import array_columns, estimator_table, infer_from
 from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.own import as_settings
-from fieldwise.runs.fit_parts import FitSettings, fit_with_refit
+from fieldwise.runs.fit_parts import Fitted, fit_with_refit
+from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.schema import Schema
 from fieldwise.training.progress import progress_for
 from fieldwise.training.result import result_from_plain
@@ -40,6 +45,7 @@ _MODEL = AutoIntPlus()
 _TRAINING = TrainingSettings()
 
 
+@dataclass(eq=False, repr=False)
 class Recommender(FittedEstimator):
     """A recommender with scikit-learn's interface: a classifier or, for a regression label, a regressor.
 
@@ -72,6 +78,7 @@ class Recommender(FittedEstimator):
             (`fieldwise.bundle.warm_start`); see `bundle_.about["warm_start"]`. The bundle must not have been trained on
             rows that this model is evaluated on. Fresh weights if omitted or False. (In scikit-learn's own estimators
             this name means continuing from the last fit.)
+        checkpoint: an empty or new folder for checkpoints, from which the same `fit` goes on after a kill.
         seed: seed of validation rows, negatives, initial weights, row order and dropout.
         verbose: show progress, in a notebook cell or on standard error, and the schema if it is inferred.
 
@@ -92,28 +99,17 @@ class Recommender(FittedEstimator):
     (500, 2)
     """
 
-    def __init__(
-        self,
-        schema: Schema | None = None,
-        model: ModelSettings | type = _MODEL,
-        *,
-        training: TrainingSettings = _TRAINING,
-        valid_share: float = 0.1,
-        valid_by: Literal["random", "time"] = "random",
-        negatives: NegativeSampling | None = None,
-        warm_start: str | Path | Literal[False] | None = None,
-        seed: int = 0,
-        verbose: bool = False,
-    ) -> None:
-        self.schema = schema
-        self.model = model
-        self.training = training
-        self.valid_share = valid_share
-        self.valid_by = valid_by
-        self.negatives = negatives
-        self.warm_start = warm_start
-        self.seed = seed
-        self.verbose = verbose
+    schema: Schema | None = None
+    model: ModelSettings | type = _MODEL
+    _: KW_ONLY
+    training: TrainingSettings = _TRAINING
+    valid_share: float = 0.1
+    valid_by: Literal["random", "time"] = "random"
+    negatives: NegativeSampling | None = None
+    warm_start: str | Path | Literal[False] | None = None
+    checkpoint: str | Path | None = None
+    seed: int = 0
+    verbose: bool = False
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; if `deep`, with nested settings such as `model__embedding_dim`."""
@@ -172,6 +168,17 @@ class Recommender(FittedEstimator):
                 warnings.warn(sentence, stacklevel=2)
             elif self.verbose:
                 print(sentence, file=sys.stderr)
+        train, held_out = encoded.parts["train"], encoded.parts["valid"]
+        fitted = self._trained(schema, encoded.encoder, train, held_out)
+        settings, samples = fitted.settings, sample_rows(schema, held_out.frame)
+        about = fit_facts(self.get_params(deep=False), fitted, encoded, schema, rows.dropped)
+        self._set_fitted(Bundle(settings.schema, fitted.encoder, settings.model, fitted.network, samples, about))
+        self.result_ = fitted.result
+        if fitted.result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return self
+
+    def _trained(self, schema: Schema, encoder: Encoder, train: Part, valid: Part) -> Fitted:
         settings = FitSettings(
             schema=schema,
             model=as_settings(self.model),
@@ -180,15 +187,8 @@ class Recommender(FittedEstimator):
             start=Bundle.load(Path(self.warm_start)) if self.warm_start else None,
         )
         progress = progress_for(type(settings.model).__name__, quiet=not self.verbose)
-        train, held_out = encoded.parts["train"], encoded.parts["valid"]
-        fitted = fit_with_refit(settings, encoded.encoder, train, held_out, progress)
-        settings, samples = fitted.settings, sample_rows(schema, held_out.frame)
-        about = fit_facts(self.get_params(deep=False), fitted, encoded, schema, rows.dropped)
-        self._set_fitted(Bundle(settings.schema, fitted.encoder, settings.model, fitted.network, samples, about))
-        self.result_ = fitted.result
-        if fitted.result.stopped == "interrupted":
-            raise KeyboardInterrupt
-        return self
+        run = partial(fit_with_refit, settings, encoder, train, valid, progress)
+        return run() if self.checkpoint is None else from_checkpoint(Path(self.checkpoint), run, verbose=self.verbose)
 
     def save(self, folder: str | Path) -> None:
         """Save `bundle_` and this estimator's parameters to a folder (see `fieldwise.bundle.bundle`)."""

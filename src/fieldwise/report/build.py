@@ -24,7 +24,7 @@ from fieldwise.runs.pipeline import best_possible
 from fieldwise.schema.ids import id_columns
 from fieldwise.schema.label import Label
 from fieldwise.storage.cache import Cache
-from fieldwise.training.fit import monitored
+from fieldwise.training.checks import monitored
 from fieldwise.training.objective import Objective
 
 __all__ = ["ReportSettings", "report"]

@@ -6,66 +6,22 @@ from typing import Literal
 
 from torch import nn
 
-from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.all_rows import encoded_together
 from fieldwise.data.prepare.prepared import Part
-from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network
-from fieldwise.models.own import as_settings
-from fieldwise.runs.defaults import Chosen, Facts, resolve, scaled_labels
-from fieldwise.schema import Schema
-from fieldwise.training.fit import fit
+from fieldwise.runs.defaults import Chosen
+from fieldwise.runs.fit_settings import FitSettings
+from fieldwise.runs.unfinished import first_checkpoints, second_checkpoints
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.progress import OutOfTime, Progress
+from fieldwise.training.progress import OutOfTime, Progress, Silent
 from fieldwise.training.result import FitResult
-from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.unfinished import Unfinished
 from fieldwise.training.waiting import rest_while_waiting
 
 __all__ = ["FitSettings", "Fitted", "Refit", "fit_again", "fit_parts", "fit_with_refit"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitSettings:
-    """Settings of a training run.
-
-    Args:
-        schema: schema of the rows, with the labels to learn.
-        model: settings of the model, or the class of your own model.
-        training: optimizer, penalty and stopping.
-        defaults: `data`: settings of model and training that are not given are chosen from the training rows; `fixed`:
-            they have the classes' defaults.
-        seed: seed of initial weights, row order and dropout.
-        start: a bundle for a warm start.
-    """
-
-    schema: Schema
-    model: ModelSettings
-    training: TrainingSettings
-    defaults: Literal["data", "fixed"] = "data"
-    seed: int = 0
-    start: Bundle | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "model", as_settings(self.model))
-
-    def settled(self, train: Part) -> tuple["FitSettings", tuple[Chosen, ...]]:
-        """Complete settings, and those of them that were chosen from the training rows.
-
-        Settings with `of_schema` take the fields of user and item ids from the schema.
-        """
-        model = self.model.of_schema(self.schema) if hasattr(self.model, "of_schema") else self.model
-        if self.defaults == "fixed":
-            return (self if model is self.model else dataclasses.replace(self, model=model)), ()
-        facts = Facts.of(train.table, self.schema.labels)
-        found = resolve(model, self.training, facts)
-        before = {} if self.start is None else {one.name: one for one in self.start.schema.labels}
-        schema, scales = scaled_labels(self.schema, facts, before)
-        settings = dataclasses.replace(
-            self, schema=schema, model=found.model, training=found.training, defaults="fixed"
-        )
-        return settings, (*found.chosen, *scales)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +63,12 @@ class Fitted:
 
 
 def fit_parts(
-    settings: FitSettings, encoder: Encoder, train: Part, valid: Part, progress: Progress | None = None
+    settings: FitSettings,
+    encoder: Encoder,
+    train: Part,
+    valid: Part,
+    progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Fitted:
     """Train on the training rows and restore the best weights on the validation rows.
 
@@ -120,35 +81,49 @@ def fit_parts(
         train: encoded training rows with targets.
         valid: encoded validation rows with targets.
         progress: notified of every step and evaluation.
+        unfinished: where checkpoints are written, and from where the same run, if it was killed, goes on.
 
     Errors:
-        ConfigError: settings that do not fit the model or the task; a warm start without matching weights.
+        ConfigError: settings that do not fit the model or the task; a warm start without matching weights; other
+            settings or rows than those of the unfinished run.
         TrainingError: the loss is not finite.
     """
     settings, chosen = settings.settled(train)
     network, started = _built(settings, encoder)
-    result = fit(
-        network,
-        train.table,
-        valid.table,
+    result = Training(
+        network=network,
+        train=train.table,
+        valid=valid.table,
         settings=settings.training,
         objective=Objective.of(*settings.schema.labels),
         seed=settings.seed,
         valid_group=valid.group,
-        progress=progress,
-    )
+        progress=progress or Silent(),
+        checkpoints=None if unfinished is None else first_checkpoints(unfinished, settings, train, valid),
+    ).run()
     return Fitted(settings=settings, encoder=encoder, network=network, result=result, chosen=chosen, warm_start=started)
 
 
 def fit_with_refit(
-    settings: FitSettings, encoder: Encoder, train: Part, valid: Part, progress: Progress | None = None
+    settings: FitSettings,
+    encoder: Encoder,
+    train: Part,
+    valid: Part,
+    progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Fitted:
     """`fit_parts`, followed by `fit_again` if `training.refit` is set."""
-    fitted = fit_parts(settings, encoder, train, valid, progress)
-    return fit_again(fitted, train, valid, progress) if fitted.settings.training.refit else fitted
+    fitted = fit_parts(settings, encoder, train, valid, progress, unfinished)
+    return fit_again(fitted, train, valid, progress, unfinished) if fitted.settings.training.refit else fitted
 
 
-def fit_again(fitted: Fitted, train: Part, valid: Part, progress: Progress | None = None) -> Fitted:
+def fit_again(
+    fitted: Fitted,
+    train: Part,
+    valid: Part,
+    progress: Progress | None = None,
+    unfinished: Unfinished | None = None,
+) -> Fitted:
     """Train a network of the same settings from the start, on the training and validation rows together.
 
     Its encoder is fitted on both. It takes as many epochs as the first training to its best evaluation, with the same
@@ -160,6 +135,7 @@ def fit_again(fitted: Fitted, train: Part, valid: Part, progress: Progress | Non
         train: its training rows.
         valid: its validation rows.
         progress: notified of every step.
+        unfinished: as of `fit_parts`; this training has checkpoints of its own there.
 
     Errors:
         DataError: a column has other types of values in the two parts.
@@ -170,15 +146,18 @@ def fit_again(fitted: Fitted, train: Part, valid: Part, progress: Progress | Non
     encoder, table = encoded_together(train, valid, fitted.settings.schema)
     network, _ = _built(fitted.settings, encoder)
     try:
-        again = fit(
-            network,
-            table,
-            fitted.result,
+        again = Training(
+            network=network,
+            train=table,
+            valid=fitted.result,
             settings=fitted.settings.training,
             objective=Objective.of(*fitted.settings.schema.labels),
             seed=fitted.settings.seed,
-            progress=progress,
-        )
+            progress=progress or Silent(),
+            checkpoints=None
+            if unfinished is None
+            else second_checkpoints(unfinished, fitted.settings, train, valid, fitted.result),
+        ).run()
     except (KeyboardInterrupt, OutOfTime) as e:
         stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
         return dataclasses.replace(fitted, result=dataclasses.replace(fitted.result, stopped=stopped))

@@ -26,6 +26,7 @@ from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import keep_elsewhere
 from fieldwise.training.progress import Progress, Silent
 from fieldwise.training.result import result_to_plain
+from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["recorded_runs", "with_seed", "with_words"]
 
@@ -65,7 +66,7 @@ def recorded_runs(
         progress: makes the progress display of a run, by title.
 
     Errors:
-        KeyboardInterrupt: Ctrl-C; finished runs are kept, the one in progress is not.
+        KeyboardInterrupt: Ctrl-C; finished runs are kept, and the one in progress goes on from there the next time.
         ConfigError, DataError, TrainingError: an error of a run; the message names recipe and seed.
     """
     began = time.time()
@@ -172,10 +173,11 @@ def _run(
 ) -> Record:
     recipe = one.recipe
     title = f"{recipe.name} seed {recipe.seed}"
+    unfinished = Unfinished.beside(store.folder / one.key, note=lambda sentence: note(f"{title}: {sentence}"))
     try:
         prepared = rows.of(one)
         task = None if ranking is None else RankingTask.of(prepared, recipe.schema, ranking)
-        run = train_recipe(recipe, prepared, progress(title))
+        run = train_recipe(recipe, prepared, progress(title), unfinished)
     except FieldwiseError as e:
         raise type(e)(f"{title}: {e}") from None
     if run.result.stopped == "interrupted":
@@ -210,7 +212,9 @@ def _run(
     }
     ranked = None if task is None else rank_items(run.bundle, task)
     y, score = y.astype(np.float64), score.astype(np.float64)
-    return _put(store, one.key, lambda place: place.put(one.key, about, y, score, ranked))
+    record = _put(store, one.key, lambda place: place.put(one.key, about, y, score, ranked))
+    unfinished.remove()
+    return record
 
 
 def _has(record: Record, ranking: RankingSettings) -> bool:

@@ -13,13 +13,15 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.models import LR
 from fieldwise.runs.defaults import Chosen
-from fieldwise.runs.fit_parts import FitSettings, Fitted, Refit, fit_again, fit_parts
+from fieldwise.runs.fit_parts import Fitted, Refit, fit_again, fit_parts
+from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.runs.identity import same_rows
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.training.progress import Progress
 from fieldwise.training.result import FitResult
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["FittedRecipe", "fit_recipe", "lr_on_valid", "refit_recipe", "settled"]
 
@@ -50,14 +52,16 @@ def settled(recipe: Recipe, prepared: Prepared) -> tuple[Recipe, tuple[Chosen, .
     return _with(recipe, found), chosen
 
 
-def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> FittedRecipe:
+def fit_recipe(
+    recipe: Recipe, prepared: Prepared, progress: Progress | None = None, unfinished: Unfinished | None = None
+) -> FittedRecipe:
     """Train a recipe's model on its training rows with `fit_parts`.
 
     Errors:
         BundleError: the recipe's warm_start is not a valid bundle. ConfigError, TrainingError: see `fit_parts`.
     """
     start = _start(recipe)
-    fitted = fit_parts(_settings(recipe, start), prepared.encoder, prepared.train, prepared.valid, progress)
+    fitted = fit_parts(_settings(recipe, start), prepared.encoder, prepared.train, prepared.valid, progress, unfinished)
     started = fitted.warm_start
     if start is not None and started is not None:
         test, valid = (_kept(start, name, part, recipe.schema) for name, part in _held_out(prepared))
@@ -72,7 +76,9 @@ def fit_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = N
     )
 
 
-def refit_recipe(fitted: FittedRecipe, prepared: Prepared, progress: Progress | None = None) -> FittedRecipe:
+def refit_recipe(
+    fitted: FittedRecipe, prepared: Prepared, progress: Progress | None = None, unfinished: Unfinished | None = None
+) -> FittedRecipe:
     """Train a trained recipe's model again, on its training and validation rows together, with `fit_again`."""
     recipe = fitted.recipe
     first = Fitted(
@@ -81,7 +87,7 @@ def refit_recipe(fitted: FittedRecipe, prepared: Prepared, progress: Progress | 
         network=fitted.network,
         result=fitted.result,
     )
-    again = fit_again(first, prepared.train, prepared.valid, progress)
+    again = fit_again(first, prepared.train, prepared.valid, progress, unfinished)
     return dataclasses.replace(
         fitted, encoder=again.encoder, network=again.network, result=again.result, refit=again.refit
     )

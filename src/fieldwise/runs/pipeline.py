@@ -26,6 +26,7 @@ from fieldwise.runs.recipe import Recipe
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Progress
 from fieldwise.training.result import FitResult, result_to_plain
+from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["Run", "best_possible", "finish_run", "train_recipe"]
 
@@ -85,19 +86,21 @@ class Run:
         return record
 
 
-def train_recipe(recipe: Recipe, prepared: Prepared, progress: Progress | None = None) -> Run:
+def train_recipe(
+    recipe: Recipe, prepared: Prepared, progress: Progress | None = None, unfinished: Unfinished | None = None
+) -> Run:
     """Train a recipe, restore the best weights, and evaluate validation rows and (once) test rows.
 
     With `training.refit` the network is trained again on training and validation rows before the test rows are
-    evaluated.
+    evaluated. Given a folder of an unfinished run, checkpoints are written there, and the same run goes on from them.
 
     Errors:
         As for `fit_recipe`.
     """
     began = time.perf_counter()
-    fitted = fit_recipe(recipe, prepared, progress)
+    fitted = fit_recipe(recipe, prepared, progress, unfinished)
     if fitted.recipe.training.refit:
-        fitted = refit_recipe(fitted, prepared, progress)
+        fitted = refit_recipe(fitted, prepared, progress, unfinished)
     return finish_run(prepared, fitted, spent=time.perf_counter() - began)
 
 

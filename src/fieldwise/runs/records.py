@@ -170,6 +170,7 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
         settings["rules"] = RULES  # for settings that the recipe does not give
     for word in ("description", "benchmark", "protocol", "search"):
         settings.pop(word, None)
+    settings["training"] = {k: v for k, v in settings["training"].items() if k != "checkpoint_minutes"}
     if (code := source_digest(recipe.model)) is not None:
         settings["code"] = code  # code of a user-defined model
     if "path" in settings["data"]:

@@ -31,7 +31,7 @@ from fieldwise.runs.search_space import Bounds, Choices, chosen_value, suggested
 from fieldwise.runs.study import counted, mend, open_study, optuna_library, read_test_looks, states, with_test_look
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import write_atomically
-from fieldwise.training.fit import monitored
+from fieldwise.training.checks import monitored
 from fieldwise.training.objective import Objective
 from fieldwise.training.penalty import l2_strengths
 from fieldwise.training.progress import Progress, Silent

@@ -2,7 +2,8 @@
 
 import math
 import time
-from typing import Literal
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,21 +11,20 @@ from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, TrainingError
-from fieldwise.evaluation.registry import METRICS, watched
-from fieldwise.layout import Batch
+from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
-from fieldwise.training.averaging import averaged
-from fieldwise.training.forward import Forward
+from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checks import check_batch_norm, check_own_loss, monitored
+from fieldwise.training.interrupts import WholeSteps
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.optimizers import run_optimizer
-from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.progress import OutOfTime, Progress, Silent
+from fieldwise.training.reached import Reached, captured, restore
 from fieldwise.training.result import Evaluation, FitResult
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.start import start_at_base_rate
-from fieldwise.training.unknown import ShowUnknown
+from fieldwise.training.step import Step
 
-__all__ = ["fit", "monitored"]
+__all__ = ["Training", "fit"]
 
 
 def fit(
@@ -61,178 +61,215 @@ def fit(
         TrainingError: the loss is not finite.
         ConfigError: a setting that does not fit the model or the task.
     """
-    run = _Run(network, train, valid, settings, objective, seed, valid_group, progress or Silent())
-    with torch.random.fork_rng(devices=[]), flushed_denormals():
-        torch.manual_seed(seed)
-        return run.execute()
+    return Training(
+        network=network,
+        train=train,
+        valid=valid,
+        settings=settings,
+        objective=objective,
+        seed=seed,
+        valid_group=valid_group,
+        progress=progress or Silent(),
+    ).run()
 
 
-class _Run:
-    """State of one call of `fit`."""
+@dataclass(kw_only=True)
+class Training:
+    """One call of `fit`, whose state can be kept.
 
-    def __init__(
-        self,
-        network: nn.Module,
-        train: EncodedTable,
-        valid: EncodedTable | FitResult,
-        settings: TrainingSettings,
-        objective: Objective,
-        seed: int,
-        valid_group: np.ndarray | None,
-        progress: Progress,
-    ) -> None:
-        self.network, self.train, self.valid = network, train, valid
-        self.settings, self.objective, self.progress = settings, objective, progress
-        self.valid_group, self.weight = valid_group, _mean_one(train.weight)
-        self.monitor = monitored(settings, objective, grouped=valid_group is not None)
-        _check_batch_norm(network, len(train), settings.batch_size)
-        _check_own_loss(network, objective)
+    Args:
+        network, train, valid, settings, objective, seed, valid_group, progress: see `fit`.
+        checkpoints: where the run's state is written; one that is there already is where it goes on.
+    """
+
+    network: nn.Module
+    train: EncodedTable
+    valid: EncodedTable | FitResult
+    settings: TrainingSettings
+    objective: Objective
+    seed: int
+    valid_group: np.ndarray | None = None
+    progress: Progress = field(default_factory=Silent)
+    checkpoints: Checkpoints | None = None
+
+    def __post_init__(self) -> None:
+        network, settings = self.network, self.settings
+        self.weight = _mean_one(self.train.weight)
+        self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
+        check_batch_norm(network, len(self.train), settings.batch_size)
+        check_own_loss(network, self.objective)
         if settings.start_at_base_rate:
-            start_at_base_rate(network, train, objective)
-        self.show_unknown = ShowUnknown(train, settings.unknown_share, seed) if settings.unknown_share else None
-        self.optimizer = run_optimizer(network, settings)  # first: it decides which tables apply their own L2
-        self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
-        self.forward = Forward(network, settings)
-        self.parameters = list(network.parameters())
-        self.mean = averaged(network, settings.average) if settings.average else None
-        self.order = torch.Generator().manual_seed(seed)
-        self.history: list[Evaluation] = []
-        self.best: tuple[Evaluation, dict[str, Tensor]] | None = None
-        self.without_gain = 0
-        self.step_seconds: list[float] = []
-        self.losses: list[Tensor] = []
-        self.epoch, self.position = 0, 0.0
-        self.started = time.perf_counter()
+            start_at_base_rate(network, self.train, self.objective)
+        self.step = Step(network, self.train, settings, self.objective, self.seed)
+        self.order = torch.Generator().manual_seed(self.seed)
+        self.whole_steps, self.began, self.reached = WholeSteps(), 0.0, Reached()
 
-    def execute(self) -> FitResult:
-        stopped: Literal["patience", "epochs", "interrupted", "time"] = "epochs"
+    def run(self) -> FitResult:
+        """Train, from the last checkpoint if there is one; result and errors as of `fit`.
+
+        Errors:
+            ConfigError, DataError: a checkpoint of another run or version.
+        """
+        with torch.random.fork_rng(devices=[]), flushed_denormals():
+            torch.manual_seed(self.seed)
+            if self.checkpoints is None:
+                return self._run()
+            if (found := self.checkpoints.newest()) is not None:
+                self.reached = restore(found, self.step.parts, self.order)
+            try:
+                with self.whole_steps.installed():
+                    return self._run()
+            except TrainingError:  # the same settings would diverge again
+                self.checkpoints.remove()
+                raise
+            finally:
+                self.checkpoints.settle()
+
+    def _run(self) -> FitResult:
+        at = self.reached
         try:
-            while self.epoch < self.settings.epochs:
-                self.epoch += 1
-                if self._one_epoch():
-                    stopped = "patience"
-                    break
+            self._train()
         except (KeyboardInterrupt, OutOfTime) as e:
+            if self.checkpoints is not None and self.whole_steps.whole:
+                self.checkpoints.write(partial(captured, at, self.step.parts, copied=False), wait=True)
             if isinstance(self.valid, FitResult):
                 raise
-            stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-            if self.best is None:
-                self._look(self.position)
+            at.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+            if at.best is None:
+                self._look()
         finally:
             self.progress.close()
-        assert self.best is not None, "at least one evaluation precedes the end of a run"
-        best, weights = self.best
+        assert at.best is not None, "at least one evaluation precedes the end of a run"
+        assert at.stopped is not None, "a run ends for a reason"
+        best, weights = at.best
         self.network.load_state_dict(weights)
         self.network.eval()
         return FitResult(
-            epochs=self.epoch,
+            epochs=at.epoch,
             best=best,
-            history=tuple(self.history),
-            seconds=time.perf_counter() - self.started,
-            seconds_per_epoch=float(np.median(self.step_seconds)) if self.step_seconds else None,
+            history=tuple(at.history),
+            seconds=time.perf_counter() - at.started,
+            seconds_per_epoch=float(np.median(at.step_seconds)) if at.step_seconds else None,
             monitor=self.monitor,
-            stopped=stopped,
+            stopped=at.stopped,
         )
 
-    def _one_epoch(self) -> bool:
-        """One pass over the training rows; returns whether patience is exhausted."""
-        rows, size = len(self.train), self.settings.batch_size
+    def _train(self) -> None:
+        """All epochs, or what is left of them."""
+        at = self.reached
+        ended, resumed = at.stopped is not None, at.epoch > 0
+        while at.stopped is None:
+            if not resumed:
+                with self.whole_steps:
+                    at.begin_epoch(self.order)
+            resumed = False
+            self._one_epoch()
+            if at.stopped is None and at.epoch == self.settings.epochs:
+                at.stopped = "epochs"
+        if not ended and self.checkpoints is not None:
+            self.checkpoints.end(partial(captured, at, self.step.parts, copied=False))
+
+    def _one_epoch(self) -> None:
+        """The steps of an epoch that are not done yet."""
+        at, rows, size = self.reached, len(self.train), self.settings.batch_size
         permutation = torch.randperm(rows, generator=self.order)
         steps = self.train.num_batches(size)
         looks_wanted = min(self._looks_per_epoch(), steps)
         looks = {round(steps * (k + 1) / looks_wanted) for k in range(looks_wanted)}
-        self.progress.epoch(self.epoch, self._epochs(), rows)
+        done = rows if at.step == steps else at.step * size
+        self.progress.epoch(at.epoch, self._epochs(), rows - done)
         self.network.train()
-        weights, done = None if self.weight is None else self.weight[permutation], 0
-        spent, begin = 0.0, time.perf_counter()
-        for step, (batch, y) in enumerate(self.train.batches(size, order=permutation), start=1):
+        weights = None if self.weight is None else self.weight[permutation]
+        if at.step in looks and not at.evaluated and self._look():
+            return
+        self.began = time.perf_counter()
+        for batch, y in self.train.batches(size, order=permutation[done:]):
             assert y is not None, "training rows have targets"
-            self.losses.append(self._step(batch, y, None if weights is None else weights[done : done + batch.size]))
-            done += batch.size
-            self.position = self.epoch - 1 + step / steps
-            self.progress.step(batch.size, self.losses[-1])
-            if step in looks:
-                spent += time.perf_counter() - begin
-                if self._look(self.position):
-                    return True
-                begin = time.perf_counter()
-        self.step_seconds.append(spent)
-        return False
+            with self.whole_steps:
+                at.losses.append(self.step(batch, y, None if weights is None else weights[done : done + batch.size]))
+                done += batch.size
+                at.step, at.evaluated = at.step + 1, False
+                at.position = at.epoch - 1 + at.step / steps
+            self.progress.step(batch.size, at.losses[-1])
+            if at.step in looks:
+                self._spend()
+                if self._look():
+                    return
+                self.began = time.perf_counter()
+            if self.checkpoints is not None:
+                self._keep(self.checkpoints, evaluated=at.step in looks)
+        at.step_seconds.append(at.spent)
 
-    def _step(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
-        for parameter in self.parameters:
-            parameter.grad = None
-        if self.show_unknown is not None:
-            batch = self.show_unknown(batch)
-        logit, own_loss = self.forward(batch, y)
-        wanted = list(y.shape if self.objective.more else y.shape[:1])
-        found = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
-        if found != wanted:  # broadcasting would hide it
-            network = type(self.network).__name__
-            raise ConfigError(f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {found}")
-        data_loss = self.objective.loss(logit, y, weight)
-        total = data_loss if own_loss is None else data_loss + self.objective.weighted(own_loss)
-        total.backward()  # type: ignore[no-untyped-call]
-        if self.penalty:
-            self.penalty.add_gradients(batch)
-        self.optimizer.step()
-        if self.mean is not None:
-            self.mean.update_parameters(self.network)
-        return data_loss.detach()
+    def _keep(self, checkpoints: Checkpoints, *, evaluated: bool) -> None:
+        """Write a checkpoint if one is due."""
+        if checkpoints.due(evaluated=evaluated, asked=self.whole_steps.asked):
+            self.whole_steps.asked = False
+            self._spend()
+            checkpoints.write(partial(captured, self.reached, self.step.parts, copied=True))
+            self.began = time.perf_counter()
 
-    def _look(self, epoch: float) -> bool:
-        """Evaluate, keep the best weights, drop the learning rate; returns whether patience is exhausted."""
-        train_loss = float(torch.stack(self.losses).mean()) if self.losses else None
+    def _spend(self) -> None:
+        self.reached.spent += time.perf_counter() - self.began
+
+    def _look(self) -> bool:
+        """Evaluate, keep the best weights, drop the learning rate; returns whether the run ends."""
+        at = self.reached
+        train_loss = float(torch.stack(at.losses).mean()) if at.losses else None
         if train_loss is not None and not np.isfinite(train_loss):
             raise TrainingError(
-                f"the training loss must stay finite, but it is {train_loss} in epoch {self.epoch}: lower "
+                f"the training loss must stay finite, but it is {train_loss} in epoch {at.epoch}: lower "
                 f"learning_rate (now {self._rate():g}) or set clip_norm"
             )
-        self.losses = []
         if isinstance(self.valid, FitResult):
-            return self._repeated(self.valid, epoch, train_loss)
-        by_loss = self.monitor == "loss"
-        judged = self.network if self.mean is None else self.mean.module
-        metrics = evaluate(judged, self.valid, self.objective, self.valid_group, loss=by_loss)
+            return self._repeated(self.valid, train_loss)
+        judged = self.step.judged
+        metrics = evaluate(judged, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
         if self.monitor not in metrics:
             raise ConfigError(
                 f"monitor = {self.monitor!r} needs a group with both classes in the validation rows, found none"
             )
-        seconds = time.perf_counter() - self.started
-        look = Evaluation(
-            epoch=epoch, train_loss=train_loss, learning_rate=self._rate(), seconds=seconds, metrics=metrics
-        )
-        self.history.append(look)
-        better = self.best is None or self._gain(metrics, self.best[0].metrics) > self.settings.min_improvement
-        if better:
-            # One assignment: after Ctrl-C an evaluation and its weights are both there, or neither.
-            self.best = look, _copied(judged)
-            self.without_gain = 0
-        else:
-            self.without_gain += 1
-            if self.without_gain % self.settings.plateau_patience == 0:
-                for group in self.optimizer.param_groups:
-                    group["lr"] *= self.settings.plateau_factor
+        look = self._evaluation(train_loss, metrics)
+        better = at.best is None or self._gain(metrics, at.best[0].metrics) > self.settings.min_improvement
+        kept = _copied(judged) if better else None
+        with self.whole_steps:
+            at.evaluated, at.losses = True, []
+            at.history.append(look)
+            if kept is not None:
+                at.best, at.without_gain = (look, kept), 0
+            else:
+                at.without_gain += 1
+                if at.without_gain % self.settings.plateau_patience == 0:
+                    for group in self.step.optimizer.param_groups:
+                        group["lr"] *= self.settings.plateau_factor
+            if at.stopped is None and at.without_gain >= self.settings.patience:
+                at.stopped = "patience"
         self.progress.evaluation(look, self.monitor, better)
-        return self.without_gain >= self.settings.patience
+        return at.stopped is not None
 
-    def _repeated(self, former: FitResult, epoch: float, train_loss: float | None) -> bool:
+    def _repeated(self, former: FitResult, train_loss: float | None) -> bool:
         """Set the learning rate of the run that is repeated; returns whether its best evaluation is reached."""
-        best = former.history.index(former.best)
-        look = Evaluation(
-            epoch=epoch,
+        at, best = self.reached, former.history.index(former.best)
+        look = self._evaluation(train_loss, {})
+        ends = len(at.history) == best
+        kept = _copied(self.step.judged) if ends else None
+        with self.whole_steps:
+            at.evaluated, at.losses = True, []
+            at.history.append(look)
+            if kept is not None:
+                at.best, at.stopped = (look, kept), "patience"
+            else:
+                for group in self.step.optimizer.param_groups:
+                    group["lr"] = former.history[len(at.history)].learning_rate
+        return ends
+
+    def _evaluation(self, train_loss: float | None, metrics: dict[str, float]) -> Evaluation:
+        return Evaluation(
+            epoch=self.reached.position,
             train_loss=train_loss,
             learning_rate=self._rate(),
-            seconds=time.perf_counter() - self.started,
-            metrics={},
+            seconds=time.perf_counter() - self.reached.started,
+            metrics=metrics,
         )
-        self.history.append(look)
-        if len(self.history) > best:
-            self.best = look, _copied(self.network if self.mean is None else self.mean.module)
-            return True
-        for group in self.optimizer.param_groups:
-            group["lr"] = former.history[len(self.history)].learning_rate
-        return False
 
     def _epochs(self) -> int:
         return math.ceil(self.valid.best.epoch) if isinstance(self.valid, FitResult) else self.settings.epochs
@@ -247,7 +284,7 @@ class _Run:
         return difference if METRICS[self.monitor].higher else -difference
 
     def _rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        return float(self.step.optimizer.param_groups[0]["lr"])
 
 
 def _copied(network: nn.Module) -> dict[str, Tensor]:
@@ -259,35 +296,3 @@ def _mean_one(weight: np.ndarray | None) -> Tensor | None:
     if weight is None or (weight == weight[0]).all():
         return None
     return torch.from_numpy((weight / weight.mean(dtype=np.float64)).astype(np.float32))
-
-
-def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
-    """The validation metric for early stopping.
-
-    Errors:
-        ConfigError: a metric that the task does not have, or group AUC without groups.
-    """
-    known = watched(objective.task)
-    monitor = settings.monitor or known[0]
-    if monitor not in known:
-        raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")
-    if monitor == "gauc" and not grouped:
-        raise ConfigError("monitor = 'gauc' needs groups: set user or group in the schema")
-    return monitor
-
-
-def _check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
-    if min(rows, batch_size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in network.modules()):
-        raise ConfigError(
-            f"batch normalization needs batches of at least 2 rows, found batch_size {batch_size} for {rows} training "
-            "rows: raise batch_size, or set the model's batch_norm = false"
-        )
-
-
-def _check_own_loss(network: nn.Module, objective: Objective) -> None:
-    """Refuse an auxiliary loss for binary labels if a label is a regression."""
-    found = (getattr(module, "binary_settings", ()) for module in network.modules())
-    names: tuple[str, ...] = next((settings for settings in found if settings), ())
-    if names and "regression" in (o.task for o in (objective, *objective.more.values())):
-        ask = " and ".join(f"model.{name} = 0" for name in names)
-        raise ConfigError(f"the model has an auxiliary loss for binary labels, but a label is a regression: set {ask}")

@@ -59,6 +59,8 @@ class TrainingSettings(Settings):
         refit: whether the network is trained a second time, from the start, on training and validation rows together:
             for as many epochs as the first training took to its best evaluation, with the same learning rates. The
             validation metrics are the first training's.
+        checkpoint_minutes: minutes between two checkpoints of a run that keeps them (`fieldwise train`, or
+            `Recommender(checkpoint=...)`); 0 writes none. See `docs/training.md`.
     """
 
     optimizer: OptimizerName = "adam"
@@ -83,6 +85,7 @@ class TrainingSettings(Settings):
     plateau_patience: int = 1
     min_improvement: float = 0.0
     refit: bool = False
+    checkpoint_minutes: float = 5.0
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
@@ -110,7 +113,7 @@ class TrainingSettings(Settings):
             raise ConfigError(f"average must be at least 0 and below 1, found {self.average}")
         if not 0 < self.plateau_factor <= 1:
             raise ConfigError(f"plateau_factor must be in (0, 1], found {self.plateau_factor}")
-        for name in ("momentum", "adagrad_accumulator", "min_improvement", "unknown_share"):
+        for name in ("momentum", "adagrad_accumulator", "min_improvement", "unknown_share", "checkpoint_minutes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, found {getattr(self, name)}")
         for name, strength in self.l2.items():

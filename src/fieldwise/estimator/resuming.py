@@ -1,0 +1,37 @@
+"""`Recommender.fit` from its last checkpoint."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from fieldwise.runs.fit_parts import Fitted
+from fieldwise.training.unfinished import Unfinished
+
+__all__ = ["from_checkpoint"]
+
+
+def from_checkpoint(folder: Path, train: Callable[..., Fitted], *, verbose: bool) -> Fitted:
+    """Train with checkpoints in a folder, from the last one if there is one; they are removed at the end.
+
+    After Ctrl-C they stay.
+
+    Args:
+        folder: a folder of its own.
+        train: called with `unfinished`.
+        verbose: whether to say on standard error that an unfinished run is resumed.
+
+    Errors:
+        DataError: another process trains there, the folder holds other files, or it cannot be written.
+        ConfigError: what is there is a run with other settings or rows.
+    """
+
+    def note(sentence: str) -> None:
+        if verbose:
+            print(sentence, file=sys.stderr)
+
+    unfinished = Unfinished(folder=folder, note=note)
+    with unfinished.claimed():
+        fitted = train(unfinished=unfinished)
+        if fitted.result.stopped != "interrupted":
+            unfinished.remove()
+    return fitted

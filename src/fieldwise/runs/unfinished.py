@@ -1,0 +1,78 @@
+"""What an unfinished run was a run of: digests of settings and rows, and versions; equal ones go on from it."""
+
+import hashlib
+from functools import partial
+from typing import Any
+
+import torch
+
+from fieldwise.config import to_plain
+from fieldwise.data.prepare.prepared import Part
+from fieldwise.models.build import model_to_dict
+from fieldwise.models.own import source_digest
+from fieldwise.runs.fit_settings import FitSettings
+from fieldwise.runs.identity import rows_digest
+from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.result import FitResult
+from fieldwise.training.unfinished import Unfinished
+from fieldwise.version import __version__
+
+__all__ = ["first_checkpoints", "second_checkpoints"]
+
+
+def first_checkpoints(unfinished: Unfinished, settings: FitSettings, train: Part, valid: Part) -> Checkpoints:
+    """The checkpoints of a training that validation rows stop.
+
+    Args:
+        unfinished: the folder.
+        settings: complete settings.
+        train: the training rows.
+        valid: the validation rows.
+    """
+    return Checkpoints(
+        place=unfinished,
+        name="first",
+        minutes=settings.training.checkpoint_minutes,
+        about=partial(_about, settings, train, valid),
+        always=settings.training.refit,  # the second training begins with the first one's result
+    )
+
+
+def second_checkpoints(
+    unfinished: Unfinished, settings: FitSettings, train: Part, valid: Part, first: FitResult
+) -> Checkpoints:
+    """The checkpoints of the training on both parts that repeats a first one."""
+    return Checkpoints(
+        place=unfinished,
+        name="second",
+        minutes=settings.training.checkpoint_minutes,
+        about=partial(_about, settings, train, valid, first),
+    )
+
+
+def _about(settings: FitSettings, train: Part, valid: Part, first: FitResult | None = None) -> dict[str, Any]:
+    training: dict[str, Any] = to_plain(settings.training)
+    del training["checkpoint_minutes"]
+    about: dict[str, Any] = {
+        "schema": to_plain(settings.schema),
+        "model": model_to_dict(settings.model),
+        "training": training,
+        "seed": settings.seed,
+        "training rows": _rows(train, settings),
+        "validation rows": _rows(valid, settings),
+        "versions": {"fieldwise": __version__, "torch": torch.__version__},
+    }
+    if (code := source_digest(settings.model)) is not None:
+        about["code of the model"] = code
+    if settings.start is not None:
+        about["warm_start"] = settings.start.digest
+    if first is not None:
+        about["first training"] = [[look.epoch, look.learning_rate] for look in first.history]
+    return about
+
+
+def _rows(part: Part, settings: FitSettings) -> str:
+    """The digest of a part's rows, and of their weights if there are."""
+    found = rows_digest(part.frame, settings.schema)
+    weight = part.table.weight
+    return found if weight is None else f"{found} {hashlib.sha256(weight.tobytes()).hexdigest()}"

@@ -1,0 +1,56 @@
+"""Tensors as safetensors files, written piece by piece: no second copy of them in memory, and no pickle."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+__all__ = ["read_tensors", "write_tensors"]
+
+KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+PIECE = 1 << 24  # bytes: other threads run between two pieces
+ALIGNED = 8
+
+
+def write_tensors(file: IO[bytes], tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors on the CPU to an open file, in the format of safetensors.
+
+    Errors:
+        OSError: the file cannot be written.
+    """
+    header, start = {}, 0
+    for name, tensor in tensors.items():
+        end = start + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % ALIGNED)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for tensor in tensors.values():
+        octets = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        for begin in range(0, len(octets), PIECE):
+            file.write(octets[begin : begin + PIECE])
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of such a file, each in memory of its own.
+
+    Errors:
+        OSError, SafetensorError: the file cannot be read.
+    """
+    return {name: tensor.clone() for name, tensor in load_file(path).items()}

@@ -1,0 +1,88 @@
+"""Signals that wait for the end of a training step, so that what a run has reached is whole when they act."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+__all__ = ["WholeSteps"]
+
+Handler = Callable[[int, FrameType | None], Any]
+HELD = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+ASKED = getattr(signal, "SIGUSR1", None)  # Windows has none
+
+
+class WholeSteps:
+    """Delays the handlers of SIGINT, SIGTERM and SIGHUP to the end of a step, and notes SIGUSR1.
+
+    `with steps.installed():` sets the handlers, in the main thread only, and resets them at the end. Within it,
+    `with steps:` surrounds what must not be interrupted. A second SIGINT in the same step acts at once.
+
+    Args:
+        whole: False after a step that an error, or such a second signal, broke off.
+        asked: whether SIGUSR1 has arrived; reset by the reader.
+
+    >>> steps = WholeSteps()
+    >>> with steps.installed():
+    ...     with steps:
+    ...         pass
+    >>> steps.whole
+    True
+    """
+
+    def __init__(self) -> None:
+        self.whole, self.asked = True, False
+        self._waiting: list[int] = []
+        self._before: dict[int, Handler] = {}
+        self._owner = os.getpid()
+
+    def installed(self) -> "_Installed":
+        """A context in which the handlers are set."""
+        return _Installed(self)
+
+    def __enter__(self) -> None:
+        self.whole = False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.whole = kind is None
+        if self._waiting:
+            number = self._waiting[0]  # further ones do not count: a system that stops sends several
+            self._waiting.clear()
+            self._before[number](number, None)
+
+    def _held(self, number: int, frame: FrameType | None) -> None:
+        impatient = number == signal.SIGINT and number in self._waiting
+        if self.whole or impatient or os.getpid() != self._owner:
+            self._waiting.clear()
+            self._before[number](number, frame)
+        else:
+            self._waiting.append(number)
+
+    def _note(self, _: int, __: FrameType | None) -> None:
+        self.asked = True
+
+
+class _Installed:
+    """The context of `WholeSteps.installed`."""
+
+    def __init__(self, steps: WholeSteps) -> None:
+        self.steps, self.set = steps, dict[int, Any]()
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+            return
+        for number in HELD:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self.steps._before[number] = handler
+                self.set[number] = handler
+                signal.signal(number, self.steps._held)
+        if ASKED is not None and signal.getsignal(ASKED) in (signal.SIG_DFL, signal.SIG_IGN):
+            self.set[ASKED] = signal.getsignal(ASKED)
+            signal.signal(ASKED, self.steps._note)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.set.items():
+            signal.signal(number, handler)

@@ -1,0 +1,347 @@
+"""A run that is broken off anywhere and goes on from its checkpoint equals one that never was."""
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwise.errors import ConfigError, DataError, TrainingError
+from fieldwise.models import FM, AutoInt, IntTower
+from fieldwise.models.build import build_network
+from fieldwise.storage.tensors import read_tensors, write_tensors
+from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.fit import Training, fit
+from fieldwise.training.interrupts import WholeSteps
+from fieldwise.training.objective import Objective
+from fieldwise.training.progress import Silent
+from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.unfinished import CHECKPOINT, Unfinished
+
+ALWAYS = 1e-9  # minutes: every step is due
+COMMON = {"batch_size": 16, "epochs": 4, "evaluations_per_epoch": 3, "patience": 12, "monitor": "logloss"}
+CASES = {
+    "fm-lazy-adagrad": (
+        FM(embedding_dim=4),
+        {"optimizer": "adagrad", "embedding_update": "lazy", "learning_rate": 0.1, "unknown_share": 1.0},
+    ),
+    "autoint-adam-average-dropout": (
+        AutoInt(embedding_dim=4, attention_dropout=0.3),
+        {"optimizer": "adam", "average": 0.9, "learning_rate": 0.02, "plateau_factor": 0.5},
+    ),
+    "inttower-contrastive": (IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2), {"learning_rate": 0.02}),
+    "fm-sgd-momentum": (FM(embedding_dim=4), {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.05}),
+}
+
+
+class Killed(BaseException):
+    """What no code catches, as a kill would end a run; a test does."""
+
+
+class Kills(Silent):
+    """Ends the run after so many steps, or after so many evaluations."""
+
+    def __init__(self, step=None, look=None, how=Killed):
+        self.at_step, self.at_look, self.how = step, look, how
+        self.steps = self.looks = 0
+
+    def step(self, rows, loss):
+        self.steps += 1
+        if self.steps == self.at_step:
+            raise self.how
+
+    def evaluation(self, look, monitor, better):
+        self.looks += 1
+        if self.looks == self.at_look:
+            raise self.how
+
+
+class EveryStep(Checkpoints):
+    """Waits for each write, so that every step has its checkpoint."""
+
+    def due(self, *, evaluated, asked=False):
+        self.settle()
+        return super().due(evaluated=evaluated, asked=asked)
+
+
+def checkpoints(folder, *, about=None, note=lambda _: None, minutes=ALWAYS, kind=EveryStep, **more):
+    place = Unfinished(folder=folder, remedy="give --restart", note=note)
+    return kind(place=place, name="first", minutes=minutes, about=lambda: about or {"rows": "these"}, **more)
+
+
+def trained(tables, case="fm-lazy-adagrad", kept=None, progress=None, **changed):
+    model, settings = CASES[case]
+    network = build_network(model, tables.layout, 3)
+    result = Training(
+        network=network, train=tables.train, valid=tables.valid, objective=Objective(), seed=3,
+        settings=TrainingSettings(**{**COMMON, **settings, **changed}), progress=progress or Silent(), checkpoints=kept,
+    ).run()  # fmt: skip
+    return network, result
+
+
+def facts(result):
+    """All of a result but durations."""
+    looks = [dataclasses.replace(look, seconds=0.0) for look in result.history]
+    return looks, result.history.index(result.best), result.epochs, result.stopped
+
+
+def assert_equal(found, expected):
+    assert facts(found[1]) == facts(expected[1])
+    state = found[0].state_dict()
+    for name, value in expected[0].state_dict().items():
+        assert torch.equal(state[name], value), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_is_killed_twice_equals_one_that_is_not(tables, tmp_path, case):
+    expected = trained(tables, case)
+    steps = tables.train.num_batches(16)
+    for first, second in [(1, 1), (steps - 1, 2), (steps, steps), (steps + 3, 3), (2 * steps - 1, steps + 1)]:
+        folder = tmp_path / f"{first}-{second}"
+        for at in (first, second):
+            with pytest.raises(Killed):
+                trained(tables, case, checkpoints(folder, kind=Checkpoints), Kills(step=at))
+        said = []
+        assert_equal(trained(tables, case, checkpoints(folder, note=said.append)), expected)
+        if first > 1:
+            assert len(said) == 1
+            assert "resumes the unfinished run in" in said[0]
+
+
+def test_killed_in_the_midst_of_an_evaluation_or_after_it(tables, tmp_path):
+    expected = trained(tables, "autoint-adam-average-dropout")
+    for look in (1, 3, 5):
+        folder = tmp_path / str(look)
+        with pytest.raises(Killed):
+            trained(tables, "autoint-adam-average-dropout", checkpoints(folder), Kills(look=look))
+        assert_equal(trained(tables, "autoint-adam-average-dropout", checkpoints(folder)), expected)
+
+
+def test_checkpoints_do_not_change_a_run_and_fit_is_a_run_without(tables, tmp_path):
+    expected = trained(tables)
+    assert_equal(trained(tables, kept=checkpoints(tmp_path / "a")), expected)
+    model, settings = CASES["fm-lazy-adagrad"]
+    network = build_network(model, tables.layout, 3)
+    result = fit(
+        network, tables.train, tables.valid, settings=TrainingSettings(**{**COMMON, **settings}),
+        objective=Objective(), seed=3,
+    )  # fmt: skip
+    assert_equal((network, result), expected)
+
+
+def test_ctrl_c_writes_a_checkpoint_and_keeps_the_best_so_far(tables, tmp_path):
+    expected = trained(tables)
+    broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=11, how=KeyboardInterrupt))
+    assert broken[1].stopped == "interrupted"
+    assert (tmp_path / "first-training").is_dir()
+    assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+
+
+def test_ctrl_c_before_the_first_evaluation_resumes_too(tables, tmp_path):
+    expected = trained(tables)
+    broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=1, how=KeyboardInterrupt))
+    assert len(broken[1].history) == 1, "evaluated for the bundle, but not part of what is resumed"
+    assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+
+
+def test_a_finished_training_is_restored_without_a_step(tables, tmp_path):
+    expected = trained(tables, kept=checkpoints(tmp_path, minutes=99, always=True))
+    again = Kills(step=1)
+    assert_equal(trained(tables, kept=checkpoints(tmp_path), progress=again), expected)
+    assert again.steps == 0
+
+
+def test_the_second_training_resumes_too(tables, tmp_path):
+    model, settings = CASES["autoint-adam-average-dropout"]
+    given = TrainingSettings(**{**COMMON, **settings})
+    first = trained(tables, "autoint-adam-average-dropout")[1]
+
+    def again(kept, progress):
+        network = build_network(model, tables.layout, 3)
+        more = {"settings": given, "objective": Objective(), "seed": 3, "progress": progress, "checkpoints": kept}
+        return network, Training(network=network, train=tables.train, valid=first, **more).run()
+
+    expected = again(None, Silent())
+    for at, how in ((2, Killed), (9, KeyboardInterrupt)):
+        folder = tmp_path / str(at)
+        with pytest.raises(how):
+            again(checkpoints(folder), Kills(step=at, how=how))
+        assert_equal(again(checkpoints(folder), Silent()), expected)
+
+
+def test_the_last_two_are_kept(tables, tmp_path):
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    found = [CHECKPOINT.open(tmp_path / "first-training" / str(slot)).about for slot in range(2)]
+    assert sorted(p.name for p in (tmp_path / "first-training").iterdir()) == ["0", "1"]
+    assert abs(found[0]["number"] - found[1]["number"]) == 1
+    assert not [p for p in tmp_path.rglob("*") if p.suffix not in {"", ".json", ".safetensors"}], "only data"
+
+
+def damage(folder, newest=True):
+    slots = sorted(folder.glob("first-training/*"), key=lambda s: CHECKPOINT.open(s).about["number"])
+    path = next(slots[-1 if newest else 0].glob("*.safetensors"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tables, tmp_path):
+    expected = trained(tables)
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    damage(tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"a checkpoint is damaged, and training goes on from the one before.*matches|match"
+    ):
+        assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+
+
+def test_two_damaged_checkpoints_begin_anew(tables, tmp_path):
+    expected = trained(tables)
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    damage(tmp_path)
+    (tmp_path / "first-training" / "0" / "checkpoint.json").write_text("{")
+    (tmp_path / "first-training" / "1" / "checkpoint.json").write_text('{"format": 1, "files": 3}')
+    with pytest.warns(UserWarning, match="a checkpoint is damaged") as told:
+        assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+    assert len(told) == 2
+
+
+def test_a_checkpoint_of_a_newer_format_is_an_error_with_a_remedy(tables, tmp_path):
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    for path in tmp_path.rglob("checkpoint.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    with pytest.raises(DataError, match=r"has format 99.*install a newer fieldwise, or give --restart"):
+        trained(tables, kept=checkpoints(tmp_path))
+
+
+def test_what_differs_from_the_unfinished_run_is_named(tables, tmp_path):
+    about = {"training": {"learning_rate": 0.1, "l2": {}}, "rows": {"train": "a"}, "versions": {"torch": "1"}}
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(tmp_path, about=about), progress=Kills(step=9))
+    other = {**about, "training": {"learning_rate": 0.2, "l2": {"w": 1.0}}, "rows": {"train": "b"}, "seed": 4}
+    with pytest.raises(ConfigError) as told:
+        trained(tables, kept=checkpoints(tmp_path, about=other))
+    assert "training.learning_rate was 0.1 and is 0.2" in str(told.value)
+    assert "training.l2.w was not set and is 1.0" in str(told.value)
+    assert "and 1 more" in str(told.value)
+    assert str(told.value).endswith("or give --restart")
+    trained(tables, kept=checkpoints(tmp_path, about=about))
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(tables, tmp_path):
+    expected = trained(tables)
+    (tmp_path / "first-training").write_text("in the way")
+    with pytest.warns(UserWarning, match="a checkpoint could not be written, and training goes on without it: "):
+        assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+
+
+def test_a_run_that_diverges_leaves_nothing_to_resume(tables, tmp_path):
+    class Diverges(Silent):
+        def evaluation(self, look, monitor, better):
+            raise TrainingError("the loss must stay finite")
+
+    with pytest.raises(TrainingError):
+        trained(tables, kept=checkpoints(tmp_path), progress=Diverges())
+    assert not Unfinished(folder=tmp_path).exists()
+
+
+def test_no_minutes_no_checkpoint(tables, tmp_path):
+    trained(tables, kept=checkpoints(tmp_path / "a", minutes=0), progress=Kills(step=9, how=KeyboardInterrupt))
+    assert not (tmp_path / "a").exists()
+
+
+def test_when_a_checkpoint_is_due(tmp_path):
+    kept = checkpoints(tmp_path, minutes=10)
+    now = kept._last
+    for seconds, evaluated, copying, due in [
+        (599, False, 0.0, False), (601, False, 0.0, True), (59, True, 0.0, False), (61, True, 0.0, True),
+        (61, True, 2.0, False), (101, True, 2.0, True), (601, False, 15.0, False),
+    ]:  # fmt: skip
+        kept._last, kept._copying = now - seconds, copying
+        assert kept.due(evaluated=evaluated) == due, (seconds, evaluated, copying)
+    assert kept.due(evaluated=False, asked=True)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")
+def test_sigusr1_writes_one_now(tables, tmp_path):
+    class Asks(Kills):
+        def step(self, rows, loss):
+            super().step(rows, loss)
+            if self.steps == 4:
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Asks(step=6))
+    assert CHECKPOINT.open(tmp_path / "first-training" / "0").about["run"]["step"] == 4
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
+
+
+def test_ctrl_c_within_a_step_acts_after_it():
+    steps, order = WholeSteps(), []
+
+    def step(signals):
+        with steps:
+            for _ in range(signals):
+                os.kill(os.getpid(), signal.SIGINT)
+            order.append(signals)
+
+    with steps.installed():
+        with pytest.raises(KeyboardInterrupt):
+            step(1)
+        assert steps.whole
+        with pytest.raises(KeyboardInterrupt):
+            step(2)
+        assert not steps.whole, "the second one acts at once"
+    assert order == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_in_a_thread_no_signal_is_touched(tables, tmp_path):
+    before, found = signal.getsignal(signal.SIGINT), []
+    thread = threading.Thread(target=lambda: found.append(trained(tables, kept=checkpoints(tmp_path))))
+    thread.start()
+    thread.join()
+    assert_equal(found[0], trained(tables))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_one_training_at_a_time_uses_a_folder(tmp_path):
+    place = Unfinished.beside(tmp_path / "bundle")
+    assert place.folder == tmp_path / ".bundle.unfinished"
+    with place.claimed():
+        with pytest.raises(DataError, match="only one training at a time"), place.claimed():
+            pass
+        assert place.folder.is_dir()
+    assert not place.folder.exists(), "nothing is left of a run without a checkpoint"
+
+
+def test_tensors_are_read_by_safetensors_as_they_were(tmp_path):
+    kinds = [
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+        torch.bool,
+    ]
+    tensors = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in kinds}
+    tensors |= {"scalar": torch.tensor(3.5), "none": torch.zeros(0, 4), "transposed": torch.arange(6.0).reshape(2, 3).T}
+    with (tmp_path / "t").open("wb") as file:
+        write_tensors(file, tensors)
+    found = read_tensors(tmp_path / "t")
+    assert found.keys() == tensors.keys()
+    for name, value in tensors.items():
+        assert found[name].dtype == value.dtype
+        assert torch.equal(found[name], value), name
+    np.testing.assert_array_equal(found["transposed"].numpy(), tensors["transposed"].numpy())
