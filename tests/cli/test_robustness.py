@@ -148,7 +148,7 @@ def test_ctrl_c_while_saving_keeps_the_old_bundle(fieldwise, recipe, monkeypatch
     monkeypatch.setattr(writer, "write_atomically", stops)
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts behind & ignores it
     try:
-        code, _, err = fieldwise("train", recipe, "--out", "b", "--quiet", "--set", "seed=3")
+        code, _, err = fieldwise("train", recipe, "--out", "b", "--quiet", "--overwrite", "--set", "seed=3")
     finally:
         signal.signal(signal.SIGINT, ours)
     assert code == 130
