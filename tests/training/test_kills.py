@@ -115,9 +115,8 @@ def check(case, kills, folder):
     assert limited == {k: v for k, v in found["expected"].items() if k != "warnings"}
 
 
-@pytest.mark.parametrize("case", ["fm", "autoint", "inttower"])
-def test_a_few_kills(case, tmp_path):
-    check(case, 4, tmp_path)
+def test_a_few_kills(tmp_path):
+    check("autoint", 3, tmp_path)
 
 
 @pytest.mark.slow
