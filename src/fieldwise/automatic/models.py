@@ -33,6 +33,7 @@ FIRST_SHARE = 0.15  # maximum share of the training time for LR
 TREES_SHARE = 0.25  # maximum share of the time for models with default settings for LightGBM
 MOST_TRIALS, PATIENCE = 40, 16
 TRIAL_TIMES = 3.0  # maximum duration of a trial, relative to the training to beat
+ENOUGH = 0.7  # minimum share of the estimated time for a second training, because the estimate is generous
 BETTER = 1.0  # standard errors by which a candidate must improve on validation rows to count as better
 ENDED = {"patience": "no gain since", "epochs": "all done", "time": "its time was over", "interrupted": "interrupted"}
 
@@ -249,7 +250,7 @@ def _train_again(tried: Tried) -> None:
     """Train the chosen candidate on training and validation rows, unless the time is too short."""
     one = tried.chosen
     needed, left = seconds_on_all(one), tried.left
-    if left < needed:
+    if left < ENOUGH * needed:
         tried.note(
             f"{one.title} is not trained again on training and validation rows: that takes about {needed:.0f} s, and "
             f"{max(left, 0):.0f} s are left"

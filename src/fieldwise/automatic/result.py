@@ -130,7 +130,7 @@ class AutoResult:
         heads += ["ECE"] * (board.task == "binary") + ["seconds"]
         rows = []
         for line in board.lines:
-            row = [f"{line.model} *" if line.chosen else line.model]
+            row = [f"* {line.model}" if line.chosen else line.model]
             row += [interval(line.metrics[name]) for name in names]
             row += [signed(line.against[b][board.metric]) if b in line.against else "" for b in bases]
             row += [f"{line.calibration_error:.4f}"] if line.calibration_error is not None else []
