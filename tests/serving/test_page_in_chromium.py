@@ -545,7 +545,7 @@ def test_the_reference_has_every_operation_and_type(visit, places):
     body = page.get_by_role("table", name="Body of POST /v1/recommend").locator("tbody tr")
     rows = {row[0]: row[1:] for row in (one.inner_text().split("\t") for one in body.all())}
     assert list(rows) == list(document["components"]["schemas"]["RecommendRequest"]["properties"])
-    assert rows["k"] == ["whole number", "at least 1; default 10"]
+    assert rows["k"] == ["whole number", "at least 1; at most 1,000; default 10"]
     assert rows["where"][0] == "object with values list of (text, number, or boolean)"
     assert rows["candidates"][0] == "list of (text, number, or boolean) or null"
     links = {one.get_attribute("href") for one in page.locator("#reference a[href^='#'], #contents a").all()}
