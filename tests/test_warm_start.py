@@ -259,7 +259,18 @@ def test_the_command_line_says_what_was_taken_and_warns(trained, tmp_path, capsy
     folder, settings, _ = trained
     sets = [word for s in [*settings, f"warm_start={folder}"] for word in ("--set", s)]
     for more, unkept in (("seed=0", None), ("seed=5", "test and validation"), ("split.valid=0.2", "validation")):
-        command = ["train", "simulated/afm", "-q", "--json", "--out", str(tmp_path / "b"), *sets, "--set", more]
+        command = [
+            "train",
+            "simulated/afm",
+            "-q",
+            "--json",
+            "--out",
+            str(tmp_path / "b"),
+            "--overwrite",
+            *sets,
+            "--set",
+            more,
+        ]
         assert run(command) == 0
         out, err = capsys.readouterr()
         assert "warm start from fm: copied embedding.weight" in err

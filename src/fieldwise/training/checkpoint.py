@@ -217,10 +217,6 @@ class Checkpoints:
         )
 
 
-def _tensors(saved: Artifact) -> dict[str, Tensor]:
-    return read_tensors(saved.path("tensors"))
-
-
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of nested plain values by path; lists are leaves."""
     if isinstance(value, Mapping):
