@@ -124,7 +124,7 @@ def test_towers_and_afm_show_their_own_parts(fieldwise, recipe, tmp_path):
         ),
     ):
         recipe.write_text(text)
-        trained(fieldwise, recipe, "b", model)
+        trained(fieldwise, recipe, "b", model, "--overwrite")
         assert fieldwise("report", "b", "--out", "r.html", "--quiet", "--rows", 20)[0] == 0
         page = (tmp_path / "r.html").read_text()
         assert all(word in page for word in words)

@@ -25,9 +25,9 @@ def counted(monkeypatch):
     """The runs that were really trained."""
     trained = []
 
-    def train(recipe, prepared, progress=None):
+    def train(recipe, prepared, *more):
         trained.append((recipe.name, recipe.seed))
-        return train_recipe(recipe, prepared, progress)
+        return train_recipe(recipe, prepared, *more)
 
     monkeypatch.setattr(module, "train_recipe", train)
     return trained
@@ -67,10 +67,10 @@ def test_an_interrupted_comparison_keeps_what_was_done(recipes, counted, monkeyp
     store = Store(Path("store"))
     real = module.train_recipe
 
-    def stops(recipe, prepared, progress=None):
+    def stops(recipe, prepared, *more):
         if recipe.name == "fm.toml":
             raise KeyboardInterrupt
-        return real(recipe, prepared, progress)
+        return real(recipe, prepared, *more)
 
     monkeypatch.setattr(module, "train_recipe", stops)
     with pytest.raises(KeyboardInterrupt):
@@ -193,9 +193,9 @@ def _one_process(folder, results):
     module.WAIT_SECONDS = 0.1
     real, made = module.train_recipe, []
 
-    def train(recipe, prepared, progress=None):
+    def train(recipe, prepared, *more):
         made.append(f"{recipe.name} {recipe.seed}")
-        return real(recipe, prepared, progress)
+        return real(recipe, prepared, *more)
 
     module.train_recipe = train
     found = recorded_runs(recipes, range(3), store=Store(Path("store")), data_dir=DATA, note=lines.append)
