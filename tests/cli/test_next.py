@@ -61,10 +61,10 @@ def test_training_leads_to_a_report_and_a_description_to_training(fieldwise, rec
     assert serve[:3] == ["serve", "a bundle", "--log"]
     assert Path(serve[3]).is_file()
     check_parses(serve)
-    assert "next" not in fieldwise(*train, "--out", "a bundle", "--quiet")[2]
-    assert "next" not in fieldwise(*train, "--out", "a bundle", "--json")[2]
+    assert "next" not in fieldwise(*train, "--out", "a bundle", "--overwrite", "--quiet")[2]
+    assert "next" not in fieldwise(*train, "--out", "a bundle", "--overwrite", "--json")[2]
     monkeypatch.setattr(next_module, "find_spec", lambda _: None)  # without the extra that writes reports
-    _, _, err = fieldwise(*train, "--out", "a bundle")
+    _, _, err = fieldwise(*train, "--out", "a bundle", "--overwrite")
     assert suggested(err) == ["evaluate", "a bundle"]
     assert fieldwise(*suggested(err))[0] == 0
 
