@@ -30,8 +30,8 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
         label: defines which rows are positive.
 
     >>> found = binary_words({"auc": 0.8412, "positive_rate": 0.58}, Label("rating", positive_above=3))
-    >>> found["auc"][:92]
-    'Of a row with a rating above 3 and one without, sampled at random, the model scores the first '
+    >>> found["auc"][:93]
+    'Of a row with a rating above 3 and one without, sampled at random, the model scores the first'
     >>> found["auc"][92:]
     'higher 84 times of 100; guessing does 50 times.'
     """
