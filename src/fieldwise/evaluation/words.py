@@ -32,7 +32,7 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
     >>> found = binary_words({"auc": 0.8412, "positive_rate": 0.58}, Label("rating", positive_above=3))
     >>> found["auc"][:93]
     'Of a row with a rating above 3 and one without, sampled at random, the model scores the first'
-    >>> found["auc"][92:]
+    >>> found["auc"][94:]
     'higher 84 times of 100; guessing does 50 times.'
     """
     found: dict[str, str] = {}
