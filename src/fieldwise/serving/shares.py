@@ -100,7 +100,7 @@ class Shares:
         return self._begin(account, least)
 
     def leave(self, address: str, counted: float, seconds: float) -> None:
-        """End a request that `enter` counted, and that took so many seconds of the server's time in all."""
+        """End a request that `enter` counted, and that took `seconds` of the server's time."""
         account = self._account(address)
         self._end(account)
         self.add(address, seconds - counted)
