@@ -27,6 +27,7 @@ from fieldwise.automatic import AutoSettings, run_auto
 from fieldwise.data.prepare.split_settings import ColumnSplit
 from fieldwise.evaluation import binary_metrics, logloss_from_logits
 from fieldwise.runs.environment import environment
+from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.tune import tune
 
@@ -111,9 +112,8 @@ def _tuned(rows: Rows, model: str, options: argparse.Namespace) -> tuple[np.ndar
         "training": {"monitor": "logloss"},
     }
     recipe = Recipe.from_dict(plain, f"{rows.name}/{model}")
-    found = tune(
-        recipe, trials=options.trials, store=folder / "studies", data_dir=options.data_dir, final_seeds=1, note=_note
-    )
+    context = RunContext(data_dir=options.data_dir, note=_note)
+    found = tune(recipe, trials=options.trials, store=folder / "studies", context=context, final_seeds=1)
     y, logit = found.runs[0].test_rows
     if not np.array_equal(y, prepared.test.main):
         raise SystemExit(f"the tuned runs of {rows.name} were on other test rows: remove {folder} and run again")

@@ -11,7 +11,7 @@ from benchmarks.published.page import page
 from benchmarks.published.tables import Table, read_tables
 from benchmarks.published.trees import tree_runs
 from benchmarks.results import load, merge
-from fieldwise.runs.fits import recorded_runs
+from fieldwise.runs.fits import RunContext, recorded_runs
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import Record, Store
@@ -66,11 +66,15 @@ def positive(text: str) -> int:
 def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     """The table's leaderboard, and the dates, machines and commits of its runs."""
     seeds = range(table.seeds if options.seeds is None else options.seeds)
-    given = {"store": Store(options.store), "data_dir": options.data_dir, "cache": default_cache(), "note": note}
-    recipes = [row.load(table.protocol) for row in table.rows if row.learner is None]
-    runs = recorded_runs(
-        recipes, seeds, progress=lambda title: progress_for(title, quiet=not sys.stderr.isatty()), **given
+    context = RunContext(
+        data_dir=options.data_dir,
+        cache=default_cache(),
+        note=note,
+        progress=lambda title: progress_for(title, quiet=not sys.stderr.isatty()),
     )
+    given = {"store": Store(options.store), "context": context}
+    recipes = [row.load(table.protocol) for row in table.rows if row.learner is None]
+    runs = recorded_runs(recipes, seeds, **given)
     for row in table.rows:
         if row.learner is not None:
             runs[row.name] = tree_runs(row.load(table.protocol), seeds, name=row.name, **given)

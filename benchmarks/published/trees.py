@@ -10,8 +10,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import lightgbm
@@ -25,12 +24,11 @@ from fieldwise.evaluation import binary_metrics
 from fieldwise.layout import FieldLayout
 from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.environment import environment
-from fieldwise.runs.fits import with_seed, with_words
+from fieldwise.runs.fits import RunContext, with_seed, with_words
 from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import Record, Store
 from fieldwise.schema import Categorical, Numeric, Schema
-from fieldwise.storage.cache import Cache
 
 __all__ = ["CHOICES", "features", "fit_trees", "tree_runs"]
 
@@ -143,9 +141,7 @@ def tree_runs(
     *,
     name: str,
     store: Store,
-    data_dir: Path,
-    cache: Cache | None = None,
-    note: Callable[[str], None] = lambda _: None,
+    context: RunContext,
 ) -> list[Record]:
     """Runs of LightGBM on the recipe's rows with every seed; runs in the store are not repeated.
 
@@ -156,11 +152,9 @@ def tree_runs(
         seeds: seeds of the samples of rows and columns for each tree.
         name: name of the runs.
         store: the store of runs.
-        data_dir: the folder of public data sets.
-        cache: cache of prepared data.
-        note: receives a sentence about each step.
+        context: where runs read their data and report their progress.
     """
-    inputs = data_inputs(recipe, data_dir)
+    inputs = data_inputs(recipe, context.data_dir)
     how = {
         "format": FORMAT,
         "base": BASE,
@@ -176,12 +170,12 @@ def tree_runs(
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:20]
         record, done = store.get(key), "kept"
         if record is None:
-            prepared = prepare_recipe(one, data_dir, cache=cache)
+            prepared = prepare_recipe(one, context.data_dir, cache=context.cache)
             if chosen is None:
                 chosen = _choose(_Rows.of(prepared, one.schema), seeds[0])
             record, done = store.put(key, *_run(one, name, prepared, *chosen)), "done"
         found.append(with_words(record, one))
-        note(f"{name} seed {one.seed}: {done}, {len(found)} of {len(seeds)} runs")
+        context.note(f"{name} seed {one.seed}: {done}, {len(found)} of {len(seeds)} runs")
     return found
 
 

@@ -12,6 +12,7 @@ from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.split_settings import RandomSplit
 from fieldwise.errors import ConfigError
+from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import Store
 
@@ -100,7 +101,7 @@ def runs(tmp_path, monkeypatch):
     def make(table, *, choices=(BLIND, SEEING), seeds=(0, 1), store="store", **words):
         monkeypatch.setattr(trees, "CHOICES", tuple(choices))
         said: list[str] = []
-        given = {"store": Store(tmp_path / store), "data_dir": tmp_path, "note": said.append}
+        given = {"store": Store(tmp_path / store), "context": RunContext(data_dir=tmp_path, note=said.append)}
         return trees.tree_runs(recipe(table, **words), list(seeds), name="xor/lightgbm", **given), said
 
     return make

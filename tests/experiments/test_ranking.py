@@ -16,7 +16,7 @@ from fieldwise.evaluation.top_k import top_k_metrics
 from fieldwise.models import AFM
 from fieldwise.models.build import build_network
 from fieldwise.runs import fits as module
-from fieldwise.runs.fits import recorded_runs
+from fieldwise.runs.fits import RunContext, recorded_runs
 from fieldwise.runs.ranking import RankingTask, rank_items
 from fieldwise.runs.ranking_board import POPULARITY, ranking_boards
 from fieldwise.runs.ranking_settings import RankingSettings, check_ranking
@@ -249,7 +249,7 @@ def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
     real = module.train_recipe
     monkeypatch.setattr(module, "train_recipe", lambda *a: trained.append(a[0].name) or real(*a))
     recipe, store = load_recipe("fm.toml"), Store(Path("store"))
-    options = {"store": store, "data_dir": Path("none")}
+    options = {"store": store, "context": RunContext(data_dir=Path("none"))}
     plain = recorded_runs([recipe], [0], **options)["fm.toml"][0]
     assert plain.ranked is None
     with_rankings = recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True), **options)["fm.toml"][0]
@@ -278,7 +278,11 @@ def test_a_task_that_cannot_be_is_refused_before_any_training(folder, monkeypatc
     monkeypatch.setattr(module, "train_recipe", lambda *_: pytest.fail("trained"))
     with pytest.raises(ConfigError, match=r"number\.toml: ranking needs a binary label, but 'click' is a number"):
         recorded_runs(
-            [load_recipe("number.toml")], [0], ranking=RankingSettings(), store=Store(Path("s")), data_dir=Path("none")
+            [load_recipe("number.toml")],
+            [0],
+            ranking=RankingSettings(),
+            store=Store(Path("s")),
+            context=RunContext(data_dir=Path("none")),
         )
     with pytest.raises(ConfigError, match=r"fm\.toml seed 0: --item must be a column of the table, found 'film'"):
         recorded_runs(
@@ -286,5 +290,5 @@ def test_a_task_that_cannot_be_is_refused_before_any_training(folder, monkeypatc
             [0],
             ranking=RankingSettings(item="film"),
             store=Store(Path("s")),
-            data_dir=Path("none"),
+            context=RunContext(data_dir=Path("none")),
         )

@@ -11,13 +11,14 @@ from sklearn.metrics import roc_auc_score
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs import fits as module
 from fieldwise.runs.data import data_inputs, prepare_recipe
-from fieldwise.runs.fits import recorded_runs, with_seed
+from fieldwise.runs.fits import RunContext, recorded_runs, with_seed
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.records import Store, run_key
 
 DATA = Path("none")
+HERE = RunContext(data_dir=DATA)
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def counted(monkeypatch):
 
 def test_a_record_is_the_run_itself(recipes):
     store = Store(Path("store"))
-    found = recorded_runs(recipes, [3], store=store, data_dir=DATA)
+    found = recorded_runs(recipes, [3], store=store, context=HERE)
     recipe = with_seed(recipes[1], 3)
     run = train_recipe(recipe, prepare_recipe(recipe, DATA))
     record = found["fm.toml"][0]
@@ -47,19 +48,19 @@ def test_a_record_is_the_run_itself(recipes):
 
 
 def test_seeds_share_their_rows_and_differ_in_weights(recipes):
-    first, second = recorded_runs(recipes[1:], [0, 1], store=Store(Path("store")), data_dir=DATA)["fm.toml"]
+    first, second = recorded_runs(recipes[1:], [0, 1], store=Store(Path("store")), context=HERE)["fm.toml"]
     assert (first.test_rows[0] == second.test_rows[0]).all()
     assert (first.test_rows[1] != second.test_rows[1]).any()
 
 
 def test_what_is_there_is_not_run_again(recipes, counted):
     store = Store(Path("store"))
-    first = recorded_runs(recipes, range(2), store=store, data_dir=DATA)
+    first = recorded_runs(recipes, range(2), store=store, context=HERE)
     assert counted == [("lr.toml", 0), ("lr.toml", 1), ("fm.toml", 0), ("fm.toml", 1)]
-    again = recorded_runs(recipes, range(3), store=store, data_dir=DATA)
+    again = recorded_runs(recipes, range(3), store=store, context=HERE)
     assert counted[4:] == [("lr.toml", 2), ("fm.toml", 2)]
     assert again["fm.toml"][0].about == first["fm.toml"][0].about
-    recorded_runs(recipes[:1], range(1), store=store, data_dir=DATA, again=True)
+    recorded_runs(recipes[:1], range(1), store=store, context=HERE, again=True)
     assert counted[6:] == [("lr.toml", 0)]
 
 
@@ -74,9 +75,9 @@ def test_an_interrupted_comparison_keeps_what_was_done(recipes, counted, monkeyp
 
     monkeypatch.setattr(module, "train_recipe", stops)
     with pytest.raises(KeyboardInterrupt):
-        recorded_runs(recipes, range(2), store=store, data_dir=DATA)
+        recorded_runs(recipes, range(2), store=store, context=HERE)
     monkeypatch.setattr(module, "train_recipe", real)
-    recorded_runs(recipes, range(2), store=store, data_dir=DATA)
+    recorded_runs(recipes, range(2), store=store, context=HERE)
     assert counted == [("lr.toml", 0), ("lr.toml", 1), ("fm.toml", 0), ("fm.toml", 1)]
 
 
@@ -103,14 +104,14 @@ def test_the_key_knows_settings_seeds_and_data_alone(folder, recipes):
 
 def test_a_damaged_run_is_told(recipes):
     store = Store(Path("store"))
-    record = recorded_runs(recipes[:1], [0], store=store, data_dir=DATA)["lr.toml"][0]
+    record = recorded_runs(recipes[:1], [0], store=store, context=HERE)["lr.toml"][0]
     rows = next(record.folder.glob("test.*.npz"))
     rows.write_bytes(rows.read_bytes()[:-5] + b"12345")
     with pytest.raises(DataError, match="does not match its checksum"):
         _ = store.get(record.folder.name).test_rows
     (record.folder / "record.json").write_text("{")
     with pytest.raises(DataError, match="cannot be read"):
-        recorded_runs(recipes[:1], [0], store=store, data_dir=DATA)
+        recorded_runs(recipes[:1], [0], store=store, context=HERE)
 
 
 def test_two_files_of_one_form_are_two_data_sets(folder):
@@ -122,7 +123,7 @@ def test_two_files_of_one_form_are_two_data_sets(folder):
     log.write_csv("a/log.csv")
     log.with_columns(click=1 - pl.col("click")).write_csv("b/log.csv")
     found = recorded_runs(
-        [load_recipe("a/a.toml"), load_recipe("b/b.toml")], [0], store=Store(Path("store")), data_dir=DATA
+        [load_recipe("a/a.toml"), load_recipe("b/b.toml")], [0], store=Store(Path("store")), context=HERE
     )
     first, second = (found[f"{name}/{name}.toml"][0] for name in ("a", "b"))
     assert (first.test_rows[0] == 1 - second.test_rows[0]).all()
@@ -144,7 +145,7 @@ def test_other_rows_of_equal_labels_are_another_table(folder):
     for name in ("one", "two"):
         (folder / f"{name}.toml").write_text(split.replace("PART", name))
     found = recorded_runs(
-        [load_recipe(f"{name}.toml") for name in ("one", "two")], [0], store=Store(Path("store")), data_dir=DATA
+        [load_recipe(f"{name}.toml") for name in ("one", "two")], [0], store=Store(Path("store")), context=HERE
     )
     labels = [found[f"{name}.toml"][0].test_rows[0] for name in ("one", "two")]
     assert (labels[0] == labels[1]).all()
@@ -153,9 +154,9 @@ def test_other_rows_of_equal_labels_are_another_table(folder):
 
 def test_todays_words_are_those_of_a_table(recipes, folder):
     store = Store(Path("store"))
-    recorded_runs(recipes[:1], [0], store=store, data_dir=DATA)
+    recorded_runs(recipes[:1], [0], store=store, context=HERE)
     (folder / "lr.toml").write_text((folder / "lr.toml").read_text().replace("clicks", "visits"))
-    found = recorded_runs([load_recipe("lr.toml")], range(2), store=store, data_dir=DATA)
+    found = recorded_runs([load_recipe("lr.toml")], range(2), store=store, context=HERE)
     assert [board.protocol for board in leaderboards(found, replicates=10)] == ["visits"]
 
 
@@ -167,7 +168,9 @@ def test_another_bundle_to_start_from_is_another_run(folder):
     def score():
         recipe = load_recipe("fm.toml", ["warm_start=start"])
         notes = []
-        record = recorded_runs([recipe], [0], store=Store(Path("store")), data_dir=DATA, note=notes.append)
+        record = recorded_runs(
+            [recipe], [0], store=Store(Path("store")), context=RunContext(data_dir=DATA, note=notes.append)
+        )
         return record["fm.toml"][0].test_rows[1], notes
 
     bundle(0.05)
@@ -180,7 +183,7 @@ def test_another_bundle_to_start_from_is_another_run(folder):
 def test_a_store_that_cannot_be_one_is_told_first(recipes, counted):
     Path("store").write_text("a file")
     with pytest.raises(DataError, match="runs need a writable folder"):
-        recorded_runs(recipes, [0], store=Store(Path("store")), data_dir=DATA)
+        recorded_runs(recipes, [0], store=Store(Path("store")), context=HERE)
     assert counted == []
 
 
@@ -198,7 +201,9 @@ def _one_process(folder, results):
         return real(recipe, prepared, *more)
 
     module.train_recipe = train
-    found = recorded_runs(recipes, range(3), store=Store(Path("store")), data_dir=DATA, note=lines.append)
+    found = recorded_runs(
+        recipes, range(3), store=Store(Path("store")), context=RunContext(data_dir=DATA, note=lines.append)
+    )
     results.put((made, [record.about["test"]["auc"] for records in found.values() for record in records]))
 
 
@@ -219,11 +224,11 @@ def test_processes_share_the_work(folder):
 
 def test_one_name_twice_is_refused(recipes):
     with pytest.raises(ConfigError, match=r"'lr.toml' twice"):
-        recorded_runs([recipes[0], recipes[0]], [0], store=Store(Path("store")), data_dir=DATA)
+        recorded_runs([recipes[0], recipes[0]], [0], store=Store(Path("store")), context=HERE)
 
 
 def test_records_are_json_without_rows_of_the_data(recipes):
-    record = recorded_runs(recipes[:1], [0], store=Store(Path("store")), data_dir=DATA)["lr.toml"][0]
+    record = recorded_runs(recipes[:1], [0], store=Store(Path("store")), context=HERE)["lr.toml"][0]
     text = (record.folder / "record.json").read_text()
     assert json.loads(text)["recipe"] == "lr.toml"
     assert str(Path.cwd()) not in json.dumps({**json.loads(text), "settings": None})

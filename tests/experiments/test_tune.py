@@ -11,6 +11,7 @@ import pytest
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs import recipe_space as space_module
 from fieldwise.runs import tune as module
+from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.search_space import Choices, Range
 from fieldwise.runs.tune import tune
@@ -31,7 +32,8 @@ def recipe(folder, monkeypatch):
 
 
 def search(recipe, trials=8, **options):
-    return tune(recipe, trials=trials, store=Path("tune"), data_dir=DATA, final_seeds=1, **options)
+    context = RunContext(data_dir=DATA, **options)
+    return tune(recipe, trials=trials, store=Path("tune"), context=context, final_seeds=1)
 
 
 def test_it_finds_what_trains_and_writes_a_recipe_of_it(recipe):

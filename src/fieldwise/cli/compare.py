@@ -108,7 +108,7 @@ def _runs(
     recipes: "list[Recipe]", ranking: "RankingSettings | None", options: CompareOptions
 ) -> "Mapping[str, Sequence[Record]]":
     """Stored runs, and new runs for those that were missing."""
-    from fieldwise.runs.fits import recorded_runs
+    from fieldwise.runs.fits import RunContext, recorded_runs
     from fieldwise.runs.records import Store
     from fieldwise.training.progress import progress_for
 
@@ -119,12 +119,14 @@ def _runs(
             recipes,
             range(options.seeds),
             store=Store(options.store),
-            data_dir=folder,
-            cache=cache_for(options.cache, options.quiet),
+            context=RunContext(
+                data_dir=folder,
+                cache=cache_for(options.cache, options.quiet),
+                note=(lambda _: None) if options.quiet else say,
+                progress=lambda title: progress_for(title, quiet=options.quiet),
+            ),
             again=options.again,
             ranking=ranking,
-            note=(lambda _: None) if options.quiet else say,
-            progress=lambda title: progress_for(title, quiet=options.quiet),
         )
     except KeyboardInterrupt:
         say(f"finished runs are kept in {options.store}: the same command resumes from there")

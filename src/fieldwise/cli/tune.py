@@ -61,6 +61,7 @@ def run(options: TuneOptions) -> None:
     from fieldwise.runs.recipe import check_recipe, load_recipe
 
     check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
+    from fieldwise.runs.fits import RunContext
     from fieldwise.runs.tune import tune
     from fieldwise.training.progress import progress_for
 
@@ -70,12 +71,14 @@ def run(options: TuneOptions) -> None:
         recipe,
         trials=options.trials,
         store=options.store,
-        data_dir=existing_data_dir(options.data_dir, recipe.data.name),
-        cache=cache_for(options.cache, options.quiet),
+        context=RunContext(
+            data_dir=existing_data_dir(options.data_dir, recipe.data.name),
+            cache=cache_for(options.cache, options.quiet),
+            note=(lambda _: None) if options.quiet else say,
+            progress=lambda title: progress_for(title, quiet=options.quiet),
+        ),
         seed=options.seed,
         final_seeds=options.final_seeds,
-        note=(lambda _: None) if options.quiet else say,
-        progress=lambda title: progress_for(title, quiet=options.quiet),
     )
     if options.json:
         print_json(_plain(found))

@@ -16,7 +16,7 @@ from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.identity import scored_rows_digest
-from fieldwise.runs.pipeline import train_recipe
+from fieldwise.runs.pipeline import Run, train_recipe
 from fieldwise.runs.ranking import RankingTask, rank_items
 from fieldwise.runs.ranking_settings import RankingSettings, check_ranking
 from fieldwise.runs.recipe import Recipe
@@ -28,7 +28,7 @@ from fieldwise.training.progress import Progress, Silent
 from fieldwise.training.result import result_to_plain
 from fieldwise.training.unfinished import Unfinished
 
-__all__ = ["recorded_runs", "with_seed", "with_words"]
+__all__ = ["RunContext", "recorded_runs", "with_seed", "with_words"]
 
 WAIT_SECONDS = 5.0
 
@@ -38,17 +38,31 @@ def with_seed(recipe: Recipe, seed: int) -> Recipe:
     return dataclasses.replace(recipe, seed=seed, data_seed=recipe.rows_seed)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Where runs read their data, and where they report their progress.
+
+    Args:
+        data_dir: the folder of public data sets.
+        cache: cache of prepared data.
+        note: called with a sentence on each step.
+        progress: makes the progress display of a training, by title.
+    """
+
+    data_dir: Path
+    cache: Cache | None = None
+    note: Callable[[str], None] = lambda _: None
+    progress: Callable[[str], Progress] = lambda _: Silent()
+
+
 def recorded_runs(
     recipes: Sequence[Recipe],
     seeds: Sequence[int],
     *,
     store: Store,
-    data_dir: Path,
-    cache: Cache | None = None,
+    context: RunContext,
     again: bool = False,
     ranking: RankingSettings | None = None,
-    note: Callable[[str], None] = lambda _: None,
-    progress: Callable[[str], Progress] = lambda _: Silent(),
 ) -> dict[str, list[Record]]:
     """A run of every recipe with every seed, by recipe name; stored runs are not run again.
 
@@ -58,12 +72,9 @@ def recorded_runs(
         recipes: recipes with different names.
         seeds: seeds of weights, row order and dropout; split and negatives use each recipe's own seed.
         store: the store of runs; each run is stored when it is finished.
-        data_dir: the folder of public data sets.
-        cache: cache of prepared data.
+        context: where runs read their data and report their progress.
         again: run everything again.
         ranking: also rank items for the users of the test rows; stored runs without this ranking are run again.
-        note: called with a sentence on each step.
-        progress: makes the progress display of a run, by title.
 
     Errors:
         KeyboardInterrupt: Ctrl-C; finished runs are kept, and the one in progress goes on from there the next time.
@@ -71,52 +82,22 @@ def recorded_runs(
     """
     began = time.time()
     commit()  # read now: the checkout may change before a run ends
-    names = [recipe.name for recipe in recipes]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"recipes to compare must differ in name, found {twice[0]!r} twice: give each once")
+    names = _names(recipes)
     store.check()
     for recipe in recipes if ranking is not None else ():
         try:
             check_ranking(recipe.schema)
         except ConfigError as e:
             raise ConfigError(f"{recipe.name}: {e}") from None
-    wanted = list(_wanted(recipes, seeds, data_dir))
+    wanted = list(_wanted(recipes, seeds, context.data_dir))
     for caution in {recipe.target_encoding.caution() for recipe in recipes if recipe.target_encoding is not None}:
         if caution:
-            note(caution)
+            context.note(caution)
+    runs = _Runs(store, context, ranking, since=began if again else None)
     found: dict[tuple[str, int], Record] = {}
-    rows = _LastPrepared(data_dir, cache)
-
-    def kept(key: str) -> Record | None:
-        record = store.get(key)
-        if record is None or (again and record.facts.finished < began):
-            return None
-        return record if ranking is None or _has(record, ranking) else None
-
-    open_runs = wanted
-    while open_runs:
-        left = []
-        for one in open_runs:
-            record, how = kept(one.key), "kept"
-            if record is None:
-                with store.claim(one.key) as mine:
-                    if not mine:
-                        left.append(one)
-                        continue
-                    record = kept(one.key)  # another process may just have finished it
-                    if record is None:
-                        record, how = _run(one, store, rows, ranking, note, progress), "done"
-            recipe = one.recipe
-            record = with_words(record, recipe)
-            _ = record.test_rows  # read now: another process may replace it with a newer run
-            found[recipe.name, recipe.seed] = record
-            note(f"{recipe.name} seed {recipe.seed}: {how}, {len(found)} of {len(wanted)} runs")
-        if left and len(left) == len(open_runs):
-            note(f"waiting for {len(left)} runs of other processes")
-        open_runs = left
-        if left:
-            time.sleep(WAIT_SECONDS)
+    for recipe, record, how in runs.ended(wanted):
+        found[recipe.name, recipe.seed] = record
+        context.note(f"{recipe.name} seed {recipe.seed}: {how}, {len(found)} of {len(wanted)} runs")
     return {name: [found[name, seed] for seed in seeds] for name in names}
 
 
@@ -136,6 +117,14 @@ class _Wanted:
     key: str
 
 
+def _names(recipes: Sequence[Recipe]) -> list[str]:
+    names = [recipe.name for recipe in recipes]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"recipes to compare must differ in name, found {twice[0]!r} twice: give each once")
+    return names
+
+
 def _wanted(recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path) -> Iterator[_Wanted]:
     inputs: dict[str, Inputs] = {}
     for recipe in recipes:
@@ -150,8 +139,8 @@ def _wanted(recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path) -> 
 class _LastPrepared:
     """A cache of the last prepared data, since consecutive runs usually use the same."""
 
-    def __init__(self, data_dir: Path, cache: Cache | None) -> None:
-        self.data_dir, self.cache = data_dir, cache
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
         self.last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
 
     def of(self, one: _Wanted) -> Prepared:
@@ -159,31 +148,76 @@ class _LastPrepared:
         source = data_settings(one.recipe), one.inputs  # two files may have the same settings
         if self.last is None or self.last[0] != source:
             self.last = None  # free the old rows before preparing new ones
-            self.last = source, prepare_recipe(one.recipe, self.data_dir, cache=self.cache)
+            self.last = source, prepare_recipe(one.recipe, self.context.data_dir, cache=self.context.cache)
         return self.last[1]
 
 
-def _run(
-    one: _Wanted,
-    store: Store,
-    rows: _LastPrepared,
-    ranking: RankingSettings | None,
-    note: Callable[[str], None],
-    progress: Callable[[str], Progress],
-) -> Record:
+class _Runs:
+    """The runs of one call of `recorded_runs`; those that ended before `since` are run again."""
+
+    def __init__(
+        self, store: Store, context: RunContext, ranking: RankingSettings | None, *, since: float | None
+    ) -> None:
+        self.store, self.context, self.ranking, self.since = store, context, ranking, since
+        self.rows = _LastPrepared(context)
+
+    def ended(self, wanted: Sequence[_Wanted]) -> Iterator[tuple[Recipe, Record, str]]:
+        """Every run as it ends, with `kept` or `done`; those in progress in another process come last."""
+        while wanted:
+            left = []
+            for one in wanted:
+                record, how = self._one(one)
+                if record is None:
+                    left.append(one)
+                    continue
+                record = with_words(record, one.recipe)
+                _ = record.test_rows  # read now: another process may replace it with a newer run
+                yield one.recipe, record, how
+            if left and len(left) == len(wanted):
+                self.context.note(f"waiting for {len(left)} runs of other processes")
+            wanted = left
+            if left:
+                time.sleep(WAIT_SECONDS)
+
+    def _one(self, one: _Wanted) -> tuple[Record | None, str]:
+        """A stored run, or a new one; None while another process runs it."""
+        record = self._kept(one.key)
+        if record is not None:
+            return record, "kept"
+        with self.store.claim(one.key) as mine:
+            if not mine:
+                return None, "open"
+            record = self._kept(one.key)  # another process may just have finished it
+            return (self._run(one), "done") if record is None else (record, "kept")
+
+    def _kept(self, key: str) -> Record | None:
+        record = self.store.get(key)
+        if record is None or (self.since is not None and record.facts.finished < self.since):
+            return None
+        return record if self.ranking is None or _has(record, self.ranking) else None
+
+    def _run(self, one: _Wanted) -> Record:
+        recipe, note = one.recipe, self.context.note
+        title = f"{recipe.name} seed {recipe.seed}"
+        unfinished = Unfinished.beside(self.store.folder / one.key, note=lambda sentence: note(f"{title}: {sentence}"))
+        try:
+            prepared = self.rows.of(one)
+            task = None if self.ranking is None else RankingTask.of(prepared, recipe.schema, self.ranking)
+            run = train_recipe(recipe, prepared, self.context.progress(title), unfinished)
+        except FieldwiseError as e:
+            raise type(e)(f"{title}: {e}") from None
+        if run.result.stopped == "interrupted":
+            raise KeyboardInterrupt
+        if run.warm_start is not None and (caution := run.warm_start.caution()):
+            note(f"{title}: {caution}")
+        record = _stored(self.store, one, run, prepared, task)
+        unfinished.remove()
+        return record
+
+
+def _stored(store: Store, one: _Wanted, run: Run, prepared: Prepared, task: RankingTask | None) -> Record:
+    """Evaluate a run on its test rows, rank items if there is a task, and store the result."""
     recipe = one.recipe
-    title = f"{recipe.name} seed {recipe.seed}"
-    unfinished = Unfinished.beside(store.folder / one.key, note=lambda sentence: note(f"{title}: {sentence}"))
-    try:
-        prepared = rows.of(one)
-        task = None if ranking is None else RankingTask.of(prepared, recipe.schema, ranking)
-        run = train_recipe(recipe, prepared, progress(title), unfinished)
-    except FieldwiseError as e:
-        raise type(e)(f"{title}: {e}") from None
-    if run.result.stopped == "interrupted":
-        raise KeyboardInterrupt
-    if run.warm_start is not None and (caution := run.warm_start.caution()):
-        note(f"{title}: {caution}")
     label = run.recipe.schema.label
     table = encoded_by(run.bundle.encoder, prepared.test, prepared.encoder)
     score = score_batches(run.bundle.network, table.batches(SCORING_BATCH))
@@ -212,9 +246,7 @@ def _run(
     }
     ranked = None if task is None else rank_items(run.bundle, task)
     y, score = y.astype(np.float64), score.astype(np.float64)
-    record = _put(store, one.key, lambda place: place.put(one.key, about, y, score, ranked))
-    unfinished.remove()
-    return record
+    return _put(store, one.key, lambda place: place.put(one.key, about, y, score, ranked))
 
 
 def _has(record: Record, ranking: RankingSettings) -> bool:

@@ -21,7 +21,7 @@ from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import data_inputs, prepare_recipe
-from fieldwise.runs.fits import recorded_runs
+from fieldwise.runs.fits import RunContext, recorded_runs
 from fieldwise.runs.fitting import fit_recipe, settled
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import setting_path
@@ -29,12 +29,11 @@ from fieldwise.runs.recipe_space import check_space, search_space, value_at, wit
 from fieldwise.runs.records import Record, Store, run_key
 from fieldwise.runs.search_space import Bounds, Choices, chosen_value, suggested
 from fieldwise.runs.study import counted, mend, open_study, optuna_library, read_test_looks, states, with_test_look
-from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.checks import monitored
 from fieldwise.training.objective import Objective
 from fieldwise.training.penalty import l2_strengths
-from fieldwise.training.progress import Progress, Silent
+from fieldwise.training.progress import Progress
 from fieldwise.training.result import Evaluation
 
 if TYPE_CHECKING:
@@ -74,12 +73,9 @@ def tune(
     *,
     trials: int,
     store: Path,
-    data_dir: Path,
-    cache: Cache | None = None,
+    context: RunContext,
     seed: int = 0,
     final_seeds: int = 3,
-    note: Callable[[str], None] = lambda _: None,
-    progress: Callable[[str], Progress] = lambda _: Silent(),
 ) -> Tuned:
     """Search until the study has `trials` ended trials, then evaluate the best settings on the test rows.
 
@@ -91,84 +87,83 @@ def tune(
         recipe: the recipe to vary.
         trials: total trials of the study, including earlier calls and other processes.
         store: a folder of studies, with the final runs below `runs`.
-        data_dir: the folder of public data sets.
-        cache: cache of prepared data.
+        context: where runs read their data and report their progress.
         seed: seed of the search.
         final_seeds: number of runs of the best settings, with seeds 0, 1, ...
-        note: called with a sentence on each step.
-        progress: makes the progress display of a trial, by title.
 
     Errors:
         ConfigError: a space that does not fit the recipe; Optuna is missing; no trial was completed.
         KeyboardInterrupt: Ctrl-C; the ended trials are kept.
     """
-    optuna = optuna_library()
+    optuna_library()
     space = search_space(recipe)
     check_space(recipe, space)
-    key = _study_key(recipe, space, data_dir)
+    key = _study_key(recipe, space, context.data_dir)
     Store(store).check()
-    prepared = prepare_recipe(recipe, data_dir, cache=cache)
+    prepared = prepare_recipe(recipe, context.data_dir, cache=context.cache)
     recipe = settled(recipe, prepared)[0]  # the search needs complete settings
-    stem = f"{_short(recipe)}-{key[:8]}"
-    file = store / f"{stem}.journal"
-    mend(file, note)
-    metric = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=recipe.schema.grouping is not None)
-    study = open_study(file, stem, maximize=METRICS[metric].higher, first=_own_values(recipe, space))
-    begun = counted(study)
-    read_test_looks(file.with_suffix(".test.json"))  # before any work
-    study.sampler = optuna.samplers.TPESampler(seed=hash((seed, begun)) % 2**32)  # not the samples of earlier calls
-    done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} requested"
-    note(f"{recipe.name}: {done}; searching {', '.join(space)}")
+    search = _Search(store / f"{_short(recipe)}-{key[:8]}.journal", recipe, space, prepared, context)
+    study = search.opened(trials, seed)
     if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
-        note(caution)
+        context.note(caution)
     _check_parameters(recipe, space, prepared)
-    search = _Search(recipe, space, prepared, metric, note, progress)
     search.run(study, trials)
-    complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-    if not complete:
-        failed = f"the last one failed: {search.failures[-1]}" if search.failures else None
-        raise ConfigError(f"no trial of {file} was completed: {failed or 'widen the space, or give more trials'}")
-    values = {path: chosen_value(space[path], chosen) for path, chosen in study.best_params.items()}
+    values = search.best(study)
     found = with_values(recipe, values)
-    recipe_file = _write_recipe(found, file.with_suffix(".toml"))
-    looks = with_test_look(file.with_suffix(".test.json"), study, values)  # recorded before the evaluation itself
-    runs = recorded_runs(
-        [found],
-        range(final_seeds),
-        store=Store(store / "runs"),
-        data_dir=data_dir,
-        cache=cache,
-        note=note,
-        progress=progress,
-    )[found.name]
+    recipe_file = _write_recipe(found, search.file.with_suffix(".toml"))
+    looks = with_test_look(search.test_looks, study, values)  # recorded before the evaluation itself
+    runs = recorded_runs([found], range(final_seeds), store=Store(store / "runs"), context=context)
     return Tuned(
-        study=file,
+        study=search.file,
         recipe=found,
         recipe_file=recipe_file,
         values=values,
-        metric=metric,
+        metric=search.metric,
         value=float(study.best_value),
         trials=states(study),
-        runs=tuple(runs),
+        runs=tuple(runs[found.name]),
         test_looks=tuple(looks),
     )
 
 
 class _Search:
-    """The trials of one call of `tune`."""
+    """The study of one call of `tune`, and its trials."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        space: Mapping[str, Bounds],
-        prepared: Prepared,
-        metric: str,
-        note: Callable[[str], None],
-        progress: Callable[[str], Progress],
+        self, file: Path, recipe: Recipe, space: Mapping[str, Bounds], prepared: Prepared, context: RunContext
     ) -> None:
-        self.recipe, self.space, self.prepared, self.metric = recipe, space, prepared, metric
-        self.note, self.progress = note, progress
+        self.file, self.test_looks = file, file.with_suffix(".test.json")
+        self.recipe, self.space, self.prepared = recipe, space, prepared
+        self.note, self.progress = context.note, context.progress
+        objective, grouped = Objective.of(*recipe.schema.labels), recipe.schema.grouping is not None
+        self.metric = monitored(recipe.training, objective, grouped=grouped)
         self.failures: list[str] = []
+
+    def opened(self, trials: int, seed: int) -> "Study":
+        """The study, new or resumed, which is to have `trials` ended trials."""
+        mend(self.file, self.note)
+        first = _own_values(self.recipe, self.space)
+        study = open_study(self.file, self.file.stem, maximize=METRICS[self.metric].higher, first=first)
+        begun = counted(study)
+        read_test_looks(self.test_looks)  # before any work
+        sampler_seed = hash((seed, begun)) % 2**32  # not the samples of earlier calls
+        study.sampler = optuna_library().samplers.TPESampler(seed=sampler_seed)
+        done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} requested"
+        self.note(f"{self.recipe.name}: {done}; searching {', '.join(self.space)}")
+        return study
+
+    def best(self, study: "Study") -> dict[str, Any]:
+        """The best values of a study, by path.
+
+        Errors:
+            ConfigError: no trial was completed.
+        """
+        if "complete" not in states(study):
+            failed = f"the last one failed: {self.failures[-1]}" if self.failures else None
+            raise ConfigError(
+                f"no trial of {self.file} was completed: {failed or 'widen the space, or give more trials'}"
+            )
+        return {path: chosen_value(self.space[path], chosen) for path, chosen in study.best_params.items()}
 
     def run(self, study: "Study", trials: int) -> None:
         """Run trials until the study has `trials` ended ones."""
