@@ -1,4 +1,6 @@
 import copy
+import time
+import tomllib
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldwise.config import given as given_settings
-from fieldwise.config import nearest, parse, to_plain
+from fieldwise.config import nearest, parse, to_plain, toml_tables
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.training.settings import TrainingSettings
 
@@ -219,3 +221,36 @@ def test_what_was_given_is_kept_in_one_order():
     backward = TrainingSettings(patience=1, epochs=2, learning_rate=0.1)
     assert repr(vars(copy.deepcopy(forward))) == repr(vars(forward)) == repr(vars(backward))
     assert given_settings(forward) == {"learning_rate", "epochs", "patience"}
+
+
+N = 100_000
+DEEP_TOML = {
+    "arrays": "a = " + "[" * N,
+    "whole arrays": "a = " + "[" * 60 + "]" * 60,
+    "inline tables": "a = " + "{a = " * N,
+    "whole inline tables": "a = " + "{a = " * 60 + "1" + "}" * 60,
+    "a dotted key": "a." * N + "a = 1",
+    "a spaced key": "a . " * N + "a = 1",
+    "a quoted key": "'a'.\"b\"." * N + "a = 1",
+    "a table": "[" + "a." * N + "a]",
+    "an array of tables": "[[" + "a." * N + "a]]",
+    "tables within tables": "a.b.c = " + "{a.b.c.d.e.f.g = " * 8 + "1" + "}" * 8,
+}
+
+
+@pytest.mark.parametrize("text", DEEP_TOML.values(), ids=DEEP_TOML)
+def test_deep_toml_is_refused_soon(text):
+    """`tomllib` takes minutes for a key of 100,000 parts, and ends in RecursionError for brackets."""
+    began = time.process_time()
+    with pytest.raises(tomllib.TOMLDecodeError, match="at most 50 levels"):
+        toml_tables(text)
+    assert time.process_time() - began < 5
+
+
+def test_toml_that_is_long_and_not_deep_is_read():
+    lines = [f"a{n} = [{n}.5, '{'a.b ' * 60}']" for n in range(200)] + [
+        "a." * 48 + "a = 1",
+        "b = " + "[" * 49 + "]" * 49,
+    ]
+    text = "\n".join(lines) + f"\nword = '{'a' * 100_000}'\n"
+    assert toml_tables(text) == tomllib.loads(text)

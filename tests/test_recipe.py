@@ -175,6 +175,8 @@ def test_extends_must_not_go_in_a_circle(file):
 def test_a_wrong_file_is_one_sentence(subtests, file):
     for text, error, sentence in [
         ("[data\n", ConfigError, r"mine\.toml.*must be valid TOML in UTF-8"),
+        ("a = " + "[" * 100_000, ConfigError, r"mine\.toml.*must be valid TOML in UTF-8: .*at most 50 levels"),
+        ("a." * 100_000 + "a = 1", ConfigError, r"mine\.toml.*must be valid TOML in UTF-8: .*at most 50 levels"),
         ('extends = "gone"\n', ConfigError, r"gone\.toml cannot be read: No such file"),
         (SMALL + "colour = 1\n", ConfigError, "model has no setting 'colour'"),
         (SMALL.replace("seed = 3", "sead = 3"), ConfigError, "has no setting 'sead': did you mean 'seed'"),
@@ -279,6 +281,9 @@ def test_a_wrong_override_is_one_sentence(subtests):
         ("data.nam=x", "did you mean 'data.name'"),
         ("seed.x=1", "seed must be of type int"),
         ("schema.fields=[]", "at least one field"),
+        ("training.epochs=" + "[" * 100_000, "training.epochs must be of type int"),
+        ("training.epochs=" + "{a=" * 100_000, "training.epochs must be of type int"),
+        ("a." * 100_000 + "a=1", "no setting 'a.a.a"),
     ]:
         with subtests.test(override=override, sentence=sentence):
             with pytest.raises(FieldwiseError, match=sentence) as caught:

@@ -225,6 +225,8 @@ def test_faults_in_a_file_name_the_file_and_the_setting(subtests, tmp_path):
         ("[label]\ncolumn='y'\ntask='rank'\n[[fields]]\nkind='bag'\nname='b'", r"label\.task must be one of 'binary'"),
         ("[[fields]]\nkind='bag'\nname='b'", "needs the setting 'label'"),
         ("[label\n", "is not valid TOML: .*line 1"),
+        ("label = " + "[" * 100_000, "is not valid TOML: .*at most 50 levels"),
+        ("a." * 100_000 + "a = 1", "is not valid TOML: .*at most 50 levels"),
     ]:
         with subtests.test(text=text, sentence=sentence):
             file = tmp_path / "films.toml"

@@ -3,6 +3,8 @@
 import dataclasses
 import difflib
 import math
+import re
+import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -10,10 +12,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
 
-__all__ = ["Settings", "changed", "given", "given_plain", "nearest", "parse", "to_plain"]
+__all__ = ["Settings", "changed", "given", "given_plain", "nearest", "parse", "to_plain", "toml_tables"]
 
 T = TypeVar("T")
 MOST_SHOWN = 24
+MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
+KEY = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
+LONG_KEY = re.compile(rf"(?<![\w-])(?:{KEY}){{{MOST_LEVELS}}}")  # the time to parse one grows with its square
 
 
 class Settings:
@@ -195,3 +200,32 @@ def _kind_of(cls: Any) -> str:
         if f.name == "kind":
             return str(f.default)
     raise TypeError(f"{cls} has no field 'kind'")
+
+
+def toml_tables(text: str) -> dict[str, Any]:
+    """The tables of a TOML text that is not nested deeply.
+
+    Errors:
+        tomllib.TOMLDecodeError: not valid TOML, or more than 50 levels.
+
+    >>> toml_tables("a.b = 1")
+    {'a': {'b': 1}}
+    >>> toml_tables("a = " + "[" * 100_000)
+    Traceback (most recent call last):
+        ...
+    tomllib.TOMLDecodeError: tables and arrays must have at most 50 levels, found more
+    """
+    deep = tomllib.TOMLDecodeError(f"tables and arrays must have at most {MOST_LEVELS} levels, found more")
+    if LONG_KEY.search(text):
+        raise deep
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise deep from None
+    level: list[Any] = [found]
+    for _ in range(MOST_LEVELS):
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [one for one in level if isinstance(one, (dict, list))]
+    if level:
+        raise deep
+    return found

@@ -36,7 +36,7 @@ def test_a_search_that_goes_on_after_its_look_says_so(fieldwise, tuned):
     (record,) = Path("runs/tune").glob("*.test.json")
     told = fieldwise("tune", tuned, "--final-seeds", 1, "--no-cache", "--trials", 2)[2]
     assert "6 trials, more than the 2 requested" in told
-    for damage in ("{", "[{}]", '{"a": 1}', "[]", "[1]"):
+    for damage in ("{", "[" * 100_000, "[{}]", '{"a": 1}', "[]", "[1]"):
         record.write_text(damage)
         code, out, err = fieldwise(*ask, "--trials", 6)
         assert (code, out) == (2, "")

@@ -1,6 +1,7 @@
 """The cache of prepared data: the second run opens it, nothing stale or damaged is ever read, and digests of rows."""
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from fieldwise.data.read.simulated.log import simulate
 from fieldwise.runs.data import _data_files, prepare_recipe
 from fieldwise.runs.identity import rows_digest, same_rows
 from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.storage.cache import ABOUT, Cache, default_cache
+from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
 from fieldwise.storage.checksums import word_sums
 from fieldwise.storage.digest import digest_rows, first_rows_digest
+from fieldwise.storage.writer import seal
 
 
 @pytest.fixture
@@ -107,6 +109,23 @@ def test_a_damaged_entry_is_told_and_made_anew(
     prepare_recipe(recipe, Path(), cache=cache)
     assert said[-1].startswith("read from the cache")
     assert [p.name for p in cache.folder.iterdir()] == [entry.folder.name]
+
+
+@pytest.mark.parametrize("name", ["encoder.json", "prepared.json", ABOUT])
+def test_an_entry_of_deep_json_is_damaged(cache: Cache, recipe: Recipe, said: list[str], name: str) -> None:
+    """With checksums that fit: someone who may write the cache made it."""
+    prepare_recipe(recipe, Path(), cache=cache)
+    (entry,) = cache.entries()
+    about = json.loads((entry.folder / ABOUT).read_text())
+    (entry.folder / name).write_text("[" * 100_000)
+    if name != ABOUT:
+        (entry.folder / ABOUT).unlink()
+        seal(ENTRY, entry.folder, title=about["title"], made=about["made"])
+    else:
+        assert [one.title for one in cache.entries()] == ["damaged"]
+    prepare_recipe(recipe, Path(), cache=cache)
+    assert sum("is damaged" in one for one in said) == 1
+    assert [one.title for one in cache.entries()] == [about["title"]]
 
 
 def test_all_files_of_a_public_set_count_those_in_a_linked_folder_too(tmp_path: Path) -> None:

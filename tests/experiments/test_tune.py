@@ -207,6 +207,8 @@ def test_a_torn_last_line_is_cut_off_and_told(recipe):
 
 def test_a_damaged_study_is_one_sentence(recipe):
     file = search(recipe, trials=1).study
-    file.write_bytes(file.read_bytes().replace(b":", b";", 3))
-    with pytest.raises(DataError, match="is damaged"):
-        search(recipe, trials=2)
+    content = file.read_bytes()
+    for damaged in (content.replace(b":", b";", 3), b"[" * 100_000 + b"\n" + content):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match="is damaged"):
+            search(recipe, trials=2)

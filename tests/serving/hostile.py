@@ -26,6 +26,9 @@ LARGE_BODIES = {
     "keys of a row": ("/v1/predict", '{"rows": [{' + ",".join(f'"devic{n}":1' for n in range(70_000)) + "}]}"),
     "a long key": ("/v1/recommend", f'{{"{"context" * 140_000}": 1}}'),
     "deep": ("/v1/predict", '{"rows":' + "[" * 1_000_000),
+    "deep objects": ("/v1/explain", '{"rows":' + '{"a":' * 200_000),
+    "deep and whole": ("/v1/recommend", '{"k":' + "[" * 900 + "]" * 900 + "}"),
+    "deep and small": ("/v1/recommend", '{"context": {"user":' + "[" * 5000 + "]" * 5000 + "}}"),
     "a scalar": ("/v1/recommend", f'{{"k": {many("{}")}}}'),
     "no JSON": ("/v1/predict", "x" * 1_000_000),
 }

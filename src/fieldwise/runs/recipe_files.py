@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldwise.config import nearest
+from fieldwise.config import nearest, toml_tables
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.setting_names import SURE, nearest_setting, setting_names
@@ -93,7 +93,7 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
         names = " -> ".join(f.name for f in (*seen, file))
         raise ConfigError(f"recipe {name}: extends must not be circular, found {names}")
     try:
-        settings = tomllib.loads(file.read_text("utf-8-sig"))
+        settings = toml_tables(file.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise ConfigError(f"recipe {name} ({file.name}) must be valid TOML in UTF-8: {e}") from None
     except OSError as e:
@@ -170,7 +170,7 @@ def _parse_override(override: str) -> dict[str, Any]:
         raise ConfigError(f"a setting must be given as key=value, found {override!r}")
     path = setting_path(key)
     try:
-        value: Any = tomllib.loads(f"value = {text}")["value"]
+        value: Any = toml_tables(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
     for part in reversed(path):

@@ -42,7 +42,7 @@ def open_study(file: Path, name: str, *, maximize: bool, first: Mapping[str, Any
             load_if_exists=True,
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
         )
-    except (ValueError, LookupError) as e:
+    except (ValueError, LookupError, RecursionError) as e:
         raise DataError(
             f"the study {file} is damaged ({e}): remove everything after its last complete line, or remove the file "
             "to start a new search"
@@ -117,7 +117,7 @@ def read_test_looks(path: Path) -> list[dict[str, Any]]:
         return []
     try:
         looks = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"the record of test evaluations {path} is damaged ({e}): restore it") from None
     known = {"trial", "after_trials", "values"}
     if not isinstance(looks, list) or not looks or not all(isinstance(x, dict) and known <= set(x) for x in looks):

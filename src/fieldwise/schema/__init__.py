@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fieldwise.config import parse, to_plain
+from fieldwise.config import parse, to_plain, toml_tables
 from fieldwise.errors import SchemaError
 from fieldwise.schema.fields import Bag, Categorical, Field, Numeric, Pooling, Role, Sequence, check_shares
 from fieldwise.schema.label import Label
@@ -148,7 +148,7 @@ class Schema:
             text = source.read_text("utf-8-sig") if isinstance(source, Path) else source
             if text.endswith(".toml"):
                 raise SchemaError(f"from_toml takes TOML text, or a Path to a file: give Path({text!r})")
-            return cls.from_dict(tomllib.loads(text), where)
+            return cls.from_dict(toml_tables(text), where)
         except OSError as e:
             raise SchemaError(f"the schema {where} cannot be read: {e.strerror or e}") from None
         except UnicodeDecodeError as e:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.storage.artifact import Kind
+from fieldwise.storage.artifact import UNREADABLE, Kind
 from fieldwise.storage.folders import END, remove_leftovers, whole_folder
 from fieldwise.storage.writer import seal
 
@@ -75,7 +75,7 @@ class Cache:
             for part in entry.parts:
                 entry.path(part)
             found = read(folder)
-        except (FieldwiseError, OSError, ValueError, LookupError, TypeError) as e:
+        except UNREADABLE as e:
             self.note(f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again")
             _remove(folder)
             return None
@@ -111,7 +111,7 @@ class Cache:
                 about = json.loads(path.read_text("utf-8"))
                 size = sum(int(f["bytes"]) for f in about["files"].values())
                 found.append(Entry(folder=path.parent, title=about["title"], size=size, used=path.stat().st_mtime))
-            except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
                 found.append(Entry(folder=path.parent, title="damaged", size=0, used=0.0))
         return sorted(found, key=lambda entry: -entry.used)
 

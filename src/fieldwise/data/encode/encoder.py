@@ -214,7 +214,7 @@ class Encoder:
         try:
             data = json.loads(text)
             entries = [read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
-        except (json.JSONDecodeError, KeyError, TypeError) as e:
+        except (json.JSONDecodeError, KeyError, TypeError, RecursionError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
         fields = tuple(e.field for e in entries)
         return cls(fields, _with_shared(fields, [e.fitted for e in entries], where))
