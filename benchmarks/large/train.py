@@ -1,0 +1,132 @@
+"""`run`: train on a log with the command line, and measure its memory and the seconds of its phases."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.large.log import about
+from benchmarks.large.process import Watched, environment_with, fieldwise, watched
+from benchmarks.large.recipe import write_recipe
+from benchmarks.large.results import store
+
+__all__ = ["run", "train"]
+
+STATES = {"adam": 2.0, "adagrad": 1.0, "rowwise_adagrad": 1.0, "sgd": 0.0}  # numbers per parameter, at most
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    log = about(options.data)
+    done, found = train(options, log, show=True)
+    record = found.pop("record")
+    if options.rows_check:
+        counted = sum(record["counts"][f"{part}_rows"] for part in ("train", "valid", "test"))
+        if counted != log["rows"]:
+            sys.exit(f"the log has {log['rows']:,} rows, and {counted:,} were prepared")
+    store(options.json, "run", options.words, found | {"log": log})
+    show(found, log, done)
+    return 0
+
+
+def train(options: argparse.Namespace, log: Mapping[str, Any], *, show: bool = False) -> tuple[Watched, dict[str, Any]]:
+    """One training with an empty cache and its measures."""
+    work: Path = options.work.absolute() / "run"
+    shutil.rmtree(work, ignore_errors=True)
+    training = {"epochs": options.epochs, "patience": options.epochs, **pairs(options.set)}
+    recipe = write_recipe(work / "recipe.toml", log, options.model, memory=options.memory, training=training)
+    words = ["train", recipe, "--out", work / "bundle", "--threads", options.threads, "--json"]
+    words += ["--progress", "json"] if reports_progress() else []
+    done = watched(fieldwise(*words), env=environment_with(work), show=show).checked()
+    found = measures(done, json.loads(done.out), disk(work))
+    if not options.keep:
+        shutil.rmtree(work)
+    return done, found
+
+
+def measures(done: Watched, record: Mapping[str, Any], disk_bytes: Mapping[str, int]) -> dict[str, Any]:
+    """Seconds and bytes of a training, by phase."""
+    rows = {part: record["counts"][f"{part}_rows"] for part in ("train", "valid", "test")}
+    prepared, ends = marks(done)
+    parameters = 4 * record["parameters"]
+    optimizer = int(STATES[record["training"]["optimizer"]] * parameters)
+    epoch = record["seconds_per_epoch"]
+    trained = ends[-1] if ends else prepared
+    return {
+        "seconds": {
+            "all": round(done.seconds, 2),
+            "to the first epoch's end": round(ends[0], 2) if ends else None,
+            "preparation": record["seconds_preparing"],
+            "epoch": None if epoch is None else round(epoch, 2),
+            "training and evaluation": record["seconds"],
+            "processor": round(done.cpu, 2),
+        },
+        "rows a second": {
+            "preparation": round(sum(rows.values()) / record["seconds_preparing"]),
+            "epoch": None if epoch is None else round(rows["train"] / epoch),
+        },
+        "bytes": {
+            "peak anonymous": done.memory.peak(),
+            "peak anonymous in preparation": done.memory.peak(stop=prepared),
+            "peak anonymous in training": done.memory.peak(prepared, trained),
+            "peak anonymous afterwards": done.memory.peak(trained),
+            "peak mapped files": max((one.file for one in done.memory.samples), default=0),
+            "peak shared": max((one.shared for one in done.memory.samples), default=0),
+            "parameters": parameters,
+            "optimizer": optimizer,
+            "disk": dict(disk_bytes),
+        },
+        "auc": {part: record[part].get("auc") for part in ("valid", "test")},
+        "record": record,
+    }
+
+
+def marks(done: Watched) -> tuple[float, list[float]]:
+    """When preparation had ended, and when each evaluation in training had, in seconds since the start."""
+    prepared = next((at for at, line in done.lines if " train, " in line and line.endswith(" test rows")), 0.0)
+    return prepared, [at for at, line in done.lines if ": train loss " in line or '"evaluation"' in line]
+
+
+def show(found: Mapping[str, Any], log: Mapping[str, Any], done: Watched) -> None:
+    """The measures, on standard output."""
+    seconds, rates, sizes = found["seconds"], found["rows a second"], found["bytes"]
+    print(f"{log['rows']:,} rows in {log['files']} files, {log['bytes'] / 1e6:,.0f} MB")
+    for name, value in seconds.items():
+        rate = f", {rates[name]:,} rows/s" if rates.get(name) else ""
+        print(f"  {name:32} {'-' if value is None else f'{value:,.1f} s'}{rate}")
+    for name, value in sizes.items():
+        if name != "disk":
+            print(f"  {name:32} {value / 1e6:,.0f} MB")
+    net = sizes["peak anonymous"] - sizes["parameters"] - sizes["optimizer"]
+    print(f"  {'peak beside these two':32} {net / 1e6:,.0f} MB, of {len(done.memory.samples)} samples")
+    for name, value in sizes["disk"].items():
+        print(f"  {f'disk at the end: {name}':32} {value / 1e6:,.0f} MB")
+    print(f"  AUC: validation {found['auc']['valid']:.4f}, test {found['auc']['test']:.4f}")
+
+
+def disk(work: Path) -> dict[str, int]:
+    """Bytes of files in each folder of the work folder."""
+    folders = [path for path in work.iterdir() if path.is_dir()]
+    return {path.name: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in folders}
+
+
+def pairs(words: list[str] | None) -> dict[str, Any]:
+    """`KEY=VALUE` of `training`, with values as in JSON, else as text."""
+    found = {}
+    for word in words or ():
+        key, _, value = word.partition("=")
+        try:
+            found[key.removeprefix("training.")] = json.loads(value)
+        except ValueError:
+            found[key.removeprefix("training.")] = value
+    return found
+
+
+def reports_progress() -> bool:
+    """Whether the program reports its progress as lines of JSON."""
+    told = subprocess.run(fieldwise("train", "--help"), capture_output=True, text=True, check=True).stdout
+    return "--progress" in told
