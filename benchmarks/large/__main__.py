@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.large import duck, train
+from benchmarks.large import disk_full, duck, kills, train
 from benchmarks.large.log import write_log
 from benchmarks.large.recipe import MODELS
 
@@ -55,6 +55,16 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument("--rows-check", action="store_true", help="check that every row was prepared")
 
     _on_a_log(commands, "duckdb", "DuckDB reads the same files and counts every column's values", duck.run)
+
+    killed = _on_a_log(commands, "kills", "kill -9 at random moments, and compare what comes out in the end", kills.run)
+    killed.add_argument("--what", choices=("preparation", "training"), required=True)
+    killed.add_argument("--times", type=int, default=50)
+    killed.add_argument("--model", choices=MODELS, default="fm")
+    killed.add_argument("--seed", type=int, default=0)
+
+    full = _on_a_log(commands, "disk-full", "no space in the midst of each kind of writing", disk_full.run)
+    full.add_argument("--way", choices=("mount", "file"), default="mount", help="a small tmpfs, or a limit on files")
+    full.add_argument("--model", choices=MODELS, default="fm")
     return found
 
 

@@ -1,6 +1,8 @@
 """The generated log of `benchmarks.large`, and its watch over memory."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import time
@@ -9,9 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.large.__main__ import main
+from benchmarks.large.disk_full import Case, wrong
+from benchmarks.large.kills import Attempt
 from benchmarks.large.log import BLOCK, CATEGORIES, NUMBERS, Log, write_log
 from benchmarks.large.memory import Memory, members
 from benchmarks.large.process import watched
+from benchmarks.large.small_disk import on_small_disk
 from sklearn.metrics import roc_auc_score
 
 ROWS = 30_000
@@ -141,3 +146,45 @@ def test_a_small_log_is_trained_on_and_measured(tmp_path, capsys):
     assert found["log"]["rows"] == 20_000
     assert found["bytes"]["peak anonymous"] > 50 * MB
     assert "peak anonymous" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("way", ["mount", "file"])
+def test_a_small_disk_is_full_for_the_command_alone(tmp_path, way):
+    if way == "mount" and subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("mount namespaces are not permitted here")
+    held, place = tmp_path / "held", tmp_path / "disk"
+    held.mkdir()
+    (held / "old").write_bytes(b"x" * 10_000)
+    code = f"import pathlib; pathlib.Path({str(place)!r}, 'new').write_bytes(bytes(10**6))"
+    found = on_small_disk(place, 500_000, held, [sys.executable, "-c", code], way=way)
+    assert found["code"] == 1
+    assert re.search(r"OSError.*(No space left|File too large)", found["lines"][-1])
+    assert found["after"]["old"] == found["before"]["old"]
+    assert 0 < found["used"] <= 500_000 + 2**17
+    enough = on_small_disk(place, 2 * 10**6, held, [sys.executable, "-c", code], way=way)
+    assert enough["code"] == 0
+
+
+def test_what_a_full_disk_may_not_do():
+    case = Case(name="bundle", words=[], env=[], contents=None, kept="bundle")
+    before = {"bundle/a": "1", "other": "2"}
+    good = {"code": 2, "lines": ["the disk is full"], "before": before, "after": {**before, ".rest": "3"}}
+    assert wrong(case, good) == []
+    assert wrong(case, good | {"code": 0, "after": {"bundle/a": "9"}}) == []
+    assert wrong(case, good | {"after": {"bundle/a": "9"}}) == ["bundle/a was there before and is not as it was"]
+    assert wrong(case, good | {"after": {}}) == ["bundle/a was there before and is not as it was"]
+    assert wrong(case, good | {"lines": ["Traceback (most recent call last):", "E"]}) == ["a traceback was shown"]
+    assert wrong(case, good | {"code": -7}) == ["it ended with a signal: status -7"]
+    assert wrong(case, good | {"after": {**before, "bundle/b": "3"}}) == [
+        "bundle/b was left beside what was there before"
+    ]
+
+
+def test_an_attempt_is_killed_or_ends_and_says_when_it_is_prepared():
+    code = "import sys, time; print('1 test rows', file=sys.stderr, flush=True); time.sleep({})"
+    words = [sys.executable, "-c"]
+    one = Attempt([*words, code.format(60)], dict(os.environ))
+    assert one.prepared.wait(30)
+    assert one.killed_after(0.05)
+    assert one.lines == ["1 test rows"]
+    assert not Attempt([*words, code.format(0)], dict(os.environ)).killed_after(30)

@@ -1,0 +1,182 @@
+"""`kills`: kill -9 of `fieldwise train` at random moments, until it has ended: weights and metrics stay the same.
+
+A chain is one run: killed once to three times in a row, then left to end. Its weights, encoder and metrics are compared
+with those of a run that nobody killed.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.large.log import about
+from benchmarks.large.process import ROOT, end, environment_with, fieldwise, watched
+from benchmarks.large.recipe import write_recipe
+from benchmarks.large.results import store
+
+__all__ = ["run"]
+
+TRAINING = {"epochs": 3, "patience": 99, "evaluations_per_epoch": 2, "checkpoint_minutes": 0.003}
+IN_A_ROW = (1, 1, 2, 3)
+PREPARED = " test rows"  # how the line ends that is printed once the data is prepared
+
+
+@dataclass
+class Attempt:
+    """One process that trains, and what it says on standard error."""
+
+    words: list[str]
+    env: Mapping[str, str]
+    lines: list[str] = field(default_factory=list)
+    prepared: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.child = subprocess.Popen(
+            self.words, env=self.env, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def killed_after(self, seconds: float) -> bool:
+        """Whether kill -9 ended it, not its own end."""
+        try:
+            self.child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+        killed = self.child.wait() < 0
+        end(self.child)
+        self._reader.join()
+        return killed
+
+    def _read(self) -> None:
+        assert self.child.stderr is not None
+        with self.child.stderr as errors:
+            for line in errors:
+                self.lines.append(line.rstrip("\n"))
+                if line.rstrip("\n").endswith(PREPARED):
+                    self.prepared.set()
+        self.prepared.set()  # it has ended
+
+
+@dataclass(kw_only=True)
+class Campaign:
+    """Chains of killed runs.
+
+    Args:
+        work: folder for all of them.
+        recipe: what is trained.
+        threads: of each process.
+        what: `preparation` or `training`, where the kills fall.
+    """
+
+    work: Path
+    recipe: Path
+    threads: int
+    what: str
+    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # to the begin of preparation, to its end, of training
+
+    def whole(self) -> dict[str, Any]:
+        """The result of a run that nobody kills; its phases are timed."""
+        done = watched(self._words("whole"), env=self._env("whole")).checked()
+        record = json.loads(done.out)
+        prepared = next(at for at, line in done.lines if line.endswith(PREPARED))
+        self.seconds = max(0.0, prepared - record["seconds_preparing"]), prepared, done.seconds - prepared
+        return result(self.work / "whole" / "bundle")
+
+    def chain(self, name: str, draws: random.Random, most: int) -> tuple[int, int, dict[str, Any], list[str]]:
+        """How often it was killed in the phase and elsewhere, its result in the end, and what it said when resumed."""
+        hits, others, said = 0, 0, list[str]()
+        for _ in range(min(most, draws.choice(IN_A_ROW))):
+            attempt = Attempt(self._words(name), self._env(name))
+            began, prepared, training = self.seconds
+            if self.what == "training":
+                attempt.prepared.wait()
+                killed = attempt.killed_after(draws.random() * training)
+                hit = True
+            else:
+                killed = attempt.killed_after(draws.uniform(began, prepared))
+                hit = not any(line.endswith(PREPARED) for line in attempt.lines)
+            said += attempt.lines
+            if not killed:
+                break
+            hits, others = hits + hit, others + (not hit)
+        if not (self.work / name / "bundle").exists():
+            done = watched(self._words(name), env=self._env(name)).checked()
+            said += [line for _, line in done.lines]
+        found = result(self.work / name / "bundle")
+        shutil.rmtree(self.work / name)
+        return hits, others, found, said
+
+    def _words(self, name: str) -> list[str]:
+        out = self.work / name / "bundle"
+        return fieldwise("train", self.recipe, "--out", out, "--threads", self.threads, "--json")
+
+    def _env(self, name: str) -> dict[str, str]:
+        env = environment_with(self.work / name, self.threads)
+        # Kills in training share what the first run prepared, kills in preparation begin with nothing.
+        return env | ({"XDG_CACHE_HOME": str(self.work / "whole" / "cache")} if self.what == "training" else {})
+
+
+def result(bundle: Path) -> dict[str, Any]:
+    """Digests of a bundle's weights and encoder, and its metrics."""
+    manifest = json.loads((bundle / "bundle.json").read_text("utf-8"))
+    found = {}
+    for part in ("weights", "encoder"):
+        (path,) = bundle.glob(f"{part}.*")
+        found[part] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found | {"metrics": metrics(manifest["about"])}
+
+
+def metrics(about_bundle: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of validation and test rows, and of every evaluation, from a bundle's facts."""
+    looks = [{name: value for name, value in look.items() if name != "seconds"} for look in about_bundle["history"]]
+    return {"valid": about_bundle["run"]["valid"], "test": about_bundle["run"]["test"], "evaluations": looks}
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    log, work = about(options.data), (options.work / "kills").absolute()
+    shutil.rmtree(work, ignore_errors=True)
+    recipe = write_recipe(work / "recipe.toml", log, options.model, memory=options.memory, training=TRAINING)
+    campaign = Campaign(work=work, recipe=recipe, threads=options.threads, what=options.what)
+    began, expected = time.perf_counter(), campaign.whole()
+    draws, hits, others, resumed, differ, chains = random.Random(options.seed), 0, 0, 0, list[str](), 0
+    while hits < options.times:
+        more, elsewhere, found, said = campaign.chain(f"chain-{chains}", draws, options.times - hits)
+        hits, others, chains = hits + more, others + elsewhere, chains + 1
+        resumed += sum("resumes the unfinished" in line for line in said)
+        differ += [f"chain {chains - 1}: {name}" for name in expected if found[name] != expected[name]]
+        if chains > 20 * options.times:
+            sys.exit(f"{options.what} is over before it can be killed: give a larger log")
+        print(
+            f"{hits} kills in {options.what}, {chains} chains, {len(differ)} differences", file=sys.stderr, flush=True
+        )
+    told = {
+        "what": options.what,
+        "model": options.model,
+        "kills": hits,
+        "kills elsewhere": others,
+        "chains": chains,
+        "said to resume": resumed,
+        "differences": differ,
+        "seconds": round(time.perf_counter() - began, 1),
+        "seconds of phases": [round(one, 2) for one in campaign.seconds],
+        "log": log,
+    }
+    store(options.json, "kills", options.words, told)
+    print(
+        f"{hits} kills in {options.what} of {options.model} ({others} elsewhere), {chains} runs, {resumed} times "
+        f"resumed: {'weights, encoder and metrics of all equal' if not differ else 'DIFFERENT: ' + '; '.join(differ)}"
+    )
+    shutil.rmtree(work)
+    return 1 if differ else 0
