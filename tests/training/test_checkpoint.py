@@ -1,5 +1,6 @@
 """A run that is broken off anywhere and goes on from its checkpoint equals one that never was."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -110,6 +111,19 @@ def test_a_run_that_is_killed_twice_equals_one_that_is_not(tables, tmp_path, cas
         if first > 1:
             assert len(said) == 1
             assert "resumes the unfinished run in" in said[0]
+
+
+@pytest.mark.parametrize("case", ["fm-lazy-adagrad", "autoint-adam-average-dropout"])
+def test_a_run_in_windows_that_is_killed_equals_one_that_is_not(bagged, tmp_path, case):
+    """Windows of 37 rows and batches of 16: their borders are apart."""
+    expected = trained(bagged, case, shuffle_rows=37)
+    assert facts(expected[1]) != facts(trained(bagged, case)[1]), "another order"
+    for first, second, how in [(1, 2, Killed), (3, 7, KeyboardInterrupt), (6, 9, Killed), (8, 1, KeyboardInterrupt)]:
+        folder = tmp_path / f"{first}-{second}"
+        for at in (first, second):
+            with pytest.raises(Killed) if how is Killed else contextlib.nullcontext():
+                trained(bagged, case, checkpoints(folder), Kills(step=at, how=how), shuffle_rows=37)
+        assert_equal(trained(bagged, case, checkpoints(folder), shuffle_rows=37), expected)
 
 
 def test_killed_in_the_midst_of_an_evaluation_or_after_it(tables, tmp_path):

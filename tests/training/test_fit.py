@@ -257,18 +257,23 @@ def test_the_global_random_state_is_untouched(tables):
 
 
 def test_each_epoch_sees_every_row_once_in_another_order(tables, monkeypatch):
-    orders = []
-    real = type(tables.train).batches
+    seen, kind = [], type(tables.train)
+    several, one = kind.batches, kind.batch
 
-    def watched(self, size, *, order=None):
-        if order is not None:
-            orders.append(order.tolist())
-        return real(self, size, order=order)
+    def batches(self, size, *, order=None):
+        seen.extend([] if order is None else order.tolist())
+        return several(self, size, order=order)
 
-    monkeypatch.setattr(type(tables.train), "batches", watched)
+    def batch(self, rows):
+        seen.extend([] if isinstance(rows, slice) else rows.tolist())
+        return one(self, rows)
+
+    monkeypatch.setattr(kind, "batches", batches)
+    monkeypatch.setattr(kind, "batch", batch)
     run(tables, epochs=2)
-    assert [sorted(o) for o in orders] == [list(range(len(tables.train)))] * 2
-    assert orders[0] != orders[1]
+    rows = len(tables.train)
+    assert [sorted(seen[:rows]), sorted(seen[rows:])] == [list(range(rows))] * 2
+    assert seen[:rows] != seen[rows:]
 
 
 # What can go wrong

@@ -9,6 +9,7 @@ their field's offset.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from fieldwise.storage.arrays import map_array, write_array
 from fieldwise.storage.artifact import Artifact, Kind
 from fieldwise.storage.writer import writing
 
-__all__ = ["TABLE", "EncodedTable"]
+__all__ = ["TABLE", "EncodedTable", "batch_starts"]
 
 STRETCH = 32_768  # rows gathered per chunk
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
@@ -82,14 +83,14 @@ class EncodedTable:
         A last batch of one row is merged into the one before, since batch normalization cannot train on one row.
         """
         rows = len(self) if order is None else int(order.shape[0])
-        starts = _starts(rows, batch_size)
-        ends = [*starts, rows][1:]
+        starts = batch_starts(rows, batch_size)
         together = max(1, STRETCH // batch_size)
         for k in range(0, len(starts), together):
-            first, last = starts[k], ends[min(k + together, len(ends)) - 1]
+            some = [*starts[k : k + together + 1], rows][: together + 1]
+            first, last = some[0], some[-1]
             # Rows of several batches are gathered at once, so that each batch is a view.
             picked = self._picked(slice(first, last) if order is None else order[first:last])
-            for start, end in zip(starts[k : k + together], ends[k : k + together], strict=True):
+            for start, end in pairwise(some):
                 ids, values, y = (None if x is None else x[start - first : end - first] for x in picked)
                 assert ids is not None
                 assert values is not None
@@ -98,7 +99,7 @@ class EncodedTable:
 
     def num_batches(self, batch_size: int) -> int:
         """The number of batches over all rows."""
-        return len(_starts(len(self), batch_size))
+        return len(batch_starts(len(self), batch_size))
 
     def batch(self, rows: slice | Tensor) -> tuple[Batch, Tensor | None]:
         """One batch, gathered by row numbers (a slice is only a view)."""
@@ -117,6 +118,11 @@ class EncodedTable:
         y = None if self.y is None else torch.from_numpy(self.y)
         return torch.from_numpy(self.ids), torch.from_numpy(self.values), y
 
+    @property
+    def bags_per_row(self) -> int:
+        """G."""
+        return len(self._means)
+
     @cached_property
     def bags(self) -> Bags:
         """The bags of all rows."""
@@ -124,7 +130,7 @@ class EncodedTable:
 
     def bag(self, position: int) -> Bags:
         """One bag per row, of the field at this position among the layout's bags."""
-        return self.bags.take(torch.arange(position, len(self) * len(self._means), len(self._means)))
+        return self.bags.take(torch.arange(position, len(self) * self.bags_per_row, self.bags_per_row))
 
     @cached_property
     def _means(self) -> Tensor:
@@ -132,10 +138,9 @@ class EncodedTable:
         return torch.tensor([f.pooling == "mean" for f in self.layout.fields if f.kind == "bag"])
 
     def _bags(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        groups = len(self._means)
-        if groups == 0:
+        if self.bags_per_row == 0:
             return _NO_IDS, _NO_SEGMENTS, _NO_WEIGHTS
-        bags = self.bags.rows(rows, groups)
+        bags = self.bags.rows(rows, self.bags_per_row)
         return bags.ids, bags.segments, bags.shares(self._means)
 
     def save(self, folder: Path) -> None:
@@ -184,8 +189,11 @@ _NO_SEGMENTS = torch.empty(0, dtype=torch.int64)
 _NO_WEIGHTS = torch.empty(0, dtype=torch.float32)
 
 
-def _starts(rows: int, batch_size: int) -> list[int]:
-    starts = list(range(0, rows, batch_size))
-    if batch_size > 1 and len(starts) > 1 and rows - starts[-1] == 1:
-        starts.pop()
-    return starts
+def batch_starts(rows: int, batch_size: int) -> range:
+    """The first row of each batch; a last batch of one row is merged into the one before.
+
+    >>> list(batch_starts(7, 3))
+    [0, 3]
+    """
+    starts = range(0, rows, batch_size)
+    return starts[:-1] if batch_size > 1 and len(starts) > 1 and rows - starts[-1] == 1 else starts

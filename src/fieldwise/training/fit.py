@@ -1,5 +1,6 @@
 """The training loop: steps, evaluations, early stopping, and restoring the best weights."""
 
+import contextlib
 import math
 import time
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
+from fieldwise.data.windows import ShuffledRows, window_rows
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
@@ -49,7 +51,8 @@ def fit(
 
     Args:
         network: trained in place.
-        train: rows with targets, shuffled each epoch; the loss uses their weights, if they have any.
+        train: rows with targets, shuffled each epoch (`fieldwise.data.windows`); the loss uses their weights, if they
+            have any.
         valid: rows with targets, for early stopping and learning rate drops; or the result of the run to repeat.
         settings: optimizer, penalty and stopping.
         objective: loss and metrics.
@@ -94,7 +97,8 @@ class Training:
 
     def __post_init__(self) -> None:
         network, settings = self.network, self.settings
-        self.weight = _mean_one(self.train.weight)
+        window = window_rows(self.train, settings.shuffle_rows)
+        self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
         check_batch_norm(network, len(self.train), settings.batch_size)
         check_own_loss(network, self.objective)
@@ -171,33 +175,28 @@ class Training:
 
     def _one_epoch(self) -> None:
         """The steps of an epoch that are not done yet."""
-        at, rows, size = self.reached, len(self.train), self.settings.batch_size
-        permutation = torch.randperm(rows, generator=self.order)
-        steps = self.train.num_batches(size)
+        at, rows, steps = self.reached, self.rows, self.rows.steps
         looks_wanted = min(self._looks_per_epoch(), steps)
         looks = {round(steps * (k + 1) / looks_wanted) for k in range(looks_wanted)}
-        done = rows if at.step == steps else at.step * size
-        self.progress.epoch(at.epoch, self._epochs(), rows - done)
+        self.progress.epoch(at.epoch, self._epochs(), len(self.train) - rows.done(at.step))
         self.network.train()
-        weights = None if self.weight is None else self.weight[permutation]
         if at.step in looks and not at.evaluated and self._look():
             return
         self.began = time.perf_counter()
-        for batch, y in self.train.batches(size, order=permutation[done:]):
-            assert y is not None, "training rows have targets"
-            with self.whole_steps:
-                at.losses.append(self.step(batch, y, None if weights is None else weights[done : done + batch.size]))
-                done += batch.size
-                at.step, at.evaluated = at.step + 1, False
-                at.position = at.epoch - 1 + at.step / steps
-            self.progress.step(batch.size, at.losses[-1])
-            if at.step in looks:
-                self._spend()
-                if self._look():
-                    return
-                self.began = time.perf_counter()
-            if self.checkpoints is not None:
-                self._keep(self.checkpoints, evaluated=at.step in looks)
+        with contextlib.closing(rows.epoch(at.epoch, at.step, self.order)) as batches:
+            for batch, y, weight in batches:
+                with self.whole_steps:
+                    at.losses.append(self.step(batch, y, weight))
+                    at.step, at.evaluated = at.step + 1, False
+                    at.position = at.epoch - 1 + at.step / steps
+                self.progress.step(batch.size, at.losses[-1])
+                if at.step in looks:
+                    self._spend()
+                    if self._look():
+                        return
+                    self.began = time.perf_counter()
+                if self.checkpoints is not None:
+                    self._keep(self.checkpoints, evaluated=at.step in looks)
         at.step_seconds.append(at.spent)
 
     def _keep(self, checkpoints: Checkpoints, *, evaluated: bool) -> None:
@@ -289,10 +288,3 @@ class Training:
 
 def _copied(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
-
-
-def _mean_one(weight: np.ndarray | None) -> Tensor | None:
-    """Weights scaled to mean 1, so that the effective learning rate is unchanged; None if there are none."""
-    if weight is None or (weight == weight[0]).all():
-        return None
-    return torch.from_numpy((weight / weight.mean(dtype=np.float64)).astype(np.float32))

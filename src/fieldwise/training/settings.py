@@ -33,6 +33,9 @@ class TrainingSettings(Settings):
         adagrad_accumulator: initial sum of squared gradients of `adagrad`.
         batch_size: rows per step; a last batch of one row is merged into the one before.
         epochs: maximum number of passes over the training rows.
+        shuffle_rows: training rows that are shuffled at once, of which two times as many are in memory: an epoch goes
+            window by window, in an order of windows and rows that the seed decides (`docs/training.md`). By default
+            all rows of an encoded table of at most 1 GiB, else as many as take 256 MiB.
         l2: strength by parameter name or pattern (`attention.W`, `embedding.*`): adds strength / 2 * sum of squares to
             the mean loss of every step. A pattern that matches no parameter is an error.
         l2_rows: for embedding tables, sum over `all` rows, or over the distinct rows `touched` by the batch.
@@ -70,6 +73,7 @@ class TrainingSettings(Settings):
     adagrad_accumulator: float = 0.0
     batch_size: int = 1024
     epochs: int = 30
+    shuffle_rows: int | None = None
     l2: dict[str, float] = field(default_factory=dict)
     l2_rows: Literal["all", "touched"] = "all"
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -92,10 +96,10 @@ class TrainingSettings(Settings):
             if get_origin(f.type) is Literal and getattr(self, f.name) not in get_args(f.type):
                 known = ", ".join(map(repr, get_args(f.type)))
                 raise ConfigError(f"{f.name} must be one of {known}, found {getattr(self, f.name)!r}")
-        at_least_one = ("batch_size", "epochs", "evaluations_per_epoch", "patience", "plateau_patience")
+        at_least_one = ("batch_size", "epochs", "shuffle_rows", "evaluations_per_epoch", "patience", "plateau_patience")
         for name in at_least_one:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, found {getattr(self, name)}")
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, found {value}")
         floats = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.type in (float, float | None)}
         for name, value in (floats | {f"l2 of {name!r}": strength for name, strength in self.l2.items()}).items():
             if value is not None and not math.isfinite(value):

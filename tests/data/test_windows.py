@@ -1,0 +1,226 @@
+"""The order of an epoch against a full shuffle and against rows picked by number; memory of a mapped table."""
+
+import gc
+import json
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldwise.data import windows
+from fieldwise.data.table import EncodedTable
+from fieldwise.data.windows import Order, ShuffledRows, Span, read_spans, window_rows
+from fieldwise.layout import FieldLayout, Layout
+
+BAGS = (("tags", "mean"), ("seen", "sum"))
+
+
+def table_of(rows, *, weighted=True, seed=0):
+    """Rows whose first id is their number, with a number, two bags, two labels and a weight."""
+    draws = np.random.default_rng(seed)
+    fields = [
+        FieldLayout(name="row", kind="id", role="context", offset=0, rows=rows),
+        FieldLayout(name="price", kind="value", role="context", offset=rows, rows=1),
+    ]
+    fields += [
+        FieldLayout(name=name, kind="bag", role="context", offset=rows + 1, rows=9, pooling=pooling)
+        for name, pooling in BAGS
+    ]
+    lengths = draws.integers(0, 4, rows * len(BAGS))
+    return EncodedTable(
+        layout=Layout(tuple(fields)),
+        ids=np.stack([np.arange(rows), np.full(rows, rows)], 1).astype(np.int32),
+        values=draws.normal(size=(rows, 1)).astype(np.float32),
+        bag_ids=(rows + 1 + draws.integers(0, 9, lengths.sum())).astype(np.int32),
+        bag_offsets=np.concatenate([[0], lengths.cumsum()]),
+        y=draws.integers(0, 2, (rows, 2)).astype(np.float32),
+        weight=draws.gamma(1.0, size=rows).astype(np.float32) if weighted else None,
+    )
+
+
+def epoch(table, size, window, *, number=1, step=0, seed=5):
+    rows = ShuffledRows(table=table, size=size, window=window, seed=seed)
+    return list(rows.epoch(number, step, torch.Generator().manual_seed(seed)))
+
+
+def numbers(batches):
+    return [batch.batch.ids[:, 0].tolist() for batch in batches]
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for a, b in zip((*one.batch, one.y, one.weight), (*other.batch, other.y, other.weight), strict=True):
+            assert (a is None) == (b is None)
+            assert a is None or (a.dtype == b.dtype and torch.equal(a, b))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 96, 97, 100])
+def test_one_window_is_a_full_shuffle(rows, weighted):
+    table = table_of(rows, weighted=weighted)
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(5))
+    scaled = None
+    if weighted and rows > 1:
+        scaled = torch.from_numpy((table.weight / table.weight.mean(dtype=np.float64)).astype(np.float32))[order]
+    expected, at = [], 0
+    for batch, y in table.batches(16, order=order):
+        expected.append(windows.Rows(batch, y, None if scaled is None else scaled[at : at + batch.size]))
+        at += batch.size
+    assert_same(epoch(table, 16, rows), expected)
+    for step in range(len(expected) + 1):
+        assert_same(epoch(table, 16, rows, step=step), expected[step:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 50), st.integers(1, 220), st.data())
+def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(rows, size, window, data):
+    table = table_of(rows)
+    found = epoch(table, size, min(window, rows))
+    whole = epoch(table, size, rows)
+    assert [one.batch.size for one in found] == [one.batch.size for one in whole]
+    assert sorted(chain.from_iterable(numbers(found))) == list(range(rows))
+    mean = table.weight.mean(dtype=np.float64)
+    expected = []
+    for chosen in numbers(found):
+        batch, y = table.batch(torch.tensor(chosen))
+        weight = torch.from_numpy((table.weight[chosen] / mean).astype(np.float32)) if rows > 1 else None
+        expected.append(windows.Rows(batch, y, weight))
+    assert_same(found, expected)
+    step = data.draw(st.integers(0, len(found)))
+    assert_same(epoch(table, size, min(window, rows), step=step), found[step:])
+
+
+def test_the_rows_of_a_window_come_from_so_many_blocks():
+    table, order = table_of(1000), Order(rows=1000, window=330, seed=5, epoch=2)
+    assert (order.block, order.windows, order.starts[-1]) == (20, 4, 1000)
+    found = list(chain.from_iterable(numbers(epoch(table, 7, 330, number=2))))
+    for k in range(order.windows):
+        spans = order.spans(k)
+        assert len(spans) == 16 or k == order.windows - 1
+        here = found[order.starts[k] : order.starts[k + 1]]
+        expected = [row for span in spans for row in range(*span)]
+        assert sorted(here) == sorted(expected)
+        assert here != expected
+
+
+@pytest.mark.parametrize(("rows", "window"), [(1003, 330), (1001, 64), (17, 16), (16, 3)])
+def test_the_starts_of_windows_where_the_last_block_is_short(rows, window):
+    for number in range(1, 6):
+        order = Order(rows=rows, window=window, seed=1, epoch=number)
+        sizes = [sum(end - first for first, end in order.spans(k)) for k in range(order.windows)]
+        assert order.starts.tolist() == [sum(sizes[:k]) for k in range(len(sizes) + 1)]
+        assert max(sizes) <= window
+
+
+def test_seed_and_epoch_alone_decide_the_order():
+    table = table_of(300)
+    first = numbers(epoch(table, 16, 64))
+    torch.rand(3)
+    assert numbers(epoch(table, 16, 64)) == first
+    others = [numbers(epoch(table, 16, 64, number=2)), numbers(epoch(table, 16, 64, seed=6))]
+    assert first not in others
+    assert others[0] != others[1]
+
+
+def test_windows_of_a_table_of_more_than_a_gib(monkeypatch):
+    table = table_of(1000)
+    assert window_rows(table) == 1000
+    monkeypatch.setattr(windows, "WHOLE_BYTES", table.nbytes - 1)
+    monkeypatch.setattr(windows, "WINDOW_BYTES", table.nbytes // 20)
+    assert window_rows(table) == pytest.approx(50, abs=1)
+    assert window_rows(table, 70) == 70
+    assert window_rows(table, 7000) == 1000
+
+
+def test_at_most_two_windows_are_in_memory(monkeypatch):
+    alive, most = weakref.WeakSet(), []
+
+    def read(table, spans):
+        gc.collect()
+        found = read_spans(table, spans)
+        alive.add(found)
+        most.append(len(alive))
+        return found
+
+    monkeypatch.setattr(windows, "read_spans", read)
+    for _ in ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator()):
+        time.sleep(0.002)  # lets the thread read
+    assert len(most) >= 10
+    assert max(most) == 2
+
+
+def test_an_error_of_the_thread_reaches_the_caller_and_no_thread_stays(monkeypatch):
+    def read(table, spans, reads=[]):  # noqa: B006  # counts its calls
+        reads.append(1)
+        if len(reads) == 3:
+            raise OSError("the disk is gone")
+        return read_spans(table, spans)
+
+    before = threading.active_count()
+    monkeypatch.setattr(windows, "read_spans", read)
+    with pytest.raises(OSError, match="the disk is gone"):
+        epoch(table_of(500), 16, 50)
+    batches = ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator())
+    next(batches)
+    batches.close()
+    assert threading.active_count() == before
+
+
+def test_spans_of_a_table_without_bags():
+    layout = Layout.of_sizes([9])
+    table = EncodedTable(layout, np.arange(9, dtype=np.int32)[:, None], np.zeros((9, 0), np.float32), *BAGLESS)
+    found = read_spans(table, [Span(6, 9), Span(0, 2)])
+    assert found.ids[:, 0].tolist() == [6, 7, 8, 0, 1]
+    assert found.bag_offsets.tolist() == [0]
+    assert (found.y, found.weight) == (None, None)
+
+
+BAGLESS = np.zeros(0, np.int32), np.zeros(1, np.int64)
+MEMORY = """
+import json, sys
+from pathlib import Path
+import torch
+from fieldwise.data.table import EncodedTable
+from fieldwise.data.windows import ShuffledRows
+
+def anonymous():
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) / 1024
+
+torch.set_num_threads(1)
+table = EncodedTable.open(Path(sys.argv[1]))
+before, most, total = anonymous(), 0.0, 0
+for rows in ShuffledRows(table=table, size=1024, window=int(sys.argv[2]), seed=0).epoch(1, 0, torch.Generator()):
+    total += int(rows.batch.ids[:, 0].long().sum())
+    most = max(most, anonymous())
+print(json.dumps({"mib": most - before, "total": total}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells anonymous memory")
+def test_the_memory_of_a_mapped_table_is_that_of_two_windows(tmp_path):
+    rows, fields, window = 600_000, 40, 16_384
+    layout = Layout.of_sizes([rows] + [1] * (fields - 1))
+    ids = np.ones((rows, fields), np.int32)
+    ids[:, 0] = np.arange(rows)
+    zeros = np.zeros((rows, 1), np.float32)
+    EncodedTable(layout, ids, zeros[:, :0], *BAGLESS, y=zeros, weight=np.ones(rows, np.float32)).save(tmp_path / "t")
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path / "t"), str(window)], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["total"] == rows * (rows - 1) // 2
+    mib = fields * 4 / 2**20
+    # Two windows, a stretch of gathered rows, and what PyTorch takes at its first operations; the table has 92 MiB.
+    assert found["mib"] < (2 * window + 2 * 32_768) * mib + 8
