@@ -83,7 +83,7 @@ def table(case: Mapping[str, Any]) -> list[str]:
     shown = [m for m in _shown(case) if any(m in c.get("measures", {}) for c in contenders)]
     first = next((c["measures"] for c in contenders if "measures" in c), {})
     base = first.get(shown[0], {}).get("median") if shown and not case["plot"] else None
-    head = ["contender", *shown, *(["times the first"] if base else []), "facts"]
+    head = ["contender", *shown, *(["ratio to the first"] if base else []), "facts"]
     rows = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
     for contender in contenders:
         measures = contender.get("measures", {})

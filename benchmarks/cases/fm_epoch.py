@@ -48,7 +48,7 @@ def fm_epoch(settings: Settings) -> Case:
                 "fieldwise, one thread", "modern-fm 1.1", 1, what="fieldwise on one thread against modern-fm"
             ),
             Target(
-                what="AUC over modern-fm's",
+                what="AUC divided by modern-fm's",
                 top=("fieldwise", "auc"),
                 bottom=("modern-fm 1.1", "auc"),
                 goal=1.0,

@@ -31,7 +31,7 @@ def maxsim(settings: Settings) -> Case:
                 unit="share",
             ),
             Target(
-                what="int8, share of the float32 matrix rate (twice the share asked of float32)",
+                what="int8, share of the float32 matrix rate (twice float32's target)",
                 top=("fieldwise int8", "GFLOP/s"),
                 bottom=(MACHINE, "GFLOP/s float32"),
                 goal=1.5,

@@ -38,5 +38,5 @@ def rates(_: dict[str, Any]) -> Timed:
             "copy GB/s": 2 * source.nbytes / 1e9 / best(lambda: target.copy_(source)),
         }
 
-    facts = {"PyTorch": torch.__version__, "its instructions": torch.backends.cpu.get_cpu_capability()}
+    facts = {"PyTorch": torch.__version__, "CPU instructions": torch.backends.cpu.get_cpu_capability()}
     return turn, {**facts, "native ops": NATIVE.isa if NATIVE.ready else f"none ({NATIVE.why})"}

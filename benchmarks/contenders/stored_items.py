@@ -48,7 +48,7 @@ def scored(options: dict[str, Any]) -> Timed:
             seconds = seconds_of(work)[0]
         return {"seconds": seconds, "GFLOP/s": flops / seconds / 1e9}
 
-    return turn, {"largest difference": f"{difference:.1e} of the scores' deviation"}
+    return turn, {"largest difference": f"{difference:.1e} of the scores' standard deviation"}
 
 
 def bfloat16_product(user_HP: Tensor, items_NKP: Tensor) -> Callable[[], Tensor]:
