@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from fieldwise.layers.pooling import BagPooling
 from fieldwise.layout import Batch, Layout
 from fieldwise.ops.rows import gather_rows
 
@@ -48,7 +49,6 @@ class FieldEmbedding(nn.Module):
     """
 
     value_positions: Tensor
-    is_max: Tensor
     order: Tensor
 
     def __init__(self, layout: Layout, dim: int, *, std: float = 0.01, by_field: bool = False) -> None:
@@ -60,14 +60,12 @@ class FieldEmbedding(nn.Module):
         bags = layout.positions(kind="bag")
         singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
         value_positions = [s for s, i in enumerate(singles) if layout.fields[i].kind == "value"]
-        is_max = [layout.fields[i].pooling == "max" for i in bags]
         self.num_bags = len(bags)
         self.has_values = bool(value_positions)
-        self.has_max, self.has_sum = any(is_max), not all(is_max)
+        self.pooling = BagPooling([layout.fields[i].pooling == "max" for i in bags])
         order = sorted(range(len(singles) + len(bags)), key=(singles + bags).__getitem__)
         self.reorders = order != sorted(order)
         self.register_buffer("value_positions", torch.tensor(value_positions, dtype=torch.int64), persistent=False)
-        self.register_buffer("is_max", torch.tensor(is_max, dtype=torch.bool), persistent=False)
         self.register_buffer("order", torch.tensor(order, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -81,30 +79,12 @@ class FieldEmbedding(nn.Module):
             x_BSD = x_BSD * factors_BS.unsqueeze(2)
         if self.num_bags == 0:
             return x_BSD
-        x_BFD = torch.cat([x_BSD, self._pool(batch)], 1)
+        x_BFD = torch.cat([x_BSD, self.pooling(self.rows(batch.bag_ids), batch)], 1)
         return x_BFD.index_select(1, self.order) if self.reorders else x_BFD
 
     def rows(self, ids: Tensor) -> Tensor:
         """The table's rows by id: [*] -> [*, D]."""
         return gather_rows(self.weight, ids, sparse=self.sparse)
-
-    def _pool(self, batch: Batch) -> Tensor:
-        v_ND = self.rows(batch.bag_ids)
-        rows, dim = batch.ids.shape[0], self.weight.shape[1]
-        zeros_MD = v_ND.new_zeros(rows * self.num_bags, dim)
-        summed_MD = greatest_MD = zeros_MD
-        if self.has_sum:
-            weighted_ND = v_ND * batch.bag_weights.to(v_ND.dtype).unsqueeze(1)
-            summed_MD = zeros_MD.index_add(0, batch.bag_segments, weighted_ND)
-        if self.has_max:
-            index_ND = batch.bag_segments.unsqueeze(1).expand(-1, dim)
-            greatest_MD = zeros_MD.scatter_reduce(0, index_ND, v_ND, "amax", include_self=False)
-        if not self.has_max:
-            return summed_MD.view(rows, self.num_bags, dim)
-        greatest_BGD = greatest_MD.view(rows, self.num_bags, dim)
-        if not self.has_sum:
-            return greatest_BGD
-        return torch.where(self.is_max.view(1, -1, 1), greatest_BGD, summed_MD.view(rows, self.num_bags, dim))
 
 
 class FirstOrder(nn.Module):

@@ -1,6 +1,6 @@
 """An own table for some of the fields, beside the shared one.
 
-Letters: B batch, C chosen fields, S of them single-valued, G bags of the layout, N values of bags, M = B times G,
+Letters: B batch, C chosen fields, S of them single-valued, G bags of the layout, N values of bags,
 D embedding size.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from fieldwise.layers.pooling import BagPooling
 from fieldwise.layout import Batch, Layout
 from fieldwise.ops.rows import gather_rows
 
@@ -38,7 +39,6 @@ class SubsetEmbedding(nn.Module):
     shifts: Tensor
     value_positions: Tensor
     bag_shifts: Tensor
-    bag_is_max: Tensor
     order: Tensor
 
     by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
@@ -61,12 +61,12 @@ class SubsetEmbedding(nn.Module):
         self.has_singles, self.num_bags = bool(own_singles), len(bags) if set(bags) & set(chosen) else 0
         self.weight = nn.Parameter(torch.empty(rows, dim))
         nn.init.normal_(self.weight, std=std)
+        self.pooling = BagPooling([fields[i].pooling == "max" for i in bags])
         indices = {
             "columns": [singles.index(i) for i in own_singles],
             "shifts": [shift[i] for i in own_singles],
             "value_positions": [s for s, i in enumerate(singles) if fields[i].kind == "value"],
             "bag_shifts": [shift.get(i, 0) for i in bags],
-            "bag_is_max": [int(fields[i].pooling == "max") for i in bags],
             "order": [(own_singles + bags).index(i) for i in chosen],
         }
         for name, index in indices.items():
@@ -88,11 +88,5 @@ class SubsetEmbedding(nn.Module):
         """All bags [B, G, D]: those that are not chosen hold what nobody reads."""
         shift_N = self.bag_shifts.index_select(0, batch.bag_segments % self.num_bags)
         v_ND = gather_rows(self.weight, (batch.bag_ids - shift_N).clamp(0, self.weight.shape[0] - 1))
-        rows, dim = batch.ids.shape[0], self.weight.shape[1]
-        zeros_MD = v_ND.new_zeros(rows * self.num_bags, dim)
-        weighted_ND = v_ND * batch.bag_weights.to(v_ND.dtype).unsqueeze(1)
-        summed_MD = zeros_MD.index_add(0, batch.bag_segments, weighted_ND)
-        index_ND = batch.bag_segments.unsqueeze(1).expand(-1, dim)
-        greatest_MD = zeros_MD.scatter_reduce(0, index_ND, v_ND, "amax", include_self=False)
-        shape = (rows, self.num_bags, dim)
-        return torch.where(self.bag_is_max.view(1, -1, 1) > 0, greatest_MD.view(shape), summed_MD.view(shape))
+        pooled_BGD: Tensor = self.pooling(v_ND, batch)
+        return pooled_BGD
