@@ -3,7 +3,6 @@
 import sys
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ from fieldwise.estimator.resuming import from_checkpoint
 from fieldwise.estimator.tables import array_columns, estimator_table, infer_from
 from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.own import as_settings
-from fieldwise.runs.fit_parts import Fitted, fit_with_refit
+from fieldwise.runs.fit_parts import FitInputs, Fitted, fit_with_refit
 from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.schema import Schema
 from fieldwise.training.progress import progress_for
@@ -187,8 +186,10 @@ class Recommender(FittedEstimator):
             start=Bundle.load(Path(self.warm_start)) if self.warm_start else None,
         )
         progress = progress_for(type(settings.model).__name__, quiet=not self.verbose)
-        run = partial(fit_with_refit, settings, encoder, train, valid, progress)
-        return run() if self.checkpoint is None else from_checkpoint(Path(self.checkpoint), run, verbose=self.verbose)
+        inputs = FitInputs(encoder=encoder, train=train, valid=valid, progress=progress)
+        if self.checkpoint is None:
+            return fit_with_refit(settings, inputs)
+        return from_checkpoint(Path(self.checkpoint), settings, inputs, verbose=self.verbose)
 
     def save(self, folder: str | Path) -> None:
         """Save `bundle_` and this estimator's parameters to a folder (see `fieldwise.bundle.bundle`)."""

@@ -1,23 +1,25 @@
 """`Recommender.fit` from its last checkpoint."""
 
+import dataclasses
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from fieldwise.runs.fit_parts import Fitted
+from fieldwise.runs.fit_parts import FitInputs, Fitted, fit_with_refit
+from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["from_checkpoint"]
 
 
-def from_checkpoint(folder: Path, train: Callable[..., Fitted], *, verbose: bool) -> Fitted:
+def from_checkpoint(folder: Path, settings: FitSettings, inputs: FitInputs, *, verbose: bool) -> Fitted:
     """Train with checkpoints in a folder, from the last one if there is one; they are removed at the end.
 
     After Ctrl-C they stay.
 
     Args:
         folder: a folder of its own.
-        train: called with `unfinished`.
+        settings: settings of the run.
+        inputs: its rows.
         verbose: whether to say on standard error that an unfinished run is resumed.
 
     Errors:
@@ -31,7 +33,7 @@ def from_checkpoint(folder: Path, train: Callable[..., Fitted], *, verbose: bool
 
     unfinished = Unfinished(folder=folder, note=note)
     with unfinished.claimed():
-        fitted = train(unfinished=unfinished)
+        fitted = fit_with_refit(settings, dataclasses.replace(inputs, unfinished=unfinished))
         if fitted.result.stopped != "interrupted":
             unfinished.remove()
     return fitted

@@ -21,7 +21,7 @@ from fieldwise.training.result import FitResult
 from fieldwise.training.unfinished import Unfinished
 from fieldwise.training.waiting import rest_while_waiting
 
-__all__ = ["FitSettings", "Fitted", "Refit", "fit_again", "fit_parts", "fit_with_refit"]
+__all__ = ["FitInputs", "Fitted", "Refit", "fit_again", "fit_parts", "fit_with_refit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,34 +62,40 @@ class Fitted:
     refit: Refit | None = None
 
 
-def fit_parts(
-    settings: FitSettings,
-    encoder: Encoder,
-    train: Part,
-    valid: Part,
-    progress: Progress | None = None,
-    unfinished: Unfinished | None = None,
-) -> Fitted:
-    """Train on the training rows and restore the best weights on the validation rows.
-
-    Ctrl-C ends training early, as in `fieldwise.training.fit.fit`. PyTorch's idle threads sleep from now on
-    (`fieldwise.training.waiting`).
+@dataclass(frozen=True, kw_only=True)
+class FitInputs:
+    """What training takes besides its settings: rows, and where progress and checkpoints go.
 
     Args:
-        settings: settings of the run.
         encoder: fitted on the training rows.
         train: encoded training rows with targets.
         valid: encoded validation rows with targets.
         progress: notified of every step and evaluation.
-        unfinished: where checkpoints are written, and from where the same run, if it was killed, goes on.
+        unfinished: where checkpoints are written, and from where the same run, if it was killed, goes on; the second
+            training has checkpoints of its own there.
+    """
+
+    encoder: Encoder
+    train: Part
+    valid: Part
+    progress: Progress | None = None
+    unfinished: Unfinished | None = None
+
+
+def fit_parts(settings: FitSettings, inputs: FitInputs) -> Fitted:
+    """Train on the training rows and restore the best weights on the validation rows.
+
+    Ctrl-C ends training early, as in `fieldwise.training.fit.fit`. PyTorch's idle threads sleep from now on
+    (`fieldwise.training.waiting`).
 
     Errors:
         ConfigError: settings that do not fit the model or the task; a warm start without matching weights; other
             settings or rows than those of the unfinished run.
         TrainingError: the loss is not finite.
     """
+    train, valid, unfinished = inputs.train, inputs.valid, inputs.unfinished
     settings, chosen = settings.settled(train)
-    network, started = _built(settings, encoder)
+    network, started = _built(settings, inputs.encoder)
     result = Training(
         network=network,
         train=train.table,
@@ -98,32 +104,21 @@ def fit_parts(
         objective=Objective.of(*settings.schema.labels),
         seed=settings.seed,
         valid_group=valid.group,
-        progress=progress or Silent(),
+        progress=inputs.progress or Silent(),
         checkpoints=None if unfinished is None else first_checkpoints(unfinished, settings, train, valid),
     ).run()
-    return Fitted(settings=settings, encoder=encoder, network=network, result=result, chosen=chosen, warm_start=started)
+    return Fitted(
+        settings=settings, encoder=inputs.encoder, network=network, result=result, chosen=chosen, warm_start=started
+    )
 
 
-def fit_with_refit(
-    settings: FitSettings,
-    encoder: Encoder,
-    train: Part,
-    valid: Part,
-    progress: Progress | None = None,
-    unfinished: Unfinished | None = None,
-) -> Fitted:
+def fit_with_refit(settings: FitSettings, inputs: FitInputs) -> Fitted:
     """`fit_parts`, followed by `fit_again` if `training.refit` is set."""
-    fitted = fit_parts(settings, encoder, train, valid, progress, unfinished)
-    return fit_again(fitted, train, valid, progress, unfinished) if fitted.settings.training.refit else fitted
+    fitted = fit_parts(settings, inputs)
+    return fit_again(fitted, inputs) if fitted.settings.training.refit else fitted
 
 
-def fit_again(
-    fitted: Fitted,
-    train: Part,
-    valid: Part,
-    progress: Progress | None = None,
-    unfinished: Unfinished | None = None,
-) -> Fitted:
+def fit_again(fitted: Fitted, inputs: FitInputs) -> Fitted:
     """Train a network of the same settings from the start, on the training and validation rows together.
 
     Its encoder is fitted on both. It takes as many epochs as the first training to its best evaluation, with the same
@@ -132,10 +127,7 @@ def fit_again(
 
     Args:
         fitted: the first training.
-        train: its training rows.
-        valid: its validation rows.
-        progress: notified of every step.
-        unfinished: as of `fit_parts`; this training has checkpoints of its own there.
+        inputs: those of the first training.
 
     Errors:
         DataError: a column has other types of values in the two parts.
@@ -143,6 +135,7 @@ def fit_again(
     """
     if fitted.result.stopped == "interrupted":
         return fitted
+    train, valid, unfinished = inputs.train, inputs.valid, inputs.unfinished
     encoder, table = encoded_together(train, valid, fitted.settings.schema)
     network, _ = _built(fitted.settings, encoder)
     try:
@@ -153,7 +146,7 @@ def fit_again(
             settings=fitted.settings.training,
             objective=Objective.of(*fitted.settings.schema.labels),
             seed=fitted.settings.seed,
-            progress=progress or Silent(),
+            progress=inputs.progress or Silent(),
             checkpoints=None
             if unfinished is None
             else second_checkpoints(unfinished, fitted.settings, train, valid, fitted.result),

@@ -13,7 +13,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.models import LR
 from fieldwise.runs.defaults import Chosen
-from fieldwise.runs.fit_parts import Fitted, Refit, fit_again, fit_parts
+from fieldwise.runs.fit_parts import FitInputs, Fitted, Refit, fit_again, fit_parts
 from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.runs.identity import same_rows
 from fieldwise.runs.recipe import Recipe
@@ -61,7 +61,7 @@ def fit_recipe(
         BundleError: the recipe's warm_start is not a valid bundle. ConfigError, TrainingError: see `fit_parts`.
     """
     start = _start(recipe)
-    fitted = fit_parts(_settings(recipe, start), prepared.encoder, prepared.train, prepared.valid, progress, unfinished)
+    fitted = fit_parts(_settings(recipe, start), _inputs(prepared, progress, unfinished))
     started = fitted.warm_start
     if start is not None and started is not None:
         test, valid = (_kept(start, name, part, recipe.schema) for name, part in _held_out(prepared))
@@ -87,7 +87,7 @@ def refit_recipe(
         network=fitted.network,
         result=fitted.result,
     )
-    again = fit_again(first, prepared.train, prepared.valid, progress, unfinished)
+    again = fit_again(first, _inputs(prepared, progress, unfinished))
     return dataclasses.replace(
         fitted, encoder=again.encoder, network=again.network, result=again.result, refit=again.refit
     )
@@ -103,7 +103,13 @@ def lr_on_valid(recipe: Recipe, prepared: Prepared) -> Mapping[str, float]:
     The test rows are not used.
     """
     plain = FitSettings(schema=recipe.schema, model=LR(), training=TrainingSettings(epochs=LR_EPOCHS), seed=recipe.seed)
-    return fit_parts(plain, prepared.encoder, prepared.train, prepared.valid).result.best.metrics
+    return fit_parts(plain, _inputs(prepared)).result.best.metrics
+
+
+def _inputs(prepared: Prepared, progress: Progress | None = None, unfinished: Unfinished | None = None) -> FitInputs:
+    return FitInputs(
+        encoder=prepared.encoder, train=prepared.train, valid=prepared.valid, progress=progress, unfinished=unfinished
+    )
 
 
 def _settings(recipe: Recipe, start: Bundle | None = None) -> FitSettings:
