@@ -86,7 +86,7 @@ def run(name: str, options: argparse.Namespace) -> bool:
     found = record(case, settings, outcomes, repeats=repeats, command=command_line(name, options))
     merge(options.json, name, found)
     show(outcomes, found["targets"], case.measures, plotted=case.plot is not None)
-    say(f"{name}: {time.perf_counter() - began:.0f} s in all, merged into {options.json.name}")
+    say(f"{name}: {time.perf_counter() - began:.0f} s in total, merged into {options.json.name}")
     return not any(outcome.error for outcome in outcomes)
 
 

@@ -21,7 +21,7 @@ COLUMNS = {
 }
 OURS = tuple(COLUMNS)[:6]
 
-HEAD = """# What the defaults reach
+HEAD = """# Results with default settings
 
 Written by `python -m benchmarks.defaults write`; do not edit. The page has twelve development tables, each prepared as
 a new user would: fields by `fieldwise data infer`, with corrections of the label, the user and item columns and the
@@ -37,8 +37,8 @@ The baselines use the same rows and fields: the training rows' base rate as a co
 `LogisticRegression` with one column per category or bin, and C chosen from nine values by validation logloss; LightGBM
 with its default parameters, 100 trees, native categorical features and no early stopping.
 
-Counts include only measured cells: the last table has the number of seeds, and shows where there is none yet.
-Tuned settings are better on several of these tables: [results](results.md). Figures of two tables cannot be compared.
+Counts include measured cells only; the last table has the number of seeds of each table. Tuned settings are better on
+several of these tables: [results](results.md). Figures of different tables cannot be compared.
 """
 
 AGAIN = """
@@ -65,11 +65,10 @@ def _targets(tables: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         "Models are compared by test logloss, as a mean over seeds, with a paired 95 % bootstrap interval over rows. "
-        "*No worse* means that the difference's interval is not wholly above 0; *by the mean* counts the cases in "
-        "which the mean itself is not above 0. A calibration error (15 bins of equal counts) meets its bound if it is "
-        "within it (*by the mean*), or if it is not larger than that of true probabilities in 19 of 20 samples. The "
-        "better of FM and LR is the one with the lower test logloss, the best of ours the one with the lowest "
-        "validation logloss."
+        "*No worse* means that the interval of the difference is not entirely above 0; *by the mean* counts the cases "
+        "in which the mean is not above 0. A calibration error (15 bins of equal counts) meets its bound if it is at "
+        "most the bound (*by the mean*), or if it is not larger than that of true probabilities in 19 of 20 samples. "
+        "The better of FM and LR has the lower test logloss; the best of our models has the lowest validation logloss."
     )
     yield ""
     yield "| target | now | by the mean | before | by the mean |"
@@ -112,9 +111,9 @@ def _cell(found: Mapping[str, Any] | None, floor: float) -> str:
 
 
 def _calibration(tables: Mapping[str, Any]) -> Iterator[str]:
-    yield "## Expected calibration error, and the deviation of test logloss between seeds"
+    yield "## Expected calibration error, and standard deviation of test logloss over seeds"
     yield ""
-    yield "Before in brackets."
+    yield "Earlier values in brackets."
     yield ""
     names = [*OURS, "sklearn-lr", "lightgbm"]
     yield "| table | " + " | ".join(COLUMNS[name] for name in names) + " |"
@@ -132,11 +131,11 @@ def _calibration(tables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _times(tables: Mapping[str, Any]) -> Iterator[str]:
-    yield "## Processor seconds of a training"
+    yield "## Processor seconds of training"
     yield ""
     yield (
-        "On one thread, evaluations included; behind it, as a multiple of before: to the best validation AUC that "
-        "before ever had, and in all. Medians over seeds; *never*: the AUC was not reached."
+        "On one thread, with evaluations. In brackets, as multiples of *before*: the time to the best validation AUC "
+        "of *before*, and the total time. Medians over seeds; *never*: that AUC was not reached."
     )
     yield ""
     yield "| table | " + " | ".join(COLUMNS[name] for name in OURS) + " |"
@@ -158,11 +157,11 @@ def _time(found: Mapping[str, Any] | None) -> str:
 
 
 def _missed(tables: Mapping[str, Any]) -> Iterator[str]:
-    yield "## Targets that are missed"
+    yield "## Missed targets"
     yield ""
     missed = [(name, v) for name, table in tables.items() for v in table["verdicts"] if not v["met"]]
     lines = [f"- {name}: {v['target']}: {_words(v)}" for name, v in missed]
-    yield from lines or ["None: every target is met on every table."]
+    yield from lines or ["None."]
     yield ""
 
 
@@ -171,7 +170,7 @@ def _words(v: Mapping[str, Any]) -> str:
     if v["found"] is None:
         return f"{model} {'never' if v['value'] is None else format(v['value'], '.4f')}"
     gap = v["found"]
-    return f"{model} less {COLUMNS[v['against']]} {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}]"
+    return f"{model} minus {COLUMNS[v['against']]} {gap['value']:+.4f} [{gap['low']:+.4f}, {gap['high']:+.4f}]"
 
 
 def _rows(tables: Mapping[str, Any]) -> Iterator[str]:

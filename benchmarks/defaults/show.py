@@ -59,7 +59,7 @@ def _block(table: str, runs: Mapping[str, Sequence[Found]], before: Mapping[str,
         f"{first['fields']} fields, {first['embedding_rows']:,} values, base rate {first['base_rate']:.3f}"
     )
     yield f"  {'model':<13} seeds    AUC  logloss    ECE  seconds epochs   best  valid ll" + (
-        "   before AUC / logloss / ECE, difference, CPU time to its AUC and in all" if before else ""
+        "   before AUC / logloss / ECE, difference, CPU time to its AUC and in total" if before else ""
     )
     for name, found in runs.items():
         seconds = np.mean([run.about["seconds"] for run in found])

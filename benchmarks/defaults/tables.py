@@ -175,7 +175,8 @@ def _simulated(name: str, rows: int, more: int) -> DevTable:
 
     return DevTable(
         name=name,
-        about=f"simulated film log: {rows:,} rows and {more:,} tests at random from one log, drawn anew by each seed",
+        about=f"simulated log: {rows:,} rows and {more:,} test rows sampled from one log, with other samples for each "
+        "seed",
         read=read,
         corrections=_SIMULATED,
         split=_PART,
@@ -186,8 +187,12 @@ def _simulated(name: str, rows: int, more: int) -> DevTable:
 
 def _movies(name: str, how: str, rows: int | None, more: int = 0, *, counted: bool = True) -> DevTable:
     by_time = how == "time"
-    order = "in a row, and the next" if by_time else "drawn, and other"
-    about = f"{rows:,} ratings {order} {more:,} as tests" if rows else f"all ratings, a fifth as tests, by {how}"
+    if rows is None:
+        about = f"all ratings, a fifth as test rows, by {how}"
+    elif by_time:
+        about = f"{rows:,} consecutive ratings, and the next {more:,} as test rows"
+    else:
+        about = f"{rows:,} ratings sampled at random, and {more:,} others as test rows"
     return DevTable(
         name=name,
         about=f"MovieLens-1M with ids: {about}",
@@ -208,13 +213,13 @@ _ALL = (
     _movies("ml1m-random-10k", "random", 10_000, 20_000, counted=False),
     DevTable(
         name="criteo",
-        about="Criteo's sample of 10,000 rows, parted at random",
+        about="Criteo's sample of 10,000 rows, random split",
         read=_set("criteo-sample"),
         corrections=Corrections(label=Label("label"), everything="context"),
     ),
     DevTable(
         name="avazu",
-        about="Avazu's sample of 15,000 rows, parted at random",
+        about="Avazu's sample of 15,000 rows, random split",
         read=_set("avazu-sample"),
         corrections=Corrections(
             label=Label("click"),
@@ -233,7 +238,7 @@ _ALL = (
     ),
     DevTable(
         name="book-crossing",
-        about="Book-Crossing's ratings above 7, parted at random",
+        about="Book-Crossing's ratings above 7, random split",
         read=_set("book-crossing"),
         corrections=Corrections(
             label=Label("rating", positive_above=7),
@@ -245,7 +250,7 @@ _ALL = (
     ),
     DevTable(
         name="census-income",
-        about="Census-Income (KDD), its test file, income above 50,000, parted at random",
+        about="Census-Income (KDD), its test file, income above 50,000, random split",
         read=lambda data_dir, _: _census(data_dir),
         corrections=Corrections(
             label=Label("income_50k", positive_values=("50000+.",)),
@@ -258,7 +263,7 @@ _ALL = (
     _simulated("sim-120k", 120_000, 20_000),
     DevTable(
         name="frappe",
-        about="Frappe, the published split, two negatives a positive drawn for the training rows",
+        about="Frappe, the published split, with two sampled negatives per positive in the training rows",
         read=_set("frappe"),
         corrections=Corrections(
             label=Label("label", positive_values=(1,)),

@@ -38,7 +38,7 @@ ECE_LARGE, ECE_SMALL = 0.02, 0.05
 REPLICATES = 500
 DRAWS = 200
 TIMES = 1.5
-CALIBRATION = f"calibration error at most {ECE_LARGE} above {LARGE:,} rows, {ECE_SMALL} else"
+CALIBRATION = f"calibration error at most {ECE_LARGE} above {LARGE:,} rows, {ECE_SMALL} otherwise"
 Runs = Mapping[str, Sequence[Found]]
 
 

@@ -1,1 +1,1 @@
-"""The server under load, beside the same cascade written plainly: `python -m benchmarks.serving`."""
+"""Load tests of the server, against a reference server of the same cascade: `python -m benchmarks.serving`."""

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.serving compare`: throughput and latency of /v1/recommend, against a plain cascade, in turns.
+"""`python -m benchmarks.serving compare`: throughput and latency of /v1/recommend and of a reference server, in turns.
 
-`soak`: memory over minutes of load, while the index and the bundles are replaced again and again.
+`soak`: memory during minutes of load, while the index and the bundles are replaced repeatedly.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
 SERVERS = ("fieldwise", "plain")
-NEAR = 1e-5  # a smaller difference of predictions is one of rounding
+NEAR = 1e-5  # smaller differences of predictions are rounding
 
 
 def main() -> None:
@@ -43,12 +43,12 @@ def parser() -> argparse.ArgumentParser:
     commands = found.add_subparsers(dest="command", required=True)
     against = commands.add_parser("compare", help="both servers in turns")
     against.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
-    against.add_argument("--seconds", type=float, default=10, help="of each turn")
+    against.add_argument("--seconds", type=float, default=10, help="seconds of load per turn")
     against.add_argument("--rounds", type=int, default=5)
-    against.add_argument("--threads", type=int, default=1, help="of PyTorch, in both servers")
+    against.add_argument("--threads", type=int, default=1, help="PyTorch threads of each server")
     against.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "serving" / "results.json")
     against.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
-    soaking = commands.add_parser("soak", help="memory and replacements under load")
+    soaking = commands.add_parser("soak", help="memory under load, with replacements")
     soaking.add_argument("--minutes", type=float, default=10)
     soaking.add_argument("--clients", type=int, default=8)
     soaking.add_argument("--every", type=float, default=60, help="seconds between replacements; 0: none")
@@ -62,11 +62,11 @@ def compare(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         ports = {name: stack.enter_context(serving(name, options)) for name in SERVERS}
         first = {name: answer(port, options.folder) for name, port in ports.items()}
-        said = "yes" if same_answers(first["fieldwise"], first["plain"]) else "NO"
-        print(f"the first answers hold the same items in the same order, but for equal predictions: {said}")
+        same = "yes" if same_answers(first["fieldwise"], first["plain"]) else "NO"
+        print(f"same items in the same order in the first responses, apart from equal predictions: {same}")
         for name, port in ports.items():
             load(port, 4, 2, options.folder)
-            print(f"{name}: warm")
+            print(f"{name}: warmed up")
         for number in range(options.rounds):
             for clients in options.clients:
                 for name in SERVERS if number % 2 else reversed(SERVERS):
@@ -92,7 +92,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def row(clients: int, turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Medians over rounds, and the ratio of throughputs round by round."""
+    """Medians over the rounds, and the ratio of throughputs in each round."""
     found: dict[str, Any] = {"clients": clients}
     for name, own in turns.items():
         found[name] = {key: statistics.median(turn[key] for turn in own) for key in ("rate", "p50", "p95", "p99")}
@@ -103,7 +103,7 @@ def row(clients: int, turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def soak(options: argparse.Namespace) -> None:
-    """A minute at a time: requests, statuses, memory; replacements in between."""
+    """Print request rate, memory and statuses at intervals, with replacements in between."""
     live = options.folder / "live"
     shutil.rmtree(live, ignore_errors=True)
     for name in ("inttower", "autoint", "index"):
@@ -130,11 +130,11 @@ def soak(options: argparse.Namespace) -> None:
                 f"{memory(port):>10.0f} {ready['replaced']:>8}  {found['statuses']}",
                 flush=True,
             )
-    print(f"all: {dict(statuses)}")
+    print(f"total: {dict(statuses)}")
 
 
 def replace(folder: Path) -> None:
-    """Write the same bundle and the same index once more, as new files under new manifests, and the index's changes."""
+    """Save both bundles and the index again, as new files with new manifests; the index's rows are in another order."""
     from fieldwise import Bundle
     from fieldwise.serving import build_index, open_index
 
@@ -148,7 +148,7 @@ def replace(folder: Path) -> None:
 
 @contextlib.contextmanager
 def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
-    """A server process; its port."""
+    """The port of a running server process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -179,7 +179,7 @@ PROCESSES: dict[int, int] = {}
 
 
 def memory(port: int) -> float:
-    """MiB that the server holds of its own, without files that it maps."""
+    """Memory of the server in MiB, without mapped files."""
     text = Path(f"/proc/{PROCESSES[port]}/status").read_text()
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("RssAnon", "RssShmem"))) / 1024
 
@@ -196,7 +196,7 @@ def load(port: int, clients: int, seconds: float, folder: Path) -> dict[str, Any
 
 
 def answer(port: int, folder: Path) -> list[tuple[str, float]]:
-    """The ids and predictions of the first request's answer."""
+    """Ids and predictions in the response to the first request."""
     body = json.dumps(json.loads((folder / "bodies.json").read_text("utf-8"))[0]).encode()
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/recommend", body, {"content-type": "application/json"}
@@ -205,12 +205,12 @@ def answer(port: int, folder: Path) -> list[tuple[str, float]]:
 
 
 def same_answers(ours: list[tuple[str, float]], theirs: list[tuple[str, float]]) -> bool:
-    """Whether two answers have the same predictions in order, and the same items where predictions differ.
+    """Whether two responses have the same predictions in order, and the same items where predictions differ.
 
-    Films that training never saw have equal predictions for equal fields. Fieldwise returns them in the catalogue's
-    order, the plain server in any.
+    Items that are not in the training rows have equal predictions if their fields are equal. Fieldwise returns them in
+    the catalogue's order, the reference server in any order.
 
-    >>> same_answers([("a", 0.9), ("b", 0.5)], [("a", 0.9), ("c", 0.5)])  # the last prediction may have more items
+    >>> same_answers([("a", 0.9), ("b", 0.5)], [("a", 0.9), ("c", 0.5)])  # more items may have the last prediction
     True
     >>> same_answers([("a", 0.9), ("b", 0.5)], [("b", 0.9), ("a", 0.5)])
     False

@@ -1,7 +1,7 @@
-"""A lean load: some connections that each ask again as soon as they have an answer, from a process of its own.
+"""A load generator in its own process: each connection sends a request as soon as it has the last response.
 
 `python -m benchmarks.serving.client PORT CLIENTS SECONDS BODIES` posts the bodies of a JSON file (a list) to
-`/v1/recommend` and prints requests a second, percentiles of the latency in milliseconds, and every status.
+`/v1/recommend` and prints requests per second, percentiles of the latency in milliseconds, and counts of statuses.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ HEAD = b"POST /v1/recommend HTTP/1.1\r\nhost: localhost\r\ncontent-type: applica
 
 
 class Load:
-    """What the connections share."""
+    """The state that the connections share."""
 
     def __init__(self, port: int, bodies: list[bytes]) -> None:
         self.port, self.next = port, 0
@@ -44,7 +44,7 @@ class Load:
 
 
 async def load(port: int, clients: int, seconds: float, bodies: list[bytes]) -> dict[str, object]:
-    """Ask for some seconds."""
+    """Send requests for some seconds."""
     found = Load(port, bodies)
     began = time.perf_counter()
     await asyncio.gather(*(found.connection(began + seconds) for _ in range(clients)))

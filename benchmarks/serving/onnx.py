@@ -1,4 +1,4 @@
-"""`python -m benchmarks.serving.onnx BUNDLE`: ranking rows by fieldwise's operations and by ONNX Runtime, in turns."""
+"""`python -m benchmarks.serving.onnx BUNDLE`: latency of scoring rows with fieldwise and with ONNX Runtime."""
 
 import statistics
 import sys

@@ -1,8 +1,9 @@
-"""The cascade as it is written in an afternoon: FastAPI, plain PyTorch, one request after the other.
+"""A minimal reference server of the cascade: FastAPI, plain PyTorch, one request at a time.
 
-`python -m benchmarks.serving.plain FOLDER PORT THREADS` serves what `prepare` put into FOLDER. Networks, weights and
-encoders are fieldwise's, so that both servers give the same answers; their operations are the plain PyTorch ones, the
-item heads lie in memory, contexts are encoded by fieldwise's quick encoder (generous: a table a request takes 10 ms).
+`python -m benchmarks.serving.plain FOLDER PORT THREADS` serves the data that `prepare` wrote to FOLDER. Networks,
+weights and encoders are fieldwise's, so both servers give the same responses. Operations are plain PyTorch, the item
+heads are in memory, and contexts are encoded by fieldwise's encoder of single rows: making a table for each request
+would take 10 ms.
 """
 
 import sys

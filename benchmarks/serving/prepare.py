@@ -1,4 +1,4 @@
-"""What both servers serve: 100,000 simulated films, 5,000 users, an IntTower, an AutoInt, an index."""
+"""Data of both servers: 100,000 simulated items, 5,000 users, an IntTower, an AutoInt, an index."""
 
 import dataclasses
 import json
@@ -12,15 +12,15 @@ from fieldwise.runs.recipe import load_recipe
 from fieldwise.serving import build_index
 
 ITEMS, USERS, BODIES = 100_000, 5_000, 2_000
-DECADE = "1970s"  # of a tenth of the films
+DECADE = "1970s"  # of a tenth of the items
 USER_COLUMNS = ("user_id", "age_group", "gender", "city", "history")
 ITEM_COLUMNS = ("item_id", "title", "genres", "release_decade", "length")
 
 
 def prepare(folder: Path, *, items: int = ITEMS, rows: int = 1_500_000, trained: int = 150_000) -> None:
-    """Write `inttower`, `autoint`, `index`, `users.parquet` and `bodies.json` into a folder, where they are not there.
+    """Write `inttower`, `autoint`, `index`, `users.parquet` and `bodies.json` into a folder, if they are missing.
 
-    The weights are those of one epoch: how good they are makes no request faster or slower.
+    Training takes one epoch: the speed of requests does not depend on the weights.
     """
     if (folder / "bodies.json").exists():
         return
@@ -51,4 +51,4 @@ def prepare(folder: Path, *, items: int = ITEMS, rows: int = 1_500_000, trained:
     ]
     (folder / "bodies.json").write_text(json.dumps(bodies), "utf-8")
     share = catalogue.filter(pl.col("release_decade") == DECADE).height
-    print(f"{catalogue.height:,} items, {share:,} of them of the {DECADE}: so many are pre-ranked")
+    print(f"{catalogue.height:,} items, {share:,} of the {DECADE}, which each request pre-ranks")

@@ -321,7 +321,7 @@ def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe)
     assert (code, err) == (0, "")
     assert re.search(r"^ auc +0\.\d{4} +0\.\d{4}", out, re.M)
     assert re.search(
-        r"\d+ s in all \(\d+ s to read and prepare, \d+ s to train and evaluate\)\. Bundle: runs/mine-seed0", out
+        r"\d+ s in total \(\d+ s to read and prepare, \d+ s to train and evaluate\)\. Bundle: runs/mine-seed0", out
     )
     Bundle.load(Path("runs/mine-seed0"))
 

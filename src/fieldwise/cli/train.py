@@ -221,6 +221,6 @@ def _show(done: "Run", folder: Path, preparing: float, as_json: bool) -> None:
     epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
     out.print(
         f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
-        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + done.seconds:.0f} s in all "
+        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + done.seconds:.0f} s in total "
         f"({preparing:.0f} s to read and prepare, {done.seconds:.0f} s to train and evaluate). Bundle: {folder}",
     )
