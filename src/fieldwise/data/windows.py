@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
+from fieldwise.data.targets import row_slices
 from fieldwise.layout import Bags, Batch
 
 __all__ = ["Order", "Rows", "ShuffledRows", "Span", "read_spans", "window_rows"]
@@ -27,7 +28,6 @@ BLOCK_ROWS = 4_096
 BLOCKS = 16  # a window has at least so many blocks, or as many as it has rows
 WHOLE_BYTES = 1 << 30
 WINDOW_BYTES = 1 << 28
-SLICE = 1 << 20  # rows
 
 
 class Rows(NamedTuple):
@@ -208,7 +208,7 @@ class ShuffledRows:
     def _mean_weight(self) -> np.float64 | None:
         """What weights are divided by; None if all are equal."""
         weight = self.table.weight
-        if weight is None or all((part == weight[0]).all() for part in _slices(weight)):
+        if weight is None or all((weight[rows] == weight[0]).all() for rows in row_slices(len(weight))):
             return None
         mean: np.float64 = weight.mean(dtype=np.float64)
         return mean
@@ -274,7 +274,3 @@ def _read(array: np.ndarray, spans: Iterable[Span]) -> np.ndarray:
         read[at : at + rows] = array[span.first : span.end]
         at += rows
     return read
-
-
-def _slices(array: np.ndarray) -> Iterator[np.ndarray]:
-    return (array[start : start + SLICE] for start in range(0, len(array), SLICE))

@@ -4,6 +4,7 @@ import hashlib
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from fieldwise.config import to_plain
@@ -75,4 +76,4 @@ def _rows(part: Part, settings: FitSettings) -> str:
     """The digest of a part's rows, and of their weights if there are."""
     found = rows_digest(part.frame, settings.schema)
     weight = part.table.weight
-    return found if weight is None else f"{found} {hashlib.sha256(weight.tobytes()).hexdigest()}"
+    return found if weight is None else f"{found} {hashlib.sha256(np.ascontiguousarray(weight).data).hexdigest()}"

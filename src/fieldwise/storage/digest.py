@@ -4,7 +4,8 @@ A digest begins with the version of its rule, so that digests by different rules
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,8 @@ from fieldwise.storage.threads import each
 __all__ = ["ROWS_VERSION", "digest_rows", "first_rows_digest"]
 
 ROWS_VERSION = "rows2:"
-_CHUNK = 1 << 22
+SLICE_ROWS = 1 << 18
+Slices = Callable[[], Iterator[pl.Series]]  # a column, slice by slice, as often as it is called
 
 
 def digest_rows(frame: pl.DataFrame) -> str:
@@ -37,45 +39,77 @@ def digest_rows(frame: pl.DataFrame) -> str:
 
 def first_rows_digest(frame: pl.DataFrame) -> str:
     """The digest used up to version 0.1, found in older bundles: SHA-256 of the table as JSON lines."""
-    return hashlib.sha256(frame.write_ndjson().encode()).hexdigest()
+    digest = hashlib.sha256()
+    for rows in frame.iter_slices(SLICE_ROWS):
+        digest.update(rows.write_ndjson().encode())
+    return digest.hexdigest()
 
 
 def _column_digest(column: pl.Series) -> bytes:
+    def slices() -> Iterator[pl.Series]:
+        return (column.slice(start, SLICE_ROWS) for start in range(0, len(column), SLICE_ROWS))
+
     digest = hashlib.sha256()
-    for part in _parts(column):
+    for part in _parts(column.dtype, slices):
         digest.update(part)
     return digest.digest()
 
 
-def _parts(column: pl.Series) -> Iterator[bytes | memoryview]:
-    """The bytes of a column: its kind, which cells are null, the values of the others."""
-    kind = column.dtype
-    absent = column.is_null()
-    yield np.packbits(absent.to_numpy()).tobytes() if column.null_count() else b"none absent"
-    column = column.drop_nulls()
-    if kind == pl.Boolean:
-        yield from (b"truth", _little(column.cast(pl.UInt8).to_numpy(), "u1"))
-    elif kind.is_integer() and kind not in (pl.UInt64, pl.Int128, pl.UInt128):
-        yield from (b"whole", _little(column.cast(pl.Int64).to_numpy(), "<i8"))
-    elif kind.is_float():
-        yield from (b"number", _little(column.cast(pl.Float64).to_numpy(), "<f8"))
-    elif isinstance(kind, (pl.List, pl.Array)):
-        lists = column.cast(pl.List(kind.inner))
-        yield from (b"list", _little(lists.list.len().to_numpy(), "<i8"))
-        yield from _parts(lists.list.explode(empty_as_null=False, keep_nulls=True))
-    elif kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_decimal() or kind.is_integer():
-        text = column.cast(pl.String)
-        yield from (b"text", _little(text.str.len_bytes().to_numpy(), "<i8"))
-        yield from _texts(text)
+def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes | memoryview]:
+    """The bytes of a column: its kind, which cells are null, the values of the others.
+
+    It is read slice by slice, so that a column of a table mapped from disk is never copied as a whole.
+    """
+    if any(one.null_count() for one in slices()):
+        yield from _bits(one.is_null().to_numpy() for one in slices())
     else:
-        lines = column.to_frame().write_ndjson()  # dates, times, structs: rare, and well defined this way
-        yield from (b"other", lines.encode())
+        yield b"none absent"
+
+    def present() -> Iterator[pl.Series]:
+        return (one.drop_nulls() for one in slices())
+
+    if kind == pl.Boolean:
+        yield b"truth"
+        yield from (_little(one.cast(pl.UInt8).to_numpy(), "u1") for one in present())
+    elif kind.is_integer() and kind not in (pl.UInt64, pl.Int128, pl.UInt128):
+        yield b"whole"
+        yield from (_little(one.cast(pl.Int64).to_numpy(), "<i8") for one in present())
+    elif kind.is_float():
+        yield b"number"
+        yield from (_little(one.cast(pl.Float64).to_numpy(), "<f8") for one in present())
+    elif isinstance(kind, (pl.List, pl.Array)):
+        inner, cells = pl.List(kind.inner), cast(pl.DataType, kind.inner)
+        yield b"list"
+        yield from (_little(one.cast(inner).list.len().to_numpy(), "<i8") for one in present())
+        yield from _parts(cells, lambda: map(_exploded, present()))
+    elif kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_decimal() or kind.is_integer():
+        yield b"text"
+        yield from (_little(one.cast(pl.String).str.len_bytes().to_numpy(), "<i8") for one in present())
+        yield from (_text(one.cast(pl.String)) for one in present() if len(one))
+    else:
+        yield b"other"  # dates, times, structs: rare, and well defined this way
+        yield from (one.to_frame().write_ndjson().encode() for one in present())
 
 
-def _texts(text: pl.Series) -> Iterable[bytes]:
-    for start in range(0, len(text), _CHUNK):
-        joined: bytes = text.slice(start, _CHUNK).str.join("").cast(pl.Binary).item()
-        yield joined
+def _bits(absent: Iterable[np.ndarray]) -> Iterator[bytes]:
+    """Flags packed eight to a byte, across the borders of slices."""
+    rest = np.zeros(0, np.bool_)
+    for some in absent:
+        flags = np.concatenate([rest, some])
+        whole = len(flags) // 8 * 8
+        rest = flags[whole:]
+        yield np.packbits(flags[:whole]).tobytes()
+    yield np.packbits(rest).tobytes()
+
+
+def _exploded(column: pl.Series) -> pl.Series:
+    assert isinstance(column.dtype, (pl.List, pl.Array))
+    return column.cast(pl.List(column.dtype.inner)).list.explode(empty_as_null=False, keep_nulls=True)
+
+
+def _text(column: pl.Series) -> bytes:
+    joined: bytes = column.str.join("").cast(pl.Binary).item()
+    return joined
 
 
 def _little(values: np.ndarray, kind: str) -> memoryview:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
+from fieldwise.data.targets import mean_target
 from fieldwise.layout import Batch
 from fieldwise.training.objective import Objective
 
@@ -36,7 +37,7 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     networks = [network] if heads is None else list(heads)
     changed = []
     for number, (one, y, task) in enumerate(zip(networks, train.y.T, objective.each(), strict=True)):
-        start = base_score(np.asarray(y, np.float64) / task.scale, train.weight, binary=task.task == "binary")
+        start = base_score(y, train.weight, binary=task.task == "binary", scale=task.scale)
         for name, parameter in output_biases(one, batch):
             if bool(parameter.count_nonzero()):
                 continue  # from a warm start
@@ -46,15 +47,15 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     return changed
 
 
-def base_score(y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool) -> float:
-    """The best constant score for rows with these targets [N] and weights [N].
+def base_score(y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool, scale: float = 1.0) -> float:
+    """The best constant score for rows with these targets [N] and weights [N]; `scale` as of `Objective`.
 
     >>> round(base_score(np.array([1.0, 0.0, 0.0, 0.0]), binary=True), 6) == round(math.log(1.5 / 3.5), 6)
     True
     >>> base_score(np.array([2.0, 4.0]), binary=False)
     3.0
     """
-    mean = float(np.average(y, weights=weight))
+    mean = mean_target(y, weight, scale=scale)
     if not binary:
         return mean
     return math.log((mean * len(y) + 0.5) / ((1.0 - mean) * len(y) + 0.5))

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
+from fieldwise.data.targets import row_slices
 from fieldwise.layout import Batch
 
 __all__ = ["ShowUnknown"]
@@ -64,6 +65,7 @@ def row_counts(table: EncodedTable) -> np.ndarray:
     [1, 0, 2]
     """
     counts = np.zeros(table.layout.num_rows, np.int64)
-    for column in range(table.ids.shape[1]):
-        counts += np.bincount(table.ids[:, column].astype(np.int64), minlength=len(counts))
-    return counts + np.bincount(table.bag_ids.astype(np.int64), minlength=len(counts))
+    read = [*table.ids.T, table.bag_ids]
+    for ids in (column[rows] for column in read for rows in row_slices(len(column))):
+        counts += np.bincount(ids.astype(np.int64), minlength=len(counts))
+    return counts

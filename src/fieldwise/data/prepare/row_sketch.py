@@ -17,7 +17,8 @@ from fieldwise.errors import DataError
 __all__ = ["Overlap", "RowSketch"]
 
 MOST_HASHES = 4_096
-SLICE_ROWS = 8_192  # a text column's powers take 24 bytes per character
+SLICE_ROWS = 65_536  # few, for memory; many, since each operation of Polars takes a time of its own
+TEXT_ROWS = 8_192  # the powers take 24 bytes per character
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse among the 64-bit numbers
 _INVERSE = pow(_BASE, -1, 1 << 64)
 _ABSENT = np.uint64(0x6A09E667F3BCC909)
@@ -60,7 +61,10 @@ class RowSketch:
         """
         hashes = np.empty(0, np.uint64)
         for part in frame.select(columns).iter_slices(SLICE_ROWS):
-            hashes = np.unique(np.concatenate([hashes, _row_hashes(part)]))[:MOST_HASHES]
+            found = _row_hashes(part)
+            if len(hashes) == MOST_HASHES:
+                found = found[found < hashes[-1]]
+            hashes = np.unique(np.concatenate([hashes, found]))[:MOST_HASHES]
         return cls(rows=frame.height, columns=tuple(columns), hashes=hashes)
 
     def overlap(self, frame: pl.DataFrame) -> Overlap:
@@ -127,13 +131,23 @@ def _text_hashes(column: pl.Series) -> np.ndarray:
     octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
     ends = np.cumsum(lengths)
     starts = ends - lengths
+    found = np.empty(len(lengths), np.uint64)
+    for first in range(0, len(lengths), TEXT_ROWS):
+        some = slice(first, first + TEXT_ROWS)
+        start = starts[first]
+        found[some] = _numbers(octets[start : ends[some][-1]], starts[some] - start, ends[some] - start)
+    found += lengths.astype(np.uint64) * np.uint64(_BASE)
+    return found
+
+
+def _numbers(octets: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The numbers whose digits are the bytes of each text."""
     powers = np.full(len(octets) + 1, _BASE, np.uint64)
     back = np.full(len(octets) + 1, _INVERSE, np.uint64)
     powers[0] = back[0] = 1
     sums = np.zeros(len(octets) + 1, np.uint64)
     np.cumsum((octets.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
     found: np.ndarray = (sums[ends] - sums[starts]) * np.cumprod(back)[starts]
-    found += lengths.astype(np.uint64) * np.uint64(_BASE)
     return found
 
 

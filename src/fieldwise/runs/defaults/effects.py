@@ -32,8 +32,8 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
         A variance between 0.1 and 3; 1.0, scikit-learn's default, if all targets are equal.
     """
     rows = np.arange(0, len(train), -(-len(train) // ROWS))
-    weight = np.asarray(train.weight, np.float64)[rows] if train.weight is not None else np.ones(len(rows))
-    target = np.asarray(y, np.float64)[rows]
+    weight = np.asarray(train.weight[rows], np.float64) if train.weight is not None else np.ones(len(rows))
+    target = np.asarray(y[rows], np.float64)
     weight = weight / weight.mean()
     rate = float(np.average(target, weights=weight))
     if not 0.0 < rate < 1.0:

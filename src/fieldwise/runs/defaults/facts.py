@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from fieldwise.data.table import EncodedTable
+from fieldwise.data.targets import deviations, mean_target
 from fieldwise.layout import Layout
 from fieldwise.runs.defaults.effects import effect_variance
 from fieldwise.schema.label import Label, Task
@@ -42,15 +41,14 @@ class Facts:
     def of(cls, train: EncodedTable, labels: Sequence[Label]) -> "Facts":
         """Facts about encoded training rows with targets; the main label comes first."""
         assert train.y is not None, "training rows have targets"
-        y = np.asarray(train.y, np.float64)
-        main = y[:, 0]
+        main = train.y[:, 0]
         return cls(
             layout=train.layout,
             rows=len(train),
             task=labels[0].task,
-            mean=float(np.average(main, weights=train.weight)),
+            mean=mean_target(main, train.weight),
             labels=len(labels),
-            deviations=tuple(y.std(axis=0).tolist()),
+            deviations=deviations(train.y),
             effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
         )
 
