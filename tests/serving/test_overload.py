@@ -72,17 +72,92 @@ def test_past_capacity_as_much_is_answered_as_at_capacity(ranker):
     assert refused[len(refused) // 2] < 0.1, "at once"
 
 
-def test_only_those_that_wait_too_long_are_kept_out():
-    one = Admission(most=1000, timeout=10.0)
-    one.took(3.0, 1000)
-    assert all(one.enter() for _ in range(1000))
-    assert not one.enter()
-    slow = Admission(most=1000, timeout=10.0)
-    slow.took(1.0, 1)
-    assert [slow.enter() for _ in range(9)] == [True] * 8 + [False]
-    for _ in range(100):  # it gets quick again
-        slow.took(0.001, 1)
-    assert slow.enter()
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def answered(admission, clock, number, each):
+    """So many requests of one client, one after the other."""
+    for _ in range(number):
+        assert admission.enter("earlier")
+        clock.now += each
+        admission.leave("earlier")
+
+
+def let_in(admission, address, most=2000):
+    return next((number for number in range(most) if not admission.enter(address)), most)
+
+
+def test_who_would_wait_longer_than_a_twentieth_of_the_timeout_is_kept_out():
+    clock = Clock()
+    one = Admission(most=1000, timeout=10.0, batch=4, clock=clock)
+    assert let_in(one, "a") == 1000, "nothing is known yet"
+    slow = Admission(most=1000, timeout=10.0, batch=4, clock=clock)
+    answered(slow, clock, 50, 0.01)
+    assert let_in(slow, "a") == 50, "half a second"
+    for _ in range(50):  # it gets quick again, and the queue empty
+        clock.now += 0.0001
+        slow.leave("a")
+    answered(slow, clock, 1000, 0.001)
+    assert let_in(slow, "a") > 250
+
+
+def test_a_batch_is_let_in_however_slow_it_is_unless_it_cannot_be_in_time():
+    clock = Clock()
+    one = Admission(most=1000, timeout=10.0, batch=4, clock=clock)
+    answered(one, clock, 3, 1.0)
+    assert let_in(one, "a") == 4
+    one = Admission(most=1000, timeout=10.0, batch=40, clock=clock)
+    answered(one, clock, 3, 1.0)
+    assert let_in(one, "a") == 8, "eight tenths of the timeout"
+
+
+def test_an_address_that_asks_little_is_let_in_beside_one_that_fills_the_queue():
+    clock = Clock()
+    one = Admission(most=1000, timeout=10.0, batch=4, clock=clock)
+    answered(one, clock, 50, 0.01)
+    assert let_in(one, "many") == 50
+    assert let_in(one, "few") == 17, "up to half of the mean"
+    assert not one.enter("many")
+    for number in range(100):
+        one.enter(f"other {number}")
+    assert one.expected <= 1.0 + 0.01, "and twice as long at most"
+
+
+def test_bodies_that_do_not_arrive_keep_nobody_out(ranker):
+    """Only what waits for the model counts: fifty clients send half a body each, and one asks."""
+    app = create_app(Service(ranker), ServerSettings(timeout=0.5))
+
+    async def half(number):
+        messages = [{"type": "http.request", "body": b"{", "more_body": True}]
+        statuses = []
+
+        async def receive():
+            return messages.pop() if messages else await asyncio.Future()
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/predict", "raw_path": b"/v1/predict"}
+        scope |= {"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1", "headers": HEADERS}
+        await app({**scope, "server": ("s", 80), "client": ("b", number), "asgi": {"version": "3.0"}}, receive, send)
+        return statuses[0]
+
+    async def run():
+        first = await asyncio.gather(*(half(number) for number in range(50)))
+        waiting = [asyncio.create_task(half(number)) for number in range(50)]
+        await asyncio.sleep(0.05)
+        found = await ask(app, "/v1/predict", {"rows": [ROW]})
+        return {*first, *await asyncio.gather(*waiting)}, found[0]
+
+    assert asyncio.run(run()) == ({408}, 200)
 
 
 def test_explanations_leave_most_of_the_worker_to_others(ranker, monkeypatch):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.listening import Listening
+from fieldwise.cli.listening import Listening, accepting
 from fieldwise.cli.options import Reading, Threads, set_threads
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import usual_ends
@@ -155,7 +155,8 @@ def run(options: ServeOptions) -> None:
     try:
         import uvicorn
 
-        from fieldwise.serving.connections import Connections, limited_protocol
+        from fieldwise.serving.connection_limits import Connections
+        from fieldwise.serving.connections import limited_protocol
         from fieldwise.serving.http import create_app
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
@@ -177,7 +178,7 @@ def run(options: ServeOptions) -> None:
     listening = options.listening.listen()
     place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
     say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C)")
-    protocol = limited_protocol(Connections(limits, app.state.registry, app.state.shares))
+    protocol = limited_protocol(Connections(limits, app.state.registry, app.state.shares, app.state.door))
     keep = max(1, round(limits.idle_timeout))
     server = uvicorn.Server(
         uvicorn.Config(
@@ -189,7 +190,7 @@ def run(options: ServeOptions) -> None:
     if options.watch:
         watcher.start()
     try:
-        server.run(sockets=[listening])
+        server.run(sockets=accepting(listening))
     finally:
         watcher.stop()
 

@@ -1,64 +1,89 @@
-"""Admission control: only as many requests as can be answered in time.
+"""Admission control: only as many requests as can be answered soon.
 
 Further requests are rejected at once, before their bodies are read, at a small cost. Otherwise all would wait too long,
 and the work for requests that have timed out would be wasted.
 """
 
 import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
 
-__all__ = ["DEADLINE", "Admission"]
+__all__ = ["DEADLINE", "Admission", "deadline"]
 
 DEADLINE: ContextVar[float] = ContextVar("DEADLINE")  # time limit of a request, by the event loop's clock
-SHARE = 0.8  # maximum expected share of a request's time spent waiting
-MEMORY = 0.1  # weight of the newest batch in the moving average of time per request
+WAIT, LONGEST_WAIT = 0.05, 0.8  # maximum expected shares of a request's time spent waiting: of most requests, of any
+LIGHT = 0.5  # an address below this multiple of the mean may wait twice as long: others fill the queue
+MEMORY = 1.0  # seconds after which the rate of answers counts for 1/e
+
+
+def deadline(timeout: float) -> float:
+    """The time limit of the current task's request; if none is set, these seconds from now."""
+    return DEADLINE.get(asyncio.get_running_loop().time() + timeout)
 
 
 class Admission:
-    """Counts active requests and estimates the wait of the next one.
+    """Counts active requests and estimates the wait of the next one by the rate of answers.
 
     Args:
         most: maximum number of active requests.
         timeout: maximum seconds for a response.
+        batch: number of requests that are admitted even if they wait longer than most may.
+        clock: returns seconds.
 
-    >>> one = Admission(most=3, timeout=1.0)
+    >>> now = [0.0]
+    >>> one = Admission(most=3, timeout=10.0, clock=lambda: now[0])
     >>> one.enter(), one.enter()
     (True, True)
-    >>> one.took(4.0, 10)
-    >>> one.expected, one.enter()
-    (0.8, False)
+    >>> now[0] = 1.5
     >>> one.leave()
-    >>> one.enter()
-    True
+    >>> one.expected, one.enter(), one.enter()  # seconds
+    (1.5, True, False)
     """
 
-    def __init__(self, most: int, timeout: float) -> None:
-        self.most, self.timeout = most, timeout
+    def __init__(
+        self, most: int, timeout: float, *, batch: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.most, self.timeout, self.batch, self.clock = most, timeout, batch, clock
         self.under_way = 0
-        self._each = 0.0
+        self._by_address: Counter[str] = Counter()
+        self._answered = self._seconds = 0.0  # answers, and seconds with requests under way; old ones count for less
+        self._at = -math.inf
 
     @property
     def expected(self) -> float:
         """Estimated seconds until all active requests are answered."""
-        return self.under_way * self._each
+        return self.under_way * self._seconds / self._answered if self._answered else 0.0
 
-    def enter(self) -> bool:
+    def is_full(self, address: str = "") -> bool:
+        """Whether the next request of an address cannot be answered in time."""
+        if self.under_way >= self.most:
+            return True
+        wait = self.expected / self.timeout
+        if wait < WAIT or self.under_way < self.batch:
+            return wait >= LONGEST_WAIT
+        is_light = self._by_address[address] * len(self._by_address) < LIGHT * self.under_way
+        return not is_light or wait >= 2 * WAIT
+
+    def enter(self, address: str = "") -> bool:
         """Admit and count a request, unless it cannot be answered in time."""
-        if self.under_way >= self.most or self.expected >= SHARE * self.timeout:
+        if self.is_full(address):
             return False
+        if not self.under_way:
+            self._at = self.clock()
         self.under_way += 1
+        self._by_address[address] += 1
         return True
 
-    def leave(self) -> None:
+    def leave(self, address: str = "") -> None:
         """Count an admitted request as answered."""
+        now = self.clock()
+        passed, self._at = now - self._at, now
+        kept = math.exp(-passed / MEMORY)
+        self._seconds, self._answered = kept * self._seconds + passed, kept * self._answered + 1
         self.under_way -= 1
-
-    def took(self, seconds: float, requests: int) -> None:
-        """Update the estimated time per request from a batch."""
-        each = seconds / requests
-        self._each = each if not self._each else (1 - MEMORY) * self._each + MEMORY * each
-
-    def deadline(self) -> float:
-        """The time limit of the current task's request; counted from now if none is set."""
-        now = asyncio.get_running_loop().time()
-        return DEADLINE.get(now + self.timeout)
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]

@@ -50,7 +50,6 @@ class Batcher(Generic[Asked, Answer]):
         run: returns the responses of some requests, in order, with an exception in place of a failed one.
         limits: limits of batches and of the queue.
         cost: returns the cost of a request.
-        took: called with the seconds and number of requests of each batch.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def ask_three():
@@ -68,9 +67,7 @@ class Batcher(Generic[Asked, Answer]):
         limits: BatchLimits | None = None,
         *,
         cost: Callable[[Asked], int] = lambda _: 0,
-        took: Callable[[float, int], None] = lambda *_: None,
     ) -> None:
-        self.took = took
         self.worker, self.run, self.limits, self.cost = worker, run, limits or BatchLimits(), cost
         self._waiting: dict[str, deque[Waiting[Asked, Answer]]] = {}  # by address, the next one's turn first
         self._count = 0
@@ -111,7 +108,6 @@ class Batcher(Generic[Asked, Answer]):
         answers: Sequence[Answer | BaseException]
         try:
             seconds, answers = await asyncio.get_running_loop().run_in_executor(self.worker, self._timed, batch)
-            self.took(seconds, len(batch))
             self._charge(batch, seconds)
         except FAULTS as e:
             if len(batch) > 1:

@@ -1,23 +1,23 @@
-"""Limits of a server's connections: their number, and the time and size of request heads.
+"""Uvicorn's protocol with limits of connections: their number, and the time and size of request heads.
 
 uvicorn itself only limits the time between two requests of a connection. This protocol adds the other limits.
 """
 
 import asyncio
 import logging
+import re
 import time
-from collections import Counter as Count
-from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from fieldwise.serving.connection_limits import ConnectionLimits, Connections
+from fieldwise.serving.door import Door
 from fieldwise.serving.forms import ErrorBody, ErrorResponse
-from fieldwise.serving.shares import Shares
 
-__all__ = ["ConnectionLimits", "Connections", "limited_protocol"]
+__all__ = ["limited_protocol"]
 
 MOST_FIELDS = 100  # maximum header fields of a request
 FRAMING = 8  # maximum bytes of chunked framing for each byte of a body
@@ -26,76 +26,15 @@ LONG = 1 << 16  # bytes of a body that are read at once
 LONGEST_WAIT, LOOK = 2.0, 0.4  # seconds that a new connection waits for its address's share, and between looks
 LINGER_BYTES, LINGER = 1 << 18, 1.0  # bytes and seconds still read after an error, so that the client sees the response
 
+PLAIN = re.compile(rb"POST (/[!-~]{1,200}) HTTP/1\.1(?=\r\n)")
+LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,6})(?![^\r])")
+SPECIAL = re.compile(  # what changes where a request ends, or what an answer must be
+    rb"\r\n(?:transfer-encoding|expect|upgrade|connection(?!: ?keep-alive(?![^\r]))|[ \t])|(?<!\r)\n|\r(?!\n)"
+)
+KEPT = 0.5  # seconds in which the idle time is not counted anew after a refusal
+
 QUIET = logging.getLogger(__name__)  # no line for each malformed request: they are counted
 QUIET.setLevel(logging.ERROR)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectionLimits:
-    """Limits of connections.
-
-    Args:
-        connections: maximum number of open connections.
-        per_address: maximum from one address; all requests through a proxy have its address.
-        head_bytes: maximum bytes of a request's first line and headers together.
-        head_timeout: maximum seconds from the start of a connection, or the first byte of a head, to the head's end.
-        idle_timeout: seconds until a connection without requests, or whose client reads nothing, is closed.
-        max_body: maximum bytes of a body; chunked framing may add eight times as many.
-    """
-
-    connections: int = 1000
-    per_address: int = 256
-    head_bytes: int = 1 << 15
-    head_timeout: float = 10.0
-    idle_timeout: float = 5.0
-    max_body: int = 1 << 20
-
-
-class Connections:
-    """The number of connections, and their Prometheus metrics.
-
-    >>> open_now = Connections(ConnectionLimits(connections=3, per_address=2), CollectorRegistry())
-    >>> [open_now.enter(address) for address in ("a", "a", "a", "b", "b")]
-    [None, None, 'address', None, 'all']
-    """
-
-    def __init__(self, limits: ConnectionLimits, registry: CollectorRegistry, shares: Shares | None = None) -> None:
-        self.limits, self.shares = limits, shares or Shares()
-        self._by_address: Count[str] = Count()
-        self._open = 0
-        gauge = Gauge("fieldwise_connections", "Connections open.", registry=registry)
-        gauge.set_function(lambda: self._open)
-        self._refused = Counter(
-            "fieldwise_connections_refused_total", "Connections refused.", ("limit",), registry=registry
-        )
-        self._closed = Counter(
-            "fieldwise_connections_closed_total", "Connections closed for a limit.", ("limit",), registry=registry
-        )
-
-    def enter(self, address: str) -> str | None:
-        """Count a connection and return None, or return the limit that it would exceed: `all` or `address`."""
-        limits, limit = self.limits, None
-        if self._open >= limits.connections:
-            limit = "all"
-        elif self._by_address[address] >= limits.per_address:
-            limit = "address"
-        if limit is None:
-            self._open += 1
-            self._by_address[address] += 1
-        else:
-            self._refused.labels(limit).inc()
-        return limit
-
-    def leave(self, address: str) -> None:
-        """Count the end of a connection."""
-        self._open -= 1
-        self._by_address[address] -= 1
-        if not self._by_address[address]:
-            del self._by_address[address]
-
-    def closed(self, limit: str) -> None:
-        """Count a connection closed by a limit: `head_bytes`, `head_time`, `body`, `reading` or `form`."""
-        self._closed.labels(limit).inc()
 
 
 def limited_protocol(connections: Connections) -> type[asyncio.Protocol]:
@@ -106,6 +45,42 @@ def limited_protocol(connections: Connections) -> type[asyncio.Protocol]:
         limits = connections.limits
 
     return LimitedProtocol
+
+
+def plain_path(data: bytes) -> bytes:
+    r"""The path of a POST request, if the data are exactly one whole and plain request; otherwise nothing.
+
+    >>> plain_path(b"POST /a HTTP/1.1\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}")
+    b'/a'
+    >>> plain_path(b"POST /a HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\n\r\n{}")
+    b''
+    """
+    head, _, body = data.partition(b"\r\n\r\n")
+    first = PLAIN.match(head)
+    if first is None:
+        return b""
+    fields = head[first.end() :].lower()
+    length = LENGTH.search(fields)
+    if length is None or int(length[1]) != len(body) or fields.count(b"content-length") != 1 or SPECIAL.search(fields):
+        return b""
+    return first[1]
+
+
+class _Refused:
+    """Stands for the cycle of a request that was answered when its head was read."""
+
+    response_complete = True
+    message_event = SimpleNamespace(set=lambda: None)
+
+
+REFUSED: Any = _Refused()
+FULL = b"".join(
+    [
+        STATUS_LINE[503],
+        b"content-type: application/json\r\nretry-after: 1\r\n",
+        b"content-length: %d\r\n\r\n%s" % (len(Door.answer), Door.answer),
+    ]
+)
 
 
 class _Limited(HttpToolsProtocol):
@@ -123,6 +98,7 @@ class _Limited(HttpToolsProtocol):
         self._cycles: list[Any] = []  # requests without a whole answer: several where a sender does not wait
         self._address = self.client[0] if self.client else ""
         self._asked = False  # a whole head came
+        self._kept = 0.0  # time when the idle time of refused requests was counted from
         limit = self.counts.enter(self._address)
         self._counted = limit is None
         if limit is None:
@@ -158,6 +134,8 @@ class _Limited(HttpToolsProtocol):
                 self.transport.abort()
             if self._ended or self._unread > LINGER_BYTES:
                 return
+        elif not self._in_head and self._refuses_unread(data):
+            return
         self._raw += len(data)
         super().data_received(data)
         if self._ended or self.transport.is_closing():
@@ -169,7 +147,9 @@ class _Limited(HttpToolsProtocol):
                 self.transport.abort()
         elif self._in_head and self._raw > self.limits.head_bytes:
             self._end(*self._too_long())
-        elif self._timer is None and (self._in_head or self.cycle is None or self.cycle.response_complete):
+        elif self._timer is None and (
+            self._in_head or self.cycle is None or (self.cycle.response_complete and self.cycle is not REFUSED)
+        ):
             self._expect_head()
 
     # Callbacks of the parser; their exceptions lead to `send_400_response`.
@@ -195,6 +175,11 @@ class _Limited(HttpToolsProtocol):
             raise ValueError
         self._expect_head(False)
         self._in_head, self._in_body, self._raw, self._unread, self._asked = False, True, 0, 0, True
+        if self._is_refused():
+            self.cycle = REFUSED
+            self.transport.write(FULL)
+            self.on_response_complete()
+            return
         super().on_headers_complete()
         self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
@@ -215,6 +200,38 @@ class _Limited(HttpToolsProtocol):
             self._reader.cancel()
             self._reader = None
         super().resume_writing()
+
+    def _refuses_unread(self, data: bytes) -> bool:
+        """Refuse a plain and whole request without parsing it, if the server is full."""
+        door = self.counts.door
+        if door is None or self._in_body or (self.cycle is not None and not self.cycle.response_complete):
+            return False
+        if not door.is_shut(self._address) or not door.refuses(plain_path(data), self._address):
+            return False
+        self.transport.write(FULL)
+        self._asked = True
+        self._expect_head(False)
+        self.server_state.total_requests += 1
+        now = self.loop.time()
+        if self.timeout_keep_alive_task is None or now > self._kept + KEPT:
+            self._kept = now
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        return True
+
+    def _is_refused(self) -> bool:
+        """Whether the request is refused at once, if it is a short one on a connection that can be used again."""
+        door = self.counts.door
+        if door is None or self.parser.get_method() != b"POST" or self.expect_100_continue:
+            return False
+        if self.cycle is not None and not self.cycle.response_complete:
+            return False
+        if self.parser.get_http_version() != "1.1" or not self.parser.should_keep_alive():
+            return False
+        length = next((value for name, value in self.headers if name == b"content-length"), b"")
+        return length.isdigit() and int(length) <= LONG and door.refuses(self.url, self._address)
 
     def _count_body(self, size: int) -> None:
         """Count the bytes of a body; one that is long waits for its address's share."""

@@ -5,6 +5,7 @@ import hmac
 import logging
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldwise.errors import ConfigError
 from fieldwise.serving.admission import DEADLINE, Admission
+from fieldwise.serving.door import COMPUTED, FULL, SIMILAR
 from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.http_errors import error_answer
 from fieldwise.serving.replacement import Live
@@ -21,9 +23,6 @@ from fieldwise.serving.shares import MOST_WAIT, VISIT, Shares, Visit, timed
 __all__ = ["Gate", "Metrics", "ServerSettings"]
 
 FAULT = "internal error of the server; see its log"
-FULL = "the server is overloaded: retry later"
-COMPUTED = ("/v1/predict", "/v1/recommend", "/v1/explain")
-SIMILAR = "/v1/items/{id}/similar"
 PORT = re.compile(r":[0-9]*$")
 OVERHEAD = 2e-4  # assumed seconds of a request outside the application: its head, its answer, its task
 BYTE = 4e-8  # assumed seconds to parse a byte of a body
@@ -130,9 +129,14 @@ class Gate:
     """Middleware that checks the token, admission and the body's size, and counts requests and their time."""
 
     def __init__(
-        self, app: ASGIApp, limits: ServerSettings, metrics: Metrics, admission: Admission, shares: Shares
+        self,
+        app: ASGIApp,
+        limits: ServerSettings,
+        metrics: Metrics,
+        admissions: Mapping[str, Admission],
+        shares: Shares,
     ) -> None:
-        self.app, self.limits, self.metrics, self.admission, self.shares = app, limits, metrics, admission, shares
+        self.app, self.limits, self.metrics, self.admissions, self.shares = app, limits, metrics, admissions, shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or another ASGI event."""
@@ -189,19 +193,32 @@ class Gate:
             return
         computed = _computed(scope["method"], path)
         if computed is None:
-            await self._whole(scope, receive, send, headers)
+            await self._whole(scope, receive, send, headers, self.app)
             return
+        scope["fieldwise.path"] = computed
         late = asyncio.get_running_loop().time() >= DEADLINE.get()
-        if late or not self.admission.enter():
-            scope["fieldwise.path"] = computed
-            await error_answer(503, FULL, "server", {"Retry-After": "1"})(scope, receive, send)
+        admission, address = self.admissions[computed], VISIT.get().address
+        if late or admission.is_full(address):
+            await self._full(scope, receive, send)
             return
-        try:
-            await self._whole(scope, receive, send, headers)
-        finally:
-            self.admission.leave()
 
-    async def _whole(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
+        async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
+            if not admission.enter(address):
+                await self._full(scope, receive, send)
+                return
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                admission.leave(address)
+
+        await self._whole(scope, receive, send, headers, admitted)
+
+    async def _full(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await error_answer(503, FULL, "server", {"Retry-After": "1"})(scope, receive, send)
+
+    async def _whole(
+        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], app: ASGIApp
+    ) -> None:
         """Read the body, then call the application."""
         deadline = DEADLINE.get()
         parts: list[bytes] = []
@@ -235,4 +252,4 @@ class Gate:
             given_once = True
             return {"type": "http.request", "body": b"".join(parts), "more_body": False}
 
-        await self.app(scope, again, send)
+        await app(scope, again, send)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from fieldwise.serving.document import Application
+from fieldwise.serving.door import Door
 from fieldwise.serving.forms import ERRORS
 from fieldwise.serving.gate import Gate, ServerSettings
 from fieldwise.serving.http_errors import add_errors
@@ -70,7 +71,8 @@ def create_app(
     add_errors(app)
     app.state.registry = served.metrics.registry
     app.state.shares = served.shares
+    app.state.door = Door(served.metrics.requests, served.metrics.seconds, served.admissions, served.shares)
     app.add_middleware(
-        Gate, limits=served.limits, metrics=served.metrics, admission=served.admission, shares=served.shares
+        Gate, limits=served.limits, metrics=served.metrics, admissions=served.admissions, shares=served.shares
     )
     return app

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fieldwise.schema import Field
-from fieldwise.serving.admission import Admission
+from fieldwise.serving.admission import deadline
 from fieldwise.serving.answers import Predicted, explanations
 from fieldwise.serving.asked import Asked, Explained
 from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
 from fieldwise.serving.bodies import BodyLimits, body_route
+from fieldwise.serving.door import admissions
 from fieldwise.serving.forms import Cell, Id
 from fieldwise.serving.gate import Metrics, ServerSettings
 from fieldwise.serving.page.known_users import KnownUsers
@@ -54,12 +55,11 @@ class Served:
         batches = BatchLimits(
             most=limits.max_batch, budget=BATCH_ROWS, window=limits.batch_window, waiting=limits.max_waiting
         )
-        self.admission = Admission(limits.max_waiting + limits.max_batch, limits.timeout)
+        self.admissions = admissions(limits.max_waiting, limits.max_batch, limits.timeout)
         self.shares = Shares(delayed=self.metrics.delayed.inc)
-        took = self.admission.took
         scored = replace(batches, budget=SCORED_ROWS)
-        self._predictions = Batcher(self._worker, self._predict_all, scored, cost=len, took=took)
-        self._recommendations = Batcher(self._worker, self._recommend_all, batches, cost=self._cost, took=took)
+        self._predictions = Batcher(self._worker, self._predict_all, scored, cost=len)
+        self._recommendations = Batcher(self._worker, self._recommend_all, batches, cost=self._cost)
         self._explanations = Pieces(self._worker, limits.max_waiting, self._answers)
 
     @property
@@ -142,7 +142,7 @@ class Served:
 
     async def _in_time(self, answer: Awaitable[T]) -> T:
         try:
-            async with asyncio.timeout_at(self.admission.deadline()):
+            async with asyncio.timeout_at(deadline(self.limits.timeout)):
                 return await answer
         except TimeoutError:
             late = f"an answer may take {self.limits.timeout:g} s, and this one took longer"

@@ -1,0 +1,85 @@
+"""Limits of a server's connections, and the number of open ones."""
+
+from collections import Counter as Count
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from fieldwise.serving.door import Door
+from fieldwise.serving.shares import Shares
+
+__all__ = ["ConnectionLimits", "Connections"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionLimits:
+    """Limits of connections.
+
+    Args:
+        connections: maximum number of open connections.
+        per_address: maximum from one address; all requests through a proxy have its address.
+        head_bytes: maximum bytes of a request's first line and headers together.
+        head_timeout: maximum seconds from the start of a connection, or the first byte of a head, to the head's end.
+        idle_timeout: seconds until a connection without requests, or whose client reads nothing, is closed.
+        max_body: maximum bytes of a body; chunked framing may add eight times as many.
+    """
+
+    connections: int = 1000
+    per_address: int = 256
+    head_bytes: int = 1 << 15
+    head_timeout: float = 10.0
+    idle_timeout: float = 5.0
+    max_body: int = 1 << 20
+
+
+class Connections:
+    """The number of connections, and their Prometheus metrics.
+
+    >>> open_now = Connections(ConnectionLimits(connections=3, per_address=2), CollectorRegistry())
+    >>> [open_now.enter(address) for address in ("a", "a", "a", "b", "b")]
+    [None, None, 'address', None, 'all']
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        registry: CollectorRegistry,
+        shares: Shares | None = None,
+        door: Door | None = None,
+    ) -> None:
+        self.limits, self.shares, self.door = limits, shares or Shares(), door
+        self._by_address: Count[str] = Count()
+        self._open = 0
+        gauge = Gauge("fieldwise_connections", "Connections open.", registry=registry)
+        gauge.set_function(lambda: self._open)
+        self._refused = Counter(
+            "fieldwise_connections_refused_total", "Connections refused.", ("limit",), registry=registry
+        )
+        self._closed = Counter(
+            "fieldwise_connections_closed_total", "Connections closed for a limit.", ("limit",), registry=registry
+        )
+
+    def enter(self, address: str) -> str | None:
+        """Count a connection and return None, or return the limit that it would exceed: `all` or `address`."""
+        limits, limit = self.limits, None
+        if self._open >= limits.connections:
+            limit = "all"
+        elif self._by_address[address] >= limits.per_address:
+            limit = "address"
+        if limit is None:
+            self._open += 1
+            self._by_address[address] += 1
+        else:
+            self._refused.labels(limit).inc()
+        return limit
+
+    def leave(self, address: str) -> None:
+        """Count the end of a connection."""
+        self._open -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def closed(self, limit: str) -> None:
+        """Count a connection closed by a limit: `head_bytes`, `head_time`, `body`, `reading` or `form`."""
+        self._closed.labels(limit).inc()

@@ -1,0 +1,81 @@
+"""The requests that are admitted: separately for what the model answers at once, and what it answers in between."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from prometheus_client import Counter, Histogram
+
+from fieldwise.serving.admission import Admission
+from fieldwise.serving.forms import ErrorBody, ErrorResponse
+from fieldwise.serving.shares import Shares
+
+__all__ = ["COMPUTED", "FULL", "SIMILAR", "Door", "admissions"]
+
+FULL = "the server is overloaded: retry later"
+COMPUTED = ("/v1/predict", "/v1/recommend", "/v1/explain")
+SIMILAR = "/v1/items/{id}/similar"
+REST = 0.004  # seconds that the event loop rests in a turn in which it refused requests
+REFUSAL = 5e-5  # assumed seconds of a request that is refused before its body is read
+
+
+def admissions(waiting: int, batch: int, timeout: float) -> dict[str, Admission]:
+    """Admission by path.
+
+    Args:
+        waiting: maximum number of waiting requests.
+        batch: maximum number of requests in a batch.
+        timeout: maximum seconds for a response.
+    """
+
+    def admission() -> Admission:
+        return Admission(waiting + batch, timeout, batch=2 * batch)
+
+    answers = admission()
+    return {"/v1/predict": answers, "/v1/recommend": answers, "/v1/explain": admission(), SIMILAR: admission()}
+
+
+class Door:
+    """Refuses requests as soon as their heads are read, if they could not be answered in time.
+
+    This costs a small part of what it costs to refuse them in the application. While requests are refused, the event
+    loop rests in each of its turns: what arrives meanwhile is handled together, and the model's thread, which needs
+    Python's lock too, is not interrupted by each of them.
+    """
+
+    answer = ErrorResponse(error=ErrorBody(message=FULL, field="server")).model_dump_json().encode()
+
+    def __init__(
+        self, requests: Counter, seconds: Histogram, admissions: Mapping[str, Admission], shares: Shares
+    ) -> None:
+        self.shares, self._answers = shares, admissions["/v1/recommend"]
+        self._resting = False
+        self._paths = {
+            path.encode(): (
+                admissions[path],
+                requests.labels("POST", path, "503"),
+                seconds.labels(path),
+            )
+            for path in COMPUTED
+        }
+
+    def is_shut(self, address: str) -> bool:
+        """Whether a prediction or recommendation for an address would be refused."""
+        return self._answers.is_full(address)
+
+    def refuses(self, path: bytes, address: str) -> bool:
+        """Whether a POST request is refused; it is counted."""
+        known = self._paths.get(path)
+        if known is None or not known[0].is_full(address):
+            return False
+        known[1].inc()
+        known[2].observe(REFUSAL)
+        self.shares.add(address, REFUSAL)
+        if not self._resting:
+            self._resting = True
+            asyncio.get_running_loop().call_soon(self._rest)
+        return True
+
+    def _rest(self) -> None:
+        time.sleep(REST)
+        self._resting = False

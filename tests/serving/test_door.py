@@ -1,0 +1,212 @@
+"""Requests that are refused when their heads are read: in the same form as in the application, and nothing is lost."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+import uvicorn
+from serving.hostile import ROW
+
+from fieldwise.cli.listening import ACCEPTED, accepting
+from fieldwise.serving.admission import Admission
+from fieldwise.serving.connection_limits import ConnectionLimits, Connections
+from fieldwise.serving.connections import limited_protocol, plain_path
+from fieldwise.serving.door import Door
+from fieldwise.serving.http import create_app
+from fieldwise.serving.service import Service
+
+BODY = json.dumps({"rows": [ROW]}).encode()
+HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+REQUEST = HEAD % len(BODY) + b"\r\n" + BODY
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextmanager
+def running(app):
+    """The application behind the limited protocol, in a thread."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    connections = Connections(ConnectionLimits(), app.state.registry, app.state.shares, app.state.door)
+    config = uvicorn.Config(app, http=limited_protocol(connections), log_level="warning", timeout_keep_alive=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def shut():
+    """Whether the server is full."""
+    return [False]
+
+
+@pytest.fixture(scope="module")
+def app(ranker, shut):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Admission, "is_full", lambda *_: shut[0])
+        yield create_app(Service(ranker))
+
+
+@pytest.fixture(scope="module")
+def port(app):
+    with running(app) as found:
+        yield found
+
+
+def answers(port, *parts, number):
+    """Statuses, and what comes with them, of requests on one connection, whose bytes are sent in these parts."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+        for part in parts:
+            one.sendall(part)
+            time.sleep(0.05)
+        stream, found = one.makefile("rb"), []
+        for _ in range(number):
+            status = int(stream.readline().split()[1])
+            lines = iter(stream.readline, b"\r\n")
+            fields = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+            found.append((status, fields, json.loads(stream.read(int(fields[b"content-length"])))))
+    return found
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (REQUEST,),
+        (REQUEST[:9], REQUEST[9:]),
+        (HEAD % len(BODY) + b"\r\n", BODY),
+        (HEAD % len(BODY) + b"Connection: close\r\n\r\n" + BODY,),
+        (HEAD % len(BODY) + b"Expect: 100-continue\r\n\r\n", BODY),
+        (HEAD.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked") + b"\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",),
+    ],
+    ids=["whole", "in parts", "head and body", "close", "expects", "chunked"],
+)
+def test_every_way_to_be_refused_says_the_same(port, shut, parts):
+    shut[0] = True
+    ((status, fields, body),) = answers(port, *parts, number=1)
+    assert (status, fields[b"retry-after"], fields[b"content-type"]) == (503, b"1", b"application/json")
+    assert body == {"error": {"message": "the server is overloaded: retry later", "field": "server"}}
+
+
+def test_a_connection_goes_on_after_refusals(port, shut):
+    """Refused, refused, health, and a whole answer once there is room, also where all is sent at once."""
+    shut[0] = True
+    assert [one[0] for one in answers(port, REQUEST, REQUEST, GET, number=3)] == [503, 503, 200]
+    assert [one[0] for one in answers(port, 2 * REQUEST + GET + REQUEST, number=4)] == [503, 503, 200, 503]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+        one.sendall(REQUEST)
+        assert one.recv(1000).startswith(b"HTTP/1.1 503")
+        shut[0] = False
+        one.sendall(REQUEST)
+        assert one.recv(1000).startswith(b"HTTP/1.1 200")
+    assert answers(port, REQUEST + REQUEST, number=2)[1][2]["predictions"]
+
+
+def test_a_refused_connection_that_falls_silent_is_closed(port, shut):
+    shut[0] = True
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+        for _ in range(3):
+            one.sendall(REQUEST)
+            assert one.recv(1000).startswith(b"HTTP/1.1 503")
+        began = time.monotonic()
+        assert one.recv(1000) == b""
+        assert 0.4 < time.monotonic() - began < 5, "a second, less what is not counted anew"
+
+
+def test_refusals_are_counted(app, port, shut):
+    def counted():
+        labels = {"method": "POST", "path": "/v1/predict", "status": "503"}
+        return app.state.registry.get_sample_value("fieldwise_requests_total", labels)
+
+    shut[0], before = True, counted()
+    answers(port, REQUEST, HEAD % len(BODY) + b"\r\n", BODY, REQUEST[:-1], REQUEST[-1:], number=3)
+    assert counted() == before + 3
+
+
+@pytest.mark.parametrize(
+    ("data", "path"),
+    [
+        (REQUEST, b"/v1/predict"),
+        (HEAD % len(BODY) + b"Connection: keep-alive\r\n\r\n" + BODY, b"/v1/predict"),
+        (REQUEST.replace(b"Content-Length", b"content-length"), b"/v1/predict"),
+        (REQUEST[:-1], b""),
+        (REQUEST + b"G", b""),
+        (GET, b""),
+        (HEAD % len(BODY) + b"Connection: close\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"Connection: keep-alive, upgrade\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"Upgrade: x\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"Expect: 100-continue\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"Transfer-Encoding: chunked\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"Content-Length: 2\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"Content-Length : 2\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"X: y\nTransfer-Encoding: chunked\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"X: y\r\n Transfer-Encoding: chunked\r\n\r\n" + BODY, b""),
+        (HEAD % len(BODY) + b"X: y\rTransfer-Encoding: chunked\r\n\r\n" + BODY, b""),
+        (REQUEST.replace(b"Content-Length: ", b"Content-Length: +"), b""),
+        (REQUEST.replace(b"Content-Length: ", b"Content-Length:\t"), b""),
+        (REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"), b""),
+        (REQUEST.replace(b"POST", b"PUT"), b""),
+    ],
+)
+def test_only_plain_requests_are_refused_unread(data, path):
+    assert plain_path(data) == path
+
+
+def test_many_connections_are_accepted_in_one_turn_of_the_loop():
+    """Thirty clients connect while the loop is busy: with one socket, uvloop would need thirty turns."""
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is absent, as on Windows")
+    accepted = []
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        listening = socket.create_server(("127.0.0.1", 0))
+
+        class Counted(asyncio.Protocol):
+            def connection_made(self, transport):
+                accepted.append(transport)
+
+        servers = [await loop.create_server(Counted, sock=one) for one in accepting(listening)]
+        clients = [socket.create_connection(listening.getsockname()) for _ in range(30)]  # the loop waits meanwhile
+        turns = 0
+        while len(accepted) < len(clients):
+            turns += 1
+            await asyncio.sleep(0)
+        for one in (*clients, *accepted, *servers):
+            one.close()
+        return turns
+
+    turns = uvloop.new_event_loop().run_until_complete(run())
+    assert ACCEPTED == 16
+    assert turns < 20
+
+
+def test_the_loop_rests_once_in_a_turn(monkeypatch):
+    rests = []
+    monkeypatch.setattr("fieldwise.serving.door.time.sleep", rests.append)
+    monkeypatch.setattr(Admission, "is_full", lambda *_: True)
+
+    async def run(door):
+        for _ in range(3):
+            assert all(door.refuses(b"/v1/predict", "a") for _ in range(20))
+            assert not door.refuses(b"/healthz", "a")
+            await asyncio.sleep(0)
+
+    from prometheus_client import Counter, Histogram
+
+    from fieldwise.serving.door import admissions
+    from fieldwise.serving.shares import Shares
+
+    shares = Shares()
+    requests = Counter("requests", "-", ("method", "path", "status"), registry=None)
+    seconds = Histogram("seconds", "-", ("path",), registry=None)
+    asyncio.run(run(Door(requests, seconds, admissions(10, 1, 1.0), shares)))
+    assert len(rests) == 3
+    assert sum(rests) < 0.02
