@@ -42,6 +42,7 @@ class Extra:
 
 EXTRAS = {
     "pandas": Extra("pandas frames and pyarrow tables", {"pandas": "pandas", "pyarrow": "pyarrow"}),
+    "large": Extra("tables larger than memory, .zst files", {"pyarrow": "pyarrow"}),
     "plots": Extra("compare --plot, .plot() in notebooks", {"matplotlib": "matplotlib"}),
     "lightgbm": Extra("auto: LightGBM as a baseline", {"lightgbm": "lightgbm"}),
     "tune": Extra("tune: hyperparameter search", {"optuna": "optuna"}),

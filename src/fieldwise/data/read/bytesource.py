@@ -1,62 +1,54 @@
-"""Reading files, plain or gzipped, as bytes, chunks, lines or checked UTF-8, with errors that name the file."""
+"""Reading files, plain or packed, as bytes, chunks, lines or checked UTF-8, with errors that name the file."""
 
-import codecs
-import gzip
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import polars as pl
 
+from fieldwise.data.read.kinds import suffix_of
+from fieldwise.data.read.unpacking import CHUNK, byte_chunks, check_encoding, explained, in_utf8, is_utf8
 from fieldwise.errors import DataError
 
-__all__ = ["ByteSource", "open_source", "read_content", "read_lines"]
-
-_CHUNK = 1 << 24
-RATIO = 100  # of a gzip file; logs pack to a fifth or a twentieth
-FREE = 1 << 28  # bytes that any gzip file may hold
+__all__ = ["ByteSource", "encoding_sentence", "open_source", "read_content", "read_lines", "stream_source"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByteSource:
-    """A text file as UTF-8 bytes: read from disk if it is plain UTF-8, else held in memory.
+    """A text file as UTF-8 bytes, read from disk as they are asked for, or held in memory.
 
     Args:
         path: the file, for errors and, if `content` is None, for reading.
         content: its bytes after unpacking and conversion to UTF-8.
         first_line: the line number of the content's first line in the file, if lines before it were removed.
+        encoding: the file's encoding, if it is read from disk.
     """
 
     path: Path
     content: bytes | None = None
     first_line: int = 1
+    encoding: str = "utf-8"
 
-    def chunks(self) -> Iterator[bytes]:
-        """The bytes, in pieces of at most 16 MiB."""
+    def chunks(self, size: int = CHUNK) -> Iterator[bytes]:
+        """The bytes, in pieces of about `size`."""
         if self.content is not None:
-            yield from (self.content[at : at + _CHUNK] for at in range(0, len(self.content), _CHUNK))
+            yield from (self.content[at : at + size] for at in range(0, len(self.content), size))
             return
-        with self.path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                yield chunk
+        chunks = byte_chunks(self.path, size)
+        yield from chunks if is_utf8(self.encoding) else in_utf8(self.path, self.encoding, chunks)
 
     def lines(self) -> Iterator[bytes]:
         r"""The physical lines with their `\n`; for finding a bad line, not for reading a table."""
-        if self.content is not None:
-            start = 0
-            while start < len(self.content):
-                end = self.content.find(b"\n", start) + 1 or len(self.content)
-                yield self.content[start:end]
-                start = end
-            return
-        with self.path.open("rb") as file:
-            yield from file
+        rest = b""
+        for chunk in self.chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line + b"\n" for line in lines)
+        if rest:
+            yield rest
 
     def tail(self, size: int = 1 << 16) -> bytes:
-        """The last `size` bytes."""
+        """The last `size` bytes of content in memory, or of a plain file."""
         if self.content is not None:
             return self.content[-size:]
         with self.path.open("rb") as file:
@@ -65,76 +57,56 @@ class ByteSource:
 
 
 def open_source(path: Path, encoding: str = "utf-8") -> ByteSource:
-    """The file as a `ByteSource`, unpacked if its name ends in `.gz`, and converted to UTF-8.
+    """The file as a `ByteSource`: in memory if it is packed, not in UTF-8 or without a line end after its last line.
 
     Errors:
-        DataError: the file is absent, unreadable or a broken gzip, or `encoding` is unknown or does not fit.
+        DataError: the file is absent, unreadable or broken, or `encoding` is unknown or does not fit.
     """
-    utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        raise DataError(f"encoding {encoding!r} for {path} is unknown; give one such as utf-8 or iso-8859-1") from None
-    if utf8 and path.suffix.lower() != ".gz":
-        with _explained(path), path.open("rb") as file:
+    source = stream_source(path, encoding)
+    if is_utf8(encoding) and not suffix_of(path)[1]:
+        with explained(path), path.open("rb") as file:
             ends = _last_byte(file)
-        # A missing final line end is added in memory: otherwise polars accepts a ragged last line.
-        return ByteSource(path=path) if ends == b"\n" else ByteSource(path=path, content=read_content(path) + b"\n")
-    content = read_content(path)
-    if not utf8:
-        try:
-            content = content.decode(encoding).encode("utf-8")
-        except UnicodeDecodeError as e:
-            line = content[: e.start].count(b"\n") + 1
-            raise DataError(
-                f"{path} is not in encoding {encoding}: line {line} holds the byte 0x{content[e.start]:02x}; "
-                "give the encoding that the file was written in"
-            ) from None
+        if ends == b"\n":
+            return source
+    content = b"".join(source.chunks())
+    # A missing final line end is added in memory: otherwise polars accepts a ragged last line.
     return ByteSource(path=path, content=content if content.endswith(b"\n") else content + b"\n")
 
 
-def read_content(path: Path) -> bytes:
-    """All bytes of a file, unpacked if its name ends in `.gz`.
+def stream_source(path: Path, encoding: str = "utf-8") -> ByteSource:
+    """The file as a `ByteSource` that is always read from disk, unpacked and converted on the way.
 
     Errors:
-        DataError: the file is absent, unreadable or a broken gzip.
+        DataError: `encoding` is unknown.
     """
-    with _explained(path):
-        if path.suffix.lower() == ".gz":
-            return _unpacked(path)
-        return path.read_bytes()
+    check_encoding(path, encoding)
+    return ByteSource(path=path, encoding=encoding)
 
 
-def _unpacked(path: Path) -> bytes:
-    """The content of a gzip file, if it is no more than text packs to: a few bytes may stand for gigabytes."""
-    most = max(FREE, RATIO * path.stat().st_size)
-    parts, size = [], 0
-    with gzip.open(path, "rb") as packed:
-        while part := packed.read(_CHUNK):
-            parts.append(part)
-            size += len(part)
-            if size > most:
-                raise DataError(
-                    f"a gzip file may hold {RATIO} times its size, or {FREE >> 20} MiB, and {path} holds more: "
-                    "unpack it with gunzip first if that is right"
-                )
-    return b"".join(parts)
+def read_content(path: Path) -> bytes:
+    """All bytes of a file, unpacked if its name ends in `.gz` or `.zst`.
+
+    Errors:
+        DataError: the file is absent, unreadable or broken.
+    """
+    return b"".join(byte_chunks(path))
 
 
-def read_lines(path: Path, encoding: str = "utf-8", content: bytes | None = None) -> pl.Series:
+def read_lines(path: Path, encoding: str = "utf-8", content: bytes | None = None, *, first_line: int = 1) -> pl.Series:
     r"""The lines of a text file as a String column, without `\n` or `\r\n`; without blank lines at the end.
 
     Args:
-        path: the file, plain or `.gz`.
+        path: the file, plain or packed.
         encoding: the file's encoding.
         content: its bytes, if the caller has already read them.
+        first_line: the number of the content's first line in the file, for errors.
     """
     raw = read_content(path) if content is None else content
     try:
         text = raw if encoding == "utf-8" else raw.decode(encoding).encode("utf-8")
         lines = pl.read_lines(text, name="line").get_column("line") if text else pl.Series("line", [], pl.String)
     except (pl.exceptions.ComputeError, UnicodeDecodeError) as e:
-        raise DataError(encoding_sentence(ByteSource(path=path, content=raw), encoding)) from e
+        raise DataError(encoding_sentence(ByteSource(path=path, content=raw, first_line=first_line), encoding)) from e
     filled = lines.str.strip_chars() != ""
     last = int(filled.arg_true().max() or 0) if filled.any() else -1  # type: ignore[arg-type]
     return lines.head(last + 1)
@@ -163,17 +135,3 @@ def _last_byte(file: IO[bytes]) -> bytes:
         return b""
     file.seek(-1, 2)
     return file.read(1)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as e:
-        raise DataError(f"the file {path} does not exist; check the path") from e
-    except IsADirectoryError as e:
-        raise DataError(f"{path} is a folder, not a file; name the file in it") from e
-    except (gzip.BadGzipFile, EOFError, zlib.error) as e:
-        raise DataError(f"{path} is not a whole gzip file ({e}); copy or fetch it again") from e
-    except OSError as e:
-        raise DataError(f"cannot read {path}: {e.strerror or e}") from e

@@ -13,14 +13,14 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.read.bytesource import ByteSource, encoding_sentence
+from fieldwise.data.read.text_types import infer_types
 from fieldwise.errors import DataError
 
-__all__ = ["infer_types", "read_delimited"]
+__all__ = ["check_separators", "explain", "infer_types", "parse_part", "read_columns", "read_delimited"]
 
 MOST_COLUMNS = 100_000
 _HEAD_LINES = 1000
 _PIECE = 1 << 18  # bytes
-_TRUTH = {"true": True, "false": False}
 
 
 def read_delimited(
@@ -44,6 +44,22 @@ def read_delimited(
         DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
             encoding: file and line are named.
     """
+    header, columns = read_columns(source, separator=separator, names=names, quoting=quoting)
+    frame = parse_part(source, source, separator, columns, quoting=quoting, header=header is not None)
+    if frame.width > 1:
+        frame = frame.head(frame.height - _blank_end(source))
+        check_separators(source, source, frame, separator, quoting=quoting, header=header)
+    return infer_types(frame) if infer else frame
+
+
+def read_columns(
+    source: ByteSource, *, separator: str, names: Sequence[str] | None, quoting: bool = True
+) -> tuple[list[str] | None, list[str]]:
+    """The header line, None if the names are given, and the column names.
+
+    Errors:
+        DataError: an unsuitable separator, an empty file, duplicate columns, a broken header.
+    """
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
         raise DataError(f"the separator must be one ASCII character, found {separator!r}; {source.path} was not read")
     header = None if names is not None else _read_header(source, separator, quoting)
@@ -55,63 +71,35 @@ def read_delimited(
             f"columns must have different names: the header of {source.path} repeats {listed}; rename them, or add "
             "a header if the first line is a row"
         )
+    return header, columns
+
+
+def parse_part(
+    part: ByteSource, source: ByteSource, separator: str, columns: Sequence[str], *, quoting: bool = True, header: bool
+) -> pl.DataFrame:
+    """The rows of a part of a file, all of it or whole lines, as String columns; see `read_delimited`.
+
+    Args:
+        part: the part.
+        source: the whole file, which errors name.
+        separator: the delimiter.
+        columns: the column names.
+        quoting: as for `read_delimited`.
+        header: whether the part begins with a header line.
+
+    Errors:
+        DataError: nothing to read, or a line that polars rejects.
+    """
     try:
-        frame = _parse(source, separator, quoting, header=header is not None)
+        frame = _parse(part, separator, quoting, header=header)
     except pl.exceptions.NoDataError:
         raise DataError(f"{source.path} is empty: a table needs at least a header line") from None
     except pl.exceptions.PolarsError as e:
-        _explain(source, separator, quoting, len(columns), str(e).splitlines()[0])
+        explain(source, separator, quoting, len(columns), str(e).splitlines()[0])
     if frame.width != len(columns):
-        _explain(source, separator, quoting, len(columns), f"polars found {frame.width} columns")
-    frame.columns = columns
-    if frame.width > 1:
-        frame = frame.head(frame.height - _blank_end(source))
-        _check_separators(source, frame, separator, quoting, header)
-    return infer_types(frame) if infer else frame
-
-
-def infer_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """A table in which every String column has the narrowest type that holds ALL of its values without loss.
-
-    Int64 if every value is a whole number without leading zeros; Float64 if every value is a number (not for whole
-    numbers beyond 64 bits, which are ids); Boolean for true and false; else String, so that codes such as `01234` are
-    not changed. All values of a column are used, so no later row can contradict the type.
-
-    >>> infer_types(pl.DataFrame({"n": ["1", None], "x": ["1", "2.5"], "zip": ["01234", "98765"]})).dtypes
-    [Int64, Float64, String]
-    """
-    text = [name for name, dtype in frame.schema.items() if dtype == pl.String]
-    # Checking the first rows avoids casting most text columns as a whole.
-    likely = _typed(frame.select(text).head(1000))
-    return frame.with_columns(_typed(frame.select(series.name for series in likely)))
-
-
-def _typed(frame: pl.DataFrame) -> list[pl.Series]:
-    """The columns that are not text, with their types; a column of nulls counts as text."""
-    typed = []
-    filled = frame.select(name for name in frame.columns if frame.get_column(name).null_count() < frame.height)
-    for dtype, lossless in ((pl.Int64, _plain_integer), (pl.Float64, _plain_number), (pl.Boolean, None)):
-        cast = pl.all().replace_strict(_TRUTH, default=None) if lossless is None else pl.all().cast(dtype, strict=False)
-        # A value that the type cannot hold becomes null.
-        done = [s for s in filled.select(cast) if s.null_count() == filled.get_column(s.name).null_count()]
-        if lossless is not None and done:
-            names = [series.name for series in done]
-            kept = filled.select(lossless(pl.col(names)).all()).row(0)
-            # Numbers that would lose leading zeros or digits stay text: no further type is tried for them.
-            typed += [series for series, plain in zip(done, kept, strict=True) if plain]
-        else:
-            typed += done
-        filled = filled.drop(series.name for series in done)
-    return typed
-
-
-def _plain_integer(column: pl.Expr) -> pl.Expr:
-    return ~column.str.contains(r"^[+-]?0\d")
-
-
-def _plain_number(column: pl.Expr) -> pl.Expr:
-    # A whole number of 16 digits or more may not fit a Float64 exactly: it is an id.
-    return ~column.str.contains(r"^[+-]?(?:0\d|\d{16,}$)")
+        explain(source, separator, quoting, len(columns), f"polars found {frame.width} columns")
+    frame.columns = list(columns)
+    return frame
 
 
 def _parse(source: ByteSource, separator: str, quoting: bool, header: bool, rows: int | None = None) -> pl.DataFrame:
@@ -138,9 +126,9 @@ def _read_header(source: ByteSource, separator: str, quoting: bool) -> list[str]
     except pl.exceptions.NoDataError:
         raise DataError(f"{source.path} is empty: a table needs at least a header line") from None
     except pl.exceptions.PolarsError as e:
-        _explain(source, separator, quoting, 0, str(e).splitlines()[0])
+        explain(source, separator, quoting, 0, str(e).splitlines()[0])
     if not first.height:
-        _explain(source, separator, quoting, 0, "its header line is not closed")
+        explain(source, separator, quoting, 0, "its header line is not closed")
     names = [name or "" for name in first.row(0)]
     if any("\r" in name for name in names):
         raise DataError(f"lines must end in LF or CRLF: the header of {source.path} holds a bare CR; save it again")
@@ -167,12 +155,23 @@ def _blank_end(source: ByteSource) -> int:
     return max(0, len(tail) - len(tail.rstrip(b"\n")) - 1)
 
 
-def _check_separators(
-    source: ByteSource, frame: pl.DataFrame, separator: str, quoting: bool, header: Sequence[str] | None
+def check_separators(
+    part: ByteSource,
+    source: ByteSource,
+    frame: pl.DataFrame,
+    separator: str,
+    *,
+    quoting: bool,
+    header: Sequence[str] | None,
 ) -> None:
+    """Check that no line of a part of a file lacks a field, which polars fills with nulls.
+
+    Errors:
+        DataError: a line does; it is named.
+    """
     mark = ord(separator)
     found, quotes = 0, False
-    for chunk in source.chunks():
+    for chunk in part.chunks():
         # In pieces that fit in the CPU cache, NumPy counts several times faster than bytes.count.
         octets = np.frombuffer(chunk, dtype=np.uint8)
         pieces = (octets[start : start + _PIECE] for start in range(0, len(octets), _PIECE))
@@ -184,11 +183,15 @@ def _check_separators(
         inside = frame.select(pl.all().str.count_matches(separator, literal=True).sum()).sum_horizontal().item()
         expected += int(inside or 0)
     if found != expected:
-        _explain(source, separator, quoting, frame.width, f"{found} delimiters instead of {expected}")
+        explain(source, separator, quoting, frame.width, f"{found} delimiters instead of {expected}")
 
 
-def _explain(source: ByteSource, separator: str, quoting: bool, width: int, reason: str) -> NoReturn:
-    """Find the line that polars rejects, and raise an error that names it."""
+def explain(source: ByteSource, separator: str, quoting: bool, width: int, reason: str) -> NoReturn:
+    """Find the line that polars rejects, and raise an error that names it.
+
+    Errors:
+        DataError: always.
+    """
     decoded, begun, start = True, False, source.first_line
     records = csv.reader(
         _decoded(source), delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE, strict=True

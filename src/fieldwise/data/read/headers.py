@@ -6,12 +6,16 @@ from pathlib import Path
 
 import polars as pl
 
-__all__ = ["looks_like_row", "warn_of_header"]
+__all__ = ["looks_like_row", "name_among_values", "names_among_values", "warn", "warn_of_header"]
 
 
 def warn_of_header(frame: pl.DataFrame, path: Path) -> None:
     """Warn if the column names of a text file look like one of its rows, which would then be missing."""
-    reason = looks_like_row(frame)
+    warn(path, looks_like_row(frame))
+
+
+def warn(path: Path, reason: str) -> None:
+    """Warn that the column names of a text file look like a row, if there is a reason."""
     if reason:
         warnings.warn(
             f"the first line of {path} was read as the column names, but it looks like a row ({reason}); if the file "
@@ -33,11 +37,19 @@ def looks_like_row(frame: pl.DataFrame) -> str:
     counted = [str(k) for k in range(len(names))], [str(k + 1) for k in range(len(names))]
     if numbers == names and names not in counted and all(kind.is_numeric() for kind in frame.dtypes):
         return f"all its names are numbers, such as {names[0]!r}"
-    for name in names:
-        column = frame.get_column(name)
-        if column.dtype == pl.String and len(name.strip()) > 0 and (column == name).any():
-            return f"{name!r} is a value of its column too"
-    return ""
+    found = names_among_values(frame)
+    return name_among_values(found[0]) if found else ""
+
+
+def names_among_values(frame: pl.DataFrame) -> list[str]:
+    """The columns of text one of whose values is the column's name."""
+    text = [name for name, kind in frame.schema.items() if kind == pl.String and name.strip()]
+    return [name for name in text if (frame.get_column(name) == name).any()]
+
+
+def name_among_values(name: str) -> str:
+    """The reason that a column's name is one of its values."""
+    return f"{name!r} is a value of its column too"
 
 
 def _number(name: str) -> float | None:

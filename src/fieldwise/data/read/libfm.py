@@ -14,12 +14,13 @@ _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _LINE = rf"^{_NUMBER}(?: +\d+:{_NUMBER})* *$"
 
 
-def read_libfm(path: str | Path, content: bytes | None = None) -> pl.DataFrame:
-    r"""Read libFM text, plain or `.gz`, with LF or CRLF line ends.
+def read_libfm(path: str | Path, content: bytes | None = None, first_line: int = 1) -> pl.DataFrame:
+    r"""Read libFM text, plain or packed, with LF or CRLF line ends.
 
     Args:
         path: the file.
-        content: its unpacked bytes, if the caller has already read them.
+        content: its unpacked bytes, or some of its lines, if the caller has already read them.
+        first_line: the number of the content's first line in the file.
 
     Returns:
         One row per line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in the line's order.
@@ -35,12 +36,12 @@ def read_libfm(path: str | Path, content: bytes | None = None) -> pl.DataFrame:
     [(1.0, [0, 7], [1.0, 0.5]), (-1.0, [2], [1.0])]
     """
     path = Path(path)
-    lines = read_lines(path, content=content)
+    lines = read_lines(path, content=content, first_line=first_line)
     if not len(lines):
         raise DataError(f"{path} is empty: libFM text has one line `label id:value ...` per row")
     fine = lines.str.contains(_LINE).fill_null(False)
     if not fine.all():
-        _explain(path, lines, int((~fine).arg_max() or 0))
+        _explain(path, lines, int((~fine).arg_max() or 0), first_line)
     tokens = lines.str.strip_chars_end(" ").str.replace_all(" +", " ").str.split(" ")
     frame = pl.DataFrame({"label": tokens.list.first(), "pairs": tokens.list.slice(1)})
     pairs = pl.element().str.split_exact(":", 1)
@@ -52,7 +53,9 @@ def read_libfm(path: str | Path, content: bytes | None = None) -> pl.DataFrame:
         )
     except pl.exceptions.PolarsError:
         number = int(lines.str.contains(r"\d{19,}:").arg_max() or 0)
-        raise DataError(f"a feature id must fit in 64 bits: {path} line {number + 1} holds a longer one") from None
+        raise DataError(
+            f"a feature id must fit in 64 bits: {path} line {number + first_line} holds a longer one"
+        ) from None
 
 
 def libfm_to_fields(frame: pl.DataFrame, offsets: Mapping[str, int], path: str | Path = "the table") -> pl.DataFrame:
@@ -98,12 +101,13 @@ def libfm_to_fields(frame: pl.DataFrame, offsets: Mapping[str, int], path: str |
     return columns.with_columns(pl.col(name) - start for name, start in offsets.items())
 
 
-def _explain(path: Path, lines: pl.Series, row: int) -> None:
+def _explain(path: Path, lines: pl.Series, row: int, first_line: int) -> None:
+    line = row + first_line
     tokens = (lines[row] or "").split(" ")
     if not (lines[row] or "").strip():
-        raise DataError(f"{path} line {row + 1} is blank: libFM text has `label id:value ...` on every line; remove it")
+        raise DataError(f"{path} line {line} is blank: libFM text has `label id:value ...` on every line; remove it")
     head = pl.Series([tokens[0]]).str.contains(rf"^{_NUMBER}$").item()
     rest = pl.Series([t for t in tokens[1:] if t], dtype=pl.String)
     bad = rest.filter(~rest.str.contains(rf"^\d+:{_NUMBER}$"))
     what, token = ("begin with a number", tokens[0]) if not head or not len(bad) else ("go on with id:value", bad[0])
-    raise DataError(f"a libFM line must {what}: {path} line {row + 1} holds {token!r}; correct it")
+    raise DataError(f"a libFM line must {what}: {path} line {line} holds {token!r}; correct it")

@@ -10,7 +10,7 @@ import numpy as np
 
 from fieldwise.data.read.bytesource import open_source
 from fieldwise.data.read.kinds import TEXT, suffix_of
-from fieldwise.data.read.tables import text_separator
+from fieldwise.data.read.one_file import text_separator
 from fieldwise.errors import DataError, SchemaError
 
 __all__ = ["line_of", "naming_lines", "renumbering_rows"]

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-__all__ = ["MOST_POSITIONS", "is_position", "position_columns", "vector_length", "with_positions"]
+__all__ = [
+    "MOST_POSITIONS",
+    "VectorLengths",
+    "as_lists",
+    "has_vectors",
+    "is_position",
+    "position_columns",
+    "vector_length",
+    "with_positions",
+]
 
 MOST_POSITIONS = 64
 _POSITION = re.compile(r"(.+)\[(\d+)\]")
@@ -37,6 +46,30 @@ def vector_length(column: pl.Series) -> int | None:
     return low if isinstance(low, int) and low == high else None
 
 
+class VectorLengths:
+    """The common lengths of the float lists in a table's columns, found piece by piece; see `vector_length`."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, set[int]] = {}
+
+    def add(self, piece: pl.DataFrame) -> None:
+        """Take the next rows into account."""
+        for column in piece.iter_columns():
+            if not _is_vector(column.dtype):
+                continue
+            found = self._found.setdefault(column.name, set())
+            if isinstance(column.dtype, pl.Array):
+                found.add(column.dtype.size)
+            elif len(found) < 2:
+                lengths = column.list.len()
+                found |= {int(n) for n in (lengths.min(), lengths.max()) if n is not None}  # type: ignore[arg-type]
+
+    @property
+    def common(self) -> dict[str, int]:
+        """The length of each column whose lists have one."""
+        return {name: next(iter(found)) for name, found in self._found.items() if len(found) == 1}
+
+
 def position_columns(
     schema: Mapping[str, pl.DataType | DataTypeClass], lengths: Mapping[str, int]
 ) -> dict[str, pl.Expr]:
@@ -59,12 +92,22 @@ def with_positions(frame: pl.DataFrame) -> pl.DataFrame:
     >>> with_positions(pl.DataFrame({"v": [[0.5, 1.0], [2.0, 3.0]]})).columns
     ['v', 'v[0]', 'v[1]']
     """
-    if not any(kind.is_nested() for kind in frame.dtypes) or frame.columns == ["label", "ids", "values"]:  # libFM's
+    if not has_vectors(frame.schema):
         return frame
     lengths = {c.name: n for c in frame.iter_columns() if (n := vector_length(c)) is not None}
     made = position_columns(frame.schema, lengths)
+    return as_lists(frame.with_columns(made.values()))
+
+
+def has_vectors(schema: Mapping[str, pl.DataType | DataTypeClass]) -> bool:
+    """Whether a table may have vectors; libFM's lists are none."""
+    return any(kind.is_nested() for kind in schema.values()) and list(schema) != ["label", "ids", "values"]
+
+
+def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with every fixed-size list as a list."""
     fixed = [pl.col(name).arr.to_list() for name, kind in frame.schema.items() if isinstance(kind, pl.Array)]
-    return frame.with_columns(made.values()).with_columns(fixed) if made or fixed else frame
+    return frame.with_columns(fixed) if fixed else frame
 
 
 def _is_vector(kind: pl.DataType | DataTypeClass) -> bool:

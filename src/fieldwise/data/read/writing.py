@@ -45,8 +45,8 @@ class TableWriter:
     def __init__(self, path: Path, *, raw: bool = True) -> None:
         suffix, packed = suffix_of(path)
         self._separator = TEXT.get(suffix)
-        self._packed, self._parquet = packed, suffix in PARQUET
-        if self._separator is None and (packed or suffix not in (*PARQUET, *ARROW)):
+        self._packed, self._parquet = bool(packed), suffix in PARQUET
+        if packed == ".zst" or (self._separator is None and (packed or suffix not in (*PARQUET, *ARROW))):
             kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
             raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
         self._path, self._raw, self.guarded = path, raw, 0

@@ -1,0 +1,87 @@
+"""The files of a table: one, those in a folder, or those that a pattern matches."""
+
+import glob
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fieldwise.data.read.kinds import KINDS, kind_of
+from fieldwise.errors import DataError
+
+__all__ = ["check_unchanged", "file_state", "find_files", "is_many"]
+
+
+def is_many(data: Path) -> bool:
+    """Whether a path is a folder or a pattern such as `logs/*.parquet`; a file of that very name comes first."""
+    return not data.is_file() and (data.is_dir() or glob.has_magic(str(data)))
+
+
+def find_files(data: Path) -> list[Path]:
+    """The files of a table in the order of their names: the file itself, or the files in a folder or of a pattern.
+
+    In a folder, names that begin with a dot or an underscore are passed over (such as Spark's `_SUCCESS`). `**` in a
+    pattern stands for any folders. A single file need not exist: reading it says so.
+
+    Errors:
+        DataError: no file, files of different kinds, or a folder with folders in it.
+    """
+    if not is_many(data):
+        return [data]
+    if data.is_dir():
+        inside = [path for path in data.iterdir() if not path.name.startswith((".", "_"))]
+        folders = sorted(path for path in inside if path.is_dir())
+        if folders:
+            raise DataError(
+                f"a table's folder must hold files alone, but {folders[0]} is a folder: give a pattern such as "
+                f"'{data}/**/*.parquet'"
+            )
+        files = sorted(inside, key=str)
+        if not files:
+            raise DataError(f"the folder {data} holds no file to read; check the path")
+    else:
+        files = sorted((Path(name) for name in glob.glob(str(data), recursive=True)), key=str)
+        files = [path for path in files if path.is_file()]
+        if not files:
+            raise DataError(f"no file matches the pattern {data}; check it, and quote it on the command line")
+    _check_kinds(files)
+    return files
+
+
+def _check_kinds(files: Sequence[Path]) -> None:
+    first = kind_of(files[0])
+    for path in files:
+        kind = kind_of(path)
+        if kind is None:
+            raise DataError(
+                f"the files of a table must be one of {KINDS}, found {path}: remove it, or give a pattern such as "
+                f"'{path.parent}/*.parquet'"
+            )
+        if kind != first:
+            raise DataError(
+                f"the files of a table must be of one kind, found {files[0]} ({first}) and {path} ({kind}): give a "
+                f"pattern such as '{path.parent}/*{path.suffix}'"
+            )
+
+
+def file_state(path: Path) -> tuple[int, int, int]:
+    """Size, time of the last change and inode of a file, which tell cheaply whether it has changed.
+
+    Errors:
+        OSError: the file cannot be read.
+    """
+    found = path.stat()
+    return found.st_size, max(found.st_mtime_ns, found.st_ctime_ns), found.st_ino
+
+
+def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:
+    """Check that files are as they were.
+
+    Errors:
+        DataError: one has changed, or is gone.
+    """
+    for path, state in states.items():
+        try:
+            same = file_state(path) == state
+        except OSError:
+            same = False
+        if not same:
+            raise DataError(f"{path} has changed while it was read: start again once its writer is done")

@@ -1,0 +1,197 @@
+"""Tables from files, folders and patterns, in memory and in mapped pieces: always what `as_table` gives."""
+
+import datetime as dt
+import gzip
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from fieldwise.data.read.bytesource import open_source
+from fieldwise.data.read.delimited import infer_types, read_delimited
+from fieldwise.data.read.mapped import RowsWriter, map_rows
+from fieldwise.data.read.one_file import TextFormat
+from fieldwise.data.read.pieces import Bounds
+from fieldwise.data.read.source import open_files, open_table
+from fieldwise.data.read.tables import as_table
+from fieldwise.errors import DataError
+
+pa = pytest.importorskip("pyarrow")
+
+
+def zst(content: bytes) -> bytes:
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as out:
+        out.write(content)
+    return packed.getvalue().to_pybytes()
+
+
+def in_pieces(files: list[Path], folder: Path, rows: int, size: int = 1, text: TextFormat | None = None):
+    """The table by pieces of at most `rows` rows, or `size` bytes of text, of which hardly any fits in memory."""
+    bounds = Bounds(memory=1, piece_bytes=size, piece_rows=rows)
+    folder.mkdir(exist_ok=True)
+    return open_files(files, text or TextFormat(), bounds, folder)
+
+
+EVERY = pl.DataFrame(
+    {
+        "cat": pl.Series(["a", "b", None, "a"], dtype=pl.Categorical),
+        "enum": pl.Series(["x", "y", None, "x"], dtype=pl.Enum(["x", "y", "z"])),
+        "decimal": pl.Series([Decimal("1.50"), None, Decimal("2.25"), Decimal(0)], dtype=pl.Decimal(10, 2)),
+        "zoned": pl.Series([dt.datetime(2020, 1, 1), None] * 2, dtype=pl.Datetime("ms", "Europe/Berlin")),
+        "nanos": pl.Series([dt.datetime(2020, 1, 1), None] * 2, dtype=pl.Datetime("ns")),
+        "duration": pl.Series([dt.timedelta(1), None] * 2, dtype=pl.Duration("us")),
+        "time": pl.Series([dt.time(1, 2, 3), None] * 2),
+        "date": pl.Series([dt.date(2020, 1, 1), None] * 2),
+        "list": [[1, 2], None, [], [3]],
+        "texts": [["a"], None, [], ["b", None]],
+        "cats": pl.Series([["a"], None, [], ["b", None]], dtype=pl.List(pl.Categorical)),
+        "vector": [[0.5, 1.0], None, [2.0, 3.0], [-0.0, 4.0]],
+        "array": pl.Series([[1.0, 2.0], None] * 2, dtype=pl.Array(pl.Float32, 2)),
+        "struct": [{"a": 1, "b": "x"}, None, {"a": None, "b": None}, {"a": 2, "b": "y"}],
+        "null": pl.Series([None] * 4, dtype=pl.Null),
+        "bool": [True, None, False, True],
+        "binary": [b"a", None, b"", b"\xff"],
+        "i8": pl.Series([1, None, 3, 4], dtype=pl.Int8),
+        "u64": pl.Series([1, None, 3, 2**64 - 1], dtype=pl.UInt64),
+        "f32": pl.Series([1, None, float("nan"), -0.0], dtype=pl.Float32),
+        "text": ["a" * 100, None, "", "é"],
+    }
+)
+
+
+def test_every_type_comes_back_from_mapped_files(tmp_path):
+    writer = RowsWriter(tmp_path / "rows", gather=1)
+    for piece in EVERY.iter_slices(1):
+        writer.add(piece)
+    found = map_rows(writer.finish())
+    assert len(writer.paths) == writer.rows == found.n_chunks() == 4
+    assert found.schema == EVERY.schema
+    assert_frame_equal(found, EVERY)
+    assert sorted(path.name for path in (tmp_path / "rows").iterdir()) == [path.name for path in writer.paths]
+
+
+def test_small_pieces_are_gathered_and_what_cannot_be_mapped_is_said(tmp_path):
+    writer = RowsWriter(tmp_path, gather=8 * 100)
+    for k in range(250):
+        writer.add(pl.DataFrame({"n": [k]}))
+    assert map_rows(writer.finish())["n"].to_list() == list(range(250))
+    assert len(writer.paths) == 3
+    with pytest.raises(DataError, match="cannot hold Int128, found in column 'id'"):
+        RowsWriter(tmp_path).add(pl.DataFrame({"id": pl.Series([1], dtype=pl.Int128)}))
+    writer.paths[1].write_bytes(b"ARROW1")
+    with pytest.raises(DataError, match=r"rows-000001.arrow is not a whole Arrow"):
+        map_rows(writer.paths)
+    (tmp_path / "file").touch()
+    blocked = RowsWriter(tmp_path / "file" / "below")
+    blocked.add(pl.DataFrame({"n": [1]}))
+    with pytest.raises(DataError, match="cannot write"):
+        blocked.finish()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "stream.arrow"])
+def test_binary_files_of_every_type_in_pieces(subtests, tmp_path, suffix):
+    frame = pl.concat([EVERY, EVERY.reverse(), EVERY])
+    (tmp_path / "in").mkdir()
+    for k, part in enumerate((frame.head(5), frame.slice(5, 0), frame.tail(-5))):
+        path = tmp_path / "in" / f"{k}.{suffix}"
+        if suffix == "parquet":
+            part.write_parquet(path, row_group_size=3)
+        elif suffix == "arrow":
+            part.write_ipc(path, compression="zstd")
+        else:
+            part.write_ipc_stream(path)
+    expected = as_table(frame)
+    assert "vector[1]" in expected.columns
+    files = sorted((tmp_path / "in").iterdir())
+    for rows in (1, 7, 1000):
+        with subtests.test(rows=rows):
+            found = in_pieces(files, tmp_path / f"scratch{rows}", rows, 10**6)
+            assert found.schema == expected.schema
+            assert_frame_equal(found, expected)
+    assert_frame_equal(open_table(tmp_path / "in"), expected)
+    assert_frame_equal(open_table(tmp_path / "in" / "*"), expected)
+
+
+CELLS = st.sampled_from(
+    [
+        *("", '""', "1", "-0", "+5", "07", "-00", "2.5", "1e3", "nan", "true", "false", "x", "é", " "),
+        *("999999999999999", "1000000000000000", "9223372036854775808", "1234567890123456.5"),
+        *('"a,b"', '"c\nd"', '"q""q"', '"\n\n"'),
+    ]
+)
+
+
+@st.composite
+def texts(draw) -> list[bytes]:
+    """Delimited text of some files with the same columns."""
+    width = draw(st.integers(1, 3))
+    likely = [draw(st.lists(CELLS, min_size=1, max_size=4)) for _ in range(width)]
+    files = []
+    for _ in range(draw(st.integers(1, 3))):
+        rows = draw(st.lists(st.tuples(*(st.sampled_from(cells) for cells in likely)), max_size=9))
+        end = draw(st.sampled_from(["\n", "\r\n"]))
+        text = end.join([",".join(f"c{k}" for k in range(width)), *(",".join(row) for row in rows)])
+        start, after = draw(st.sampled_from(["", "\n\n", "\ufeff"])), draw(st.sampled_from(["", end, end * 3]))
+        files.append((start + text + after).encode())
+    return files
+
+
+def whole(contents: list[bytes], folder: Path) -> pl.DataFrame:
+    """What `as_table` gives for the rows of all files in one."""
+    frames = []
+    for k, content in enumerate(contents):
+        path = folder / f"whole{k}.csv"
+        path.write_bytes(content)
+        frames.append(read_delimited(open_source(path), separator=",", infer=False))
+    return infer_types(pl.concat(frames))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(contents=texts(), size=st.sampled_from([1, 7, 30, 1000]), packing=st.sampled_from(["", ".gz", ".zst"]))
+def test_text_in_pieces_is_the_text_as_a_whole(tmp_path, contents, size, packing):
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": zst}[packing]
+    with tempfile.TemporaryDirectory(dir=tmp_path) as name:
+        folder = Path(name)
+        expected = whole(contents, folder)
+        files = [folder / f"{k}.csv{packing}" for k in range(len(contents))]
+        for path, content in zip(files, contents, strict=True):
+            path.write_bytes(pack(content))
+        found = in_pieces(files, folder / "scratch", 1, size)
+        assert found.schema == expected.schema
+        assert_frame_equal(found, expected)
+        assert found.write_csv() == expected.write_csv(), "-0.0 too"
+        if len(files) == 1:
+            assert_frame_equal(as_table(files[0]), expected)
+
+
+BROKEN = [
+    (b"a,b\n1,2\n3\n4,5\n6,7\n", "line 3 has 1;"),
+    (b"a,b\n1,2\n3,4,5\n6,7\n", "line 3 has 3;"),
+    (b"a,b\n1,2\n\n3,4\n", "line 3 has 0;"),
+    (b"a,b\n1,2\n3,4\n\n\r\n\n5,6\n", "line 4 has 0;"),
+    (b'a,b\nx,1\n3,"z" w\n5,6\n', "line 3 "),
+    (b'a,b\nx,1\n3,"z w\n4,5\n6,7\n', "line 3 "),
+    (b"a,b\nok,1\nok,1\nx\xe9,2\nok,1\n", "line 4 holds the byte 0xe9"),
+    (b"", "is empty"),
+    (b"\n\n", "is empty"),
+    (b"a;b\n1;2\n", "give separator=';'"),
+    (b"a,a\n1,2\n", "repeats 'a'"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BROKEN)
+def test_errors_in_pieces_name_file_and_line(tmp_path, content, message):
+    (tmp_path / "0.csv").write_bytes(b"a,b\n1,2\n3,4\n")
+    for name, packed in (("1.csv", content), ("1.csv.gz", gzip.compress(content)), ("1.csv.zst", zst(content))):
+        path = tmp_path / name
+        path.write_bytes(packed)
+        for size in (1, 9, 1000):
+            with pytest.raises(DataError, match=message) as e:
+                in_pieces([tmp_path / "0.csv", path], tmp_path / "scratch", 1, size)
+            assert name in str(e.value)
