@@ -129,10 +129,10 @@ def map_rows(paths: Sequence[Path]) -> pl.DataFrame:
             table = arrow.ipc.open_file(arrow.memory_map(str(path))).read_all()
         except (OSError, arrow.ArrowInvalid) as e:
             raise DataError(f"{path} is not a whole Arrow IPC file ({e}); write it again") from e
-        frames.append(pl.from_arrow(table, rechunk=False))
-    whole = pl.concat(frames, rechunk=False)
-    assert isinstance(whole, pl.DataFrame)
-    return whole
+        frame = pl.from_arrow(table, rechunk=False)
+        assert isinstance(frame, pl.DataFrame)
+        frames.append(frame)
+    return pl.concat(frames, rechunk=False)
 
 
 def _check_types(frame: pl.DataFrame) -> None:

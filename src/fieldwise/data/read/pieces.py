@@ -78,7 +78,7 @@ def estimated_bytes(path: Path) -> float:
         scan = pl.scan_parquet if kind == "Parquet" else pl.scan_ipc
         rows = scan(path, glob=False)
         head = rows.head(_PROBE).collect()
-        return rows.select(pl.len()).collect().item() * head.estimated_size() / max(1, head.height)
+        return int(rows.select(pl.len()).collect().item()) * head.estimated_size() / max(1, head.height)
 
     return read_binary(path, str(kind), estimate)
 

@@ -119,7 +119,7 @@ def raw_pieces(files: Sequence[Path], text: TextFormat, bounds: Bounds) -> Itera
         for path in files:
             pieces = binary_pieces(path, bounds) if bounds.bounded else iter([read_file(path, text)])
             for piece in pieces:
-                yield path, piece if piece.schema == schema else piece.select(schema.names()).cast(dict(schema))
+                yield path, piece if piece.schema == schema else piece.select(schema.names()).cast(schema)
 
 
 def _text_pieces(files: Sequence[Path], text: TextFormat, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
