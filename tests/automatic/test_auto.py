@@ -297,7 +297,7 @@ def test_a_column_can_name_the_parts(log):
     named = log.with_columns(part=pl.Series(["test", "valid", *["train"] * 8] * (log.height // 10)))
     result = run(named, said, schema=None, label="liked", split=ColumnSplit(column="part"))
     assert "part" not in {f.name for f in result.schema.fields}
-    assert "split into 1,600 train, 200 valid, 200 test rows: as asked for" in said
+    assert "split into 1,600 train, 200 valid, 200 test rows: as requested" in said
     test = named.filter(pl.col("part") == "test")
     loss = log_loss(test["liked"].to_numpy(), result.best.predict(test))
     assert result.board.chosen.metrics["logloss"].value == pytest.approx(loss, rel=1e-6)

@@ -33,7 +33,7 @@ def test_a_run_that_ctrl_c_broke_off_goes_on(fieldwise, recipe, monkeypatch):
     assert Bundle.load("b").about["run"]["stopped"] == "interrupted"
     code, _, err = fieldwise("train", recipe, "--out", "b", "--set", "training.learning_rate=0.01")
     assert code == 2
-    assert "training.learning_rate was 0.05 and is 0.01: set these back, or give --restart to begin anew" in err
+    assert "training.learning_rate was 0.05 and is 0.01: set these back, or give --restart to start over" in err
     code, _, err = fieldwise("train", recipe, "--out", "b")
     assert code == 0
     assert "resumes the unfinished run in" in err

@@ -35,7 +35,12 @@ MOST_TRIALS, PATIENCE = 40, 16
 TRIAL_TIMES = 3.0  # maximum duration of a trial, relative to the training to beat
 ENOUGH = 0.7  # minimum share of the estimated time for a second training, because the estimate is generous
 BETTER = 1.0  # standard errors by which a candidate must improve on validation rows to count as better
-ENDED = {"patience": "no gain since", "epochs": "all done", "time": "its time was over", "interrupted": "interrupted"}
+ENDED = {
+    "patience": "no improvement since",
+    "epochs": "all epochs done",
+    "time": "out of time",
+    "interrupted": "interrupted",
+}
 
 
 class Tried:

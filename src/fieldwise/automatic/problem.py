@@ -95,7 +95,7 @@ def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note
     """
     seed = settings.seed
     schema, inferred = _schema(frame, settings, note)
-    split, why = (settings.split, "as asked for") if settings.split is not None else suggest_split(frame, schema)
+    split, why = (settings.split, "as requested") if settings.split is not None else suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
     parts = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.main)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())

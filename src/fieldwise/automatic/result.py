@@ -126,7 +126,7 @@ class AutoResult:
         names = list(board.lines[0].metrics)
         interval, signed = (_about, _signed_about) if short else (_interval, _signed)
         heads = ["model", *(f"{shown_name(name)} {'±' if short else '[95 %]'}" for name in names)]
-        heads += [f"less {_named(base)}" if short else f"{metric} less {_named(base)}" for base in bases]
+        heads += [f"minus {_named(base)}" if short else f"{metric} minus {_named(base)}" for base in bases]
         heads += ["ECE"] * (board.task == "binary") + ["seconds"]
         rows = []
         for line in board.lines:

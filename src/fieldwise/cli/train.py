@@ -56,7 +56,7 @@ class TrainOptions:
     ] = None
     out: Annotated[Path | None, typer.Option(help="Folder for the bundle. Default: runs/RECIPE-seedN.")] = None
     restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew, not where an unfinished run into the same folder stopped.")
+        bool, typer.Option("--restart", help="Start over, even if the folder has an unfinished run.")
     ] = False
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished bundle in the folder.")] = False
     data_dir: DataDir = None
@@ -69,7 +69,7 @@ class TrainOptions:
 def run(options: TrainOptions) -> None:
     """Train a recipe, evaluate it on its test rows and save a bundle.
 
-    Ctrl-C keeps the best model so far. After Ctrl-C or a kill the same command goes on from the last checkpoint.
+    Ctrl-C keeps the best model so far. After Ctrl-C or a kill the same command resumes from the last checkpoint.
     """
     from fieldwise.runs.recipe import check_recipe
 
@@ -81,7 +81,7 @@ def run(options: TrainOptions) -> None:
     recipe = _recipe(options)
     folder = options.out or _folder(recipe, options.protocol)
     check_out(folder)
-    unfinished = Unfinished.beside(folder, remedy="give --restart to begin anew", note=say)
+    unfinished = Unfinished.beside(folder, remedy="give --restart to start over", note=say)
     check_replaced(folder, overwrite=options.overwrite, unfinished=unfinished.exists())
     with unfinished.claimed():
         if options.restart:

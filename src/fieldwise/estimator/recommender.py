@@ -77,7 +77,7 @@ class Recommender(FittedEstimator):
             (`fieldwise.bundle.warm_start`); see `bundle_.about["warm_start"]`. The bundle must not have been trained on
             rows that this model is evaluated on. Fresh weights if omitted or False. (In scikit-learn's own estimators
             this name means continuing from the last fit.)
-        checkpoint: an empty or new folder for checkpoints, from which the same `fit` goes on after a kill.
+        checkpoint: an empty or new folder for checkpoints, from which the same `fit` resumes after a kill.
         seed: seed of validation rows, negatives, initial weights, row order and dropout.
         verbose: show progress, in a notebook cell or on standard error, and the schema if it is inferred.
 

@@ -17,14 +17,14 @@ def from_checkpoint(folder: Path, settings: FitSettings, inputs: FitInputs, *, v
     After Ctrl-C they stay.
 
     Args:
-        folder: a folder of its own.
+        folder: a folder for the checkpoints only.
         settings: settings of the run.
         inputs: its rows.
         verbose: whether to say on standard error that an unfinished run is resumed.
 
     Errors:
         DataError: another process trains there, the folder holds other files, or it cannot be written.
-        ConfigError: what is there is a run with other settings or rows.
+        ConfigError: the checkpoints there are of a run with other settings or rows.
     """
 
     def note(sentence: str) -> None:

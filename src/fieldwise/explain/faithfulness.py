@@ -33,7 +33,7 @@ class Curves:
         deletion: [F + 1], the mean absolute change of the logit without the m most important fields.
         insertion: [F + 1], the same with only these fields, all others replaced; it ends at 0.
         deletion_area: the mean of `deletion` over m = 1..F-1 as a share of its end: higher is more faithful.
-        insertion_area: 1 minus the same of `insertion`: higher is more faithful.
+        insertion_area: 1 minus the same mean of `insertion`: higher is more faithful.
         deletion_interval: 95 % percentile bootstrap over rows.
         insertion_interval: likewise.
         deletion_gain: gain of `deletion_area` over the random order, with its paired interval; zeros for itself.

@@ -152,7 +152,7 @@ def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
         origin = {"environment": bundle.about.get("environment", {}), **bundle_origin(opened.folder)}
         history = bundle.about.get("history", ())
     else:
-        assert kept is not None, "a run is a bundle or a kept one"
+        assert kept is not None, "a run is a bundle or a stored run"
         frame, checked = prepared.test.frame, True
         y, score = kept.test_rows
         if kept.facts.test_digest != scored_rows_digest(frame, recipe) or not np.array_equal(prepared.test.main, y):

@@ -47,7 +47,7 @@ class Fitted:
         settings: complete settings.
         encoder: the encoder of its rows.
         network: with the best weights on the validation rows; after a second training, with that one's.
-        result: of the training that the validation rows stopped.
+        result: of the training with early stopping on validation rows.
         chosen: the settings chosen from the data.
         warm_start: the report of the warm start.
         refit: the second training, if there was one.
@@ -71,8 +71,8 @@ class FitInputs:
         train: encoded training rows with targets.
         valid: encoded validation rows with targets.
         progress: notified of every step and evaluation.
-        unfinished: where checkpoints are written, and from where the same run, if it was killed, goes on; the second
-            training has checkpoints of its own there.
+        unfinished: where checkpoints are written, and from where the same run resumes if it was killed; the second
+            training has its own checkpoints there.
     """
 
     encoder: Encoder

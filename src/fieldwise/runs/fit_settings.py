@@ -1,4 +1,4 @@
-"""What a training run is asked for, and what its rows settle."""
+"""Settings of a training run, completed from its training rows."""
 
 import dataclasses
 from dataclasses import dataclass

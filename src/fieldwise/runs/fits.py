@@ -77,7 +77,7 @@ def recorded_runs(
         ranking: also rank items for the users of the test rows; stored runs without this ranking are run again.
 
     Errors:
-        KeyboardInterrupt: Ctrl-C; finished runs are kept, and the one in progress goes on from there the next time.
+        KeyboardInterrupt: Ctrl-C; finished runs are kept, and the one in progress is resumed the next time.
         ConfigError, DataError, TrainingError: an error of a run; the message names recipe and seed.
     """
     began = time.time()

@@ -92,7 +92,7 @@ def train_recipe(
     """Train a recipe, restore the best weights, and evaluate validation rows and (once) test rows.
 
     With `training.refit` the network is trained again on training and validation rows before the test rows are
-    evaluated. Given a folder of an unfinished run, checkpoints are written there, and the same run goes on from them.
+    evaluated. Given a folder of an unfinished run, checkpoints are written there, and the same run resumes from them.
 
     Errors:
         As for `fit_recipe`.

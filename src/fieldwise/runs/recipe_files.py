@@ -1,4 +1,4 @@
-"""Recipe files: where they are, what is laid over what, and settings given one by one."""
+"""Recipe files: where they are, which settings override which, and single settings as `key=value`."""
 
 import tomllib
 from collections.abc import Mapping, Sequence

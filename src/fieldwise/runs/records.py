@@ -48,19 +48,19 @@ RUN = Kind(
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """What every run says of itself, whoever made it: what leaderboards, `tune` and reports read.
+    """The facts about a run that leaderboards, `tune` and reports read.
 
     Args:
-        benchmark: the task, by the recipe's word or its source of data.
-        protocol: how its rows were split, by the recipe's word or the kind of split.
+        benchmark: the recipe's name of the task, or its source of data.
+        protocol: the recipe's name of the split, or the kind of split.
         task: `binary` or `regression`.
-        test_digest: which rows its test rows are.
+        test_digest: digest of the test rows.
         test: metrics of the test rows by name.
-        epochs: that were trained, or a tree model's rounds.
-        seconds: in total.
-        seconds_per_epoch: None if no epoch was whole.
-        counts: of rows, by what they are.
-        finished: when, in seconds since 1970.
+        epochs: number of epochs, or of a tree model's rounds.
+        seconds: total duration.
+        seconds_per_epoch: median over epochs; None if no epoch was completed.
+        counts: numbers of rows, by kind.
+        finished: time of its end, in seconds since 1970.
     """
 
     benchmark: str
@@ -78,10 +78,10 @@ class RunFacts:
 
     @classmethod
     def of(cls, about: Mapping[str, Any], folder: Path) -> "RunFacts":
-        """Those of a record's plain values.
+        """The facts in a record's plain values.
 
         Errors:
-            DataError: one is absent.
+            DataError: one is missing.
         """
         known = {f.name: about[f.name] for f in fields(cls) if f.name in about}
         absent = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING and f.name not in known]
@@ -106,10 +106,10 @@ class Record:
 
     @cached_property
     def facts(self) -> RunFacts:
-        """What the run says of itself.
+        """The facts about the run.
 
         Errors:
-            DataError: the record lacks something.
+            DataError: the record lacks one.
         """
         return RunFacts.of(self.about, self.folder)
 

@@ -1,4 +1,4 @@
-"""What an unfinished run was a run of: digests of settings and rows, and versions; equal ones go on from it."""
+"""Checkpoints of a run, with the settings, digests of rows, and versions that a resuming run must share."""
 
 import hashlib
 from functools import partial
@@ -22,7 +22,7 @@ __all__ = ["first_checkpoints", "second_checkpoints"]
 
 
 def first_checkpoints(unfinished: Unfinished, settings: FitSettings, train: Part, valid: Part) -> Checkpoints:
-    """The checkpoints of a training that validation rows stop.
+    """The checkpoints of the first training, which has early stopping on validation rows.
 
     Args:
         unfinished: the folder.
@@ -42,7 +42,7 @@ def first_checkpoints(unfinished: Unfinished, settings: FitSettings, train: Part
 def second_checkpoints(
     unfinished: Unfinished, settings: FitSettings, train: Part, valid: Part, first: FitResult
 ) -> Checkpoints:
-    """The checkpoints of the training on both parts that repeats a first one."""
+    """The checkpoints of the second training, on training and validation rows."""
     return Checkpoints(
         place=unfinished,
         name="second",

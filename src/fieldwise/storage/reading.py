@@ -1,4 +1,4 @@
-"""Files read whole, once, and no further than expected; a pipe or a device is none, and does not hold the reader up."""
+"""Reading regular files of limited size. A pipe or a device is an error, and does not block the reader."""
 
 import contextlib
 import hashlib
@@ -27,7 +27,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def read_octets(path: Path, size: int, digest: bool) -> tuple[bytearray | None, str]:
-    """The bytes of a file in memory of this process, and where asked their SHA-256; None for another size.
+    """The bytes of a file, and if wanted their SHA-256; None if the file has another size.
 
     Errors:
         OSError: it cannot be read, or is no regular file.
@@ -39,7 +39,7 @@ def read_octets(path: Path, size: int, digest: bool) -> tuple[bytearray | None, 
         view = memoryview(found)
         while read < size:
             count = file.readinto(view[read : read + BLOCK])  # type: ignore[attr-defined]
-            if not count:  # it was cut off meanwhile
+            if not count:  # it was truncated meanwhile
                 return None, ""
             if digest:
                 hasher.update(view[read : read + count])

@@ -48,7 +48,7 @@ def write_tensors(file: IO[bytes], tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of such a file, each in memory of its own.
+    """The tensors of such a file, each in its own memory.
 
     Errors:
         OSError, SafetensorError: the file cannot be read.

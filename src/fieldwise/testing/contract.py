@@ -1,6 +1,6 @@
 """The contract of models, which training, saving and serving rely on.
 
-Each check takes settings and a layout and raises an AssertionError that says what was found.
+Each check takes settings and a layout and raises an AssertionError that describes the failure.
 """
 
 from collections.abc import Callable, Mapping
