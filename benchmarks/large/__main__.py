@@ -7,11 +7,12 @@ In a minute, on a small log:
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.large import disk_full, duck, kills, train
+from benchmarks.large import disk_full, duck, fuxi, kills, train, windows
 from benchmarks.large.log import write_log
 from benchmarks.large.recipe import MODELS
 
@@ -52,9 +53,21 @@ def parser() -> argparse.ArgumentParser:
 
     runs = _on_a_log(commands, "run", "train with the command line, and measure", train.run)
     _training(runs)
+    runs.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of training; may be repeated")
+    runs.add_argument("--keep", action="store_true", help="keep the bundle and the cache in the work folder")
     runs.add_argument("--rows-check", action="store_true", help="check that every row was prepared")
 
     _on_a_log(commands, "duckdb", "DuckDB reads the same files and counts every column's values", duck.run)
+
+    theirs = _on_a_log(commands, "fuxictr", "FuxiCTR and fieldwise to the first epoch's end, in alternation", fuxi.run)
+    theirs.add_argument("--model", choices=fuxi.SETTINGS, default="fm")
+    theirs.add_argument("--rounds", type=int, default=3)
+    theirs.add_argument("--block-rows", type=int, default=0, help="FuxiCTR's data_block_size; 0 is its default")
+
+    parts = _on_a_log(commands, "windows", "an epoch by windows against a full shuffle, in alternation", windows.run)
+    _training(parts)
+    parts.add_argument("--rounds", type=int, default=3)
+    parts.add_argument("--window-rows", type=int, help="a 20th of the log's rows if omitted")
 
     killed = _on_a_log(commands, "kills", "kill -9 at random moments, and compare what comes out in the end", kills.run)
     killed.add_argument("--what", choices=("preparation", "training"), required=True)
@@ -85,9 +98,8 @@ def _on_a_log(
 def _training(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", choices=MODELS, default="fm")
     command.add_argument("--epochs", type=int, default=1)
-    command.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of training; may be repeated")
-    command.add_argument("--keep", action="store_true", help="keep the bundle and the cache in the work folder")
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended too
     sys.exit(main())

@@ -23,6 +23,7 @@ __all__ = ["run"]
 PARTS = (0.05, 0.3, 0.6, 0.9)
 ENOUGH = 4 * 2**30
 FEW = {"epochs": 2, "patience": 9, "evaluations_per_epoch": 2}
+ABOUT_SPACE = ("is full", "No space", "too large", "not stored", "could not be written", "cannot write")
 OFTEN, NEVER = {"checkpoint_minutes": 0.003}, {"checkpoint_minutes": 0}
 
 
@@ -83,16 +84,17 @@ def attempt(case: Case, disk: Path, size: int, way: str) -> dict[str, Any]:
     found = on_small_disk(disk, size, case.contents, ["env", *case.env, *case.words], way=way)
     return {
         "code": found["code"],
-        "told": told(found["lines"]),
+        "told": told(found),
         "used": found["used"],
         "wrong": wrong(case, found),
     }
 
 
-def told(lines: Sequence[str]) -> list[str]:
-    """The sentences about space, at most three, and the last line."""
-    about_space = [line for line in lines if any(word in line for word in ("full", "space", "too large", "written"))]
-    return list(dict.fromkeys([*about_space[:3], *lines[-1:]]))
+def told(found: Mapping[str, Any]) -> list[str]:
+    """The sentences about space, at most three, and for a failure the last line."""
+    lines = found["lines"]
+    about_space = [line for line in lines if any(word in line for word in ABOUT_SPACE)]
+    return list(dict.fromkeys([*about_space[:3], *(lines[-1:] if found["code"] else [])]))
 
 
 def wrong(case: Case, found: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ import tomli_w
 from benchmarks.large.log import CATEGORIES, LABEL, NUMBERS, TIME
 from fieldwise.storage.files import write_atomically
 
-__all__ = ["BATCH", "DIM", "MODELS", "write_recipe"]
+__all__ = ["BATCH", "DIM", "MIN_COUNT", "MODELS", "write_recipe"]
 
 DIM, BATCH = 8, 4096
 MIN_COUNT = 4  # categories with fewer training rows share a row
@@ -38,6 +38,8 @@ def write_recipe(
     *,
     memory: str | None = None,
     training: Mapping[str, Any] | None = None,
+    model_settings: Mapping[str, Any] | None = None,
+    transform: str | None = None,
 ) -> Path:
     """Write the recipe of a model of MODELS; the newest tenth of the rows tests, the tenth before validates.
 
@@ -47,8 +49,10 @@ def write_recipe(
         model: fm, autoint or inttower.
         memory: `data.memory`; left out where it is None.
         training: more settings of training.
+        model_settings: more settings of the model.
+        transform: of all numbers; by their kinds if omitted.
     """
-    numbers = [{"kind": "numeric", "name": one.name, "transform": _transform(one.kind)} for one in NUMBERS]
+    numbers = [{"kind": "numeric", "name": one.name, "transform": transform or _transform(one.kind)} for one in NUMBERS]
     categories = [
         {"kind": "categorical", "name": one.name, "role": "item" if k < ITEM else "user", "min_count": MIN_COUNT}
         for k, one in enumerate(CATEGORIES)
@@ -58,7 +62,7 @@ def write_recipe(
         "data": {"path": data["path"]} | ({} if memory is None else {"memory": memory}),
         "schema": {"label": {"column": LABEL}, "time": TIME, "fields": [*numbers, *categories]},
         "split": {"kind": "time", "valid": 0.1, "test": 0.1},
-        "model": MODELS[model]["model"],
+        "model": {**MODELS[model]["model"], **(model_settings or {})},
         "training": {"batch_size": BATCH, "epochs": 1, **MODELS[model]["training"], **(training or {})},
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,16 @@ import polars as pl
 import pytest
 from benchmarks.large.__main__ import main
 from benchmarks.large.disk_full import Case, wrong
+from benchmarks.large.fuxi import parts
 from benchmarks.large.kills import Attempt
-from benchmarks.large.log import BLOCK, CATEGORIES, NUMBERS, Log, write_log
+from benchmarks.large.log import BLOCK, CATEGORIES, NUMBERS, Log, about, write_log
 from benchmarks.large.memory import Memory, members
 from benchmarks.large.process import watched
+from benchmarks.large.recipe import MODELS, write_recipe
 from benchmarks.large.small_disk import on_small_disk
 from sklearn.metrics import roc_auc_score
+
+from fieldwise.runs.recipe import load_recipe
 
 ROWS = 30_000
 MB = 2**20
@@ -188,3 +192,23 @@ def test_an_attempt_is_killed_or_ends_and_says_when_it_is_prepared():
     assert one.killed_after(0.05)
     assert one.lines == ["1 test rows"]
     assert not Attempt([*words, code.format(0)], dict(os.environ)).killed_after(30)
+
+
+def test_the_rows_that_another_library_reads_are_the_log_in_three_parts(tmp_path):
+    write_log(tmp_path / "log", 1003, seed=3, files=3)
+    parts(about(tmp_path / "log"), tmp_path / "parts")
+    found = [pl.read_parquet(tmp_path / "parts" / f"{part}.parquet") for part in ("train", "valid", "test")]
+    assert [one.height for one in found] == [802, 100, 101]
+    assert pl.concat(found).equals(read(tmp_path / "log"))
+
+
+def test_recipes_are_whole_and_take_changes(tmp_path):
+    write_log(tmp_path, 50)
+    log = about(tmp_path)
+    for name in MODELS:
+        path = write_recipe(
+            tmp_path / "recipe.toml", log, name, training={"epochs": 3}, model_settings={"embedding_dim": 4}
+        )
+        recipe = load_recipe(str(path))
+        assert (recipe.model.embedding_dim, recipe.training.epochs, recipe.data.path) == (4, 3, log["path"])
+        assert len(recipe.schema.fields) == 39
