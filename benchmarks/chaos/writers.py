@@ -1,14 +1,16 @@
 """Several writers of one bundle: threads and processes that save, `train --out` twice, a calibration over a save.
 
-`python -m benchmarks.chaos.writers save FOLDER SEED TIMES` saves one bundle so often, for the attacks below.
+`python -m benchmarks.chaos.writers save FOLDER SEED TIMES` saves one bundle so often, and `calibrate FOLDER ROWS` fits
+when it is told to, for the attacks below.
 """
 
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from serving.conftest import log, make
 
@@ -19,6 +21,9 @@ from fieldwise.errors import FieldwiseError
 
 SAVERS = 4
 SETTINGS = AFM(embedding_dim=4, attention_dim=3)
+SEEDS = ("1", "2")
+REFUSALS = ("only one training at a time can use", "holds a bundle already, which training would replace")
+FITTING, WHEN = "fitting\n", ("while it fits", "before", "after")
 FITS = ("--set", "training.epochs=1", "--set", "data.rows=3000", "--threads", "1", "--no-cache", "--quiet")
 
 
@@ -53,55 +58,129 @@ def save(place: Path, seed: int, times: int) -> None:
 
 
 def trainings(folder: Path, rounds: int) -> Outcome:
-    """`train --out` twice at once, with two seeds: both end well, and a whole bundle of one of them is there."""
+    """`train --out` twice at once, with two seeds, each time into a new folder.
+
+    At least one ends well, the other well or with a sentence; the bundle is to the bit that of a seed whose training
+    ended well, as it was trained alone before.
+    """
     one, left = Outcome(name="train --out twice at once", tried=rounds), Counter[str]()
-    for _ in range(rounds):
-        place = folder / "trained"
-        ends = together([["train", "simulated/fm", "--seed", seed, "--out", str(place), *FITS] for seed in ("1", "2")])
-        one.broken += [said for status, said in ends if status]
+    alone = {seed: folder / f"alone{seed}" for seed in SEEDS}
+    for seed, place in alone.items():
+        ((status, said),) = together([fit(seed, place)])
+        if status:
+            one.broken.append(said)
+            return one
+    expected = {seed: Bundle.load(place) for seed, place in alone.items()}
+    for number in range(rounds):
+        place = folder / f"trained{number}"
+        ends = together([fit(seed, place) for seed in SEEDS])
         try:
-            left[str(Bundle.load(place).about.get("seed"))] += 1
+            seeds = [seed for seed, bundle in expected.items() if same_weights(Bundle.load(place), bundle)]
         except FieldwiseError as e:
             one.broken.append(str(e))
+            continue
+        one.broken += training_faults(dict(zip(SEEDS, ends, strict=True)), seeds)
+        left[", ".join(seeds) or "neither"] += 1
     one.figures |= {"seed_left": dict(left)}
     return one
 
 
+def fit(seed: str, place: Path) -> list[str]:
+    """The words of a small training."""
+    return ["train", "simulated/fm", "--seed", seed, "--out", str(place), *FITS]
+
+
+def training_faults(ends: Mapping[str, tuple[int, str]], left: Sequence[str]) -> list[str]:
+    """What is wrong after two trainings into one folder.
+
+    Args:
+        ends: exit status and output by seed.
+        left: the seeds whose bundle is there.
+    """
+    won = [seed for seed, (status, _) in ends.items() if not status]
+    faults = [text for status, text in ends.values() if status and not any(known in text for known in REFUSALS)]
+    if not won:
+        faults.append("no training ended well")
+    if not set(left) & set(won):
+        there = ", ".join(left) or "neither seed"
+        faults.append(f"the bundle is that of {there}, and the training that ended well had {', '.join(won)}")
+    return faults
+
+
 def calibrations(folder: Path, rounds: int) -> Outcome:
-    """`calibrate` while another bundle is saved: it says that it was replaced, or one came after the other whole."""
+    """`calibrate` while another bundle is saved, in turns before, while and after it fits.
+
+    Who saves while it fits makes it refuse; otherwise it calibrates the new bundle, or the new one takes its place.
+    """
     one, ends_by = Outcome(name="calibrate against a save", tried=rounds), Counter[str]()
     rows = folder / "rows.parquet"
     log(400).with_columns(click=(log(400)["price"] > 0.5).cast(int)).write_parquet(rows)
     first, second = make(SETTINGS), make(SETTINGS, seed=7)
     for number in range(rounds):
-        place = folder / "calibrated"
+        place, when = folder / "calibrated", WHEN[number % len(WHEN)]
         first.save(place)
-        command = [
-            sys.executable,
-            "-m",
-            "fieldwise",
-            "calibrate",
-            str(place),
-            "--method",
-            "isotonic",
-            "--data",
-            str(rows),
-        ]
-        child = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        time.sleep(0.3 + 2.5 * number / rounds)
-        second.save(place)
-        said = child.communicate(timeout=120)[0]
+        if when == "before":
+            second.save(place)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.chaos.writers", "calibrate", str(place), str(rows)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert child.stdout is not None
+        if child.stdout.readline() == FITTING and when == "while it fits":
+            second.save(place)
+        said = child.communicate("go on\n", timeout=120)[0]
+        if when == "after":
+            second.save(place)
         after = Bundle.load(place)
-        if child.returncode and "was replaced by another process" in said:
-            ends_by["refused"] += 1
-        elif child.returncode:
-            one.broken.append(said[-500:])
-        else:
-            ends_by["calibrated"] += 1
-        if after.digest != second.digest and not same_weights(after, second):
-            one.broken.append("the bundle saved meanwhile was replaced by a calibration of the old one")
+        calibrated = after.calibration is not None and bool(after.calibration)
+        fault = calibration_fault(when, child.returncode, said, same_weights(after, second), calibrated)
+        one.broken += [] if fault is None else [fault]
+        ends_by[f"{'refused' if child.returncode else 'calibrated'}, saved {when}"] += 1
     one.figures |= dict(ends_by)
     return one
+
+
+def calibration_fault(when: str, status: int, said: str, is_new: bool, is_calibrated: bool) -> str | None:
+    """What is wrong after a calibration and a save; None if nothing is.
+
+    Args:
+        when: when the new bundle was saved.
+        status: exit status of the calibration.
+        said: its output.
+        is_new: whether the bundle that is there has the weights of the new one.
+        is_calibrated: whether it has a calibration.
+    """
+    if not is_new:
+        return f"a bundle saved {when} was replaced by a calibration of the old one"
+    raced = when == "while it fits"
+    if bool(status) != raced or ("was replaced by another process" in said) != raced:
+        return f"a bundle was saved {when}, and the calibration ended with {status}: {said[-500:]}"
+    if is_calibrated != (when == "before"):
+        return (
+            f"a bundle was saved {when}, and the one that is there {'has a' if is_calibrated else 'has no'} calibration"
+        )
+    return None
+
+
+def calibrate(place: str, rows: str) -> None:
+    """`fieldwise calibrate`, which says when it has read everything, and waits for a line before it fits."""
+    from fieldwise.cli import calibrate as command
+    from fieldwise.cli import main
+
+    fitted = command._fitted
+
+    def waiting(*arguments: Any) -> Any:
+        print(FITTING, end="", flush=True)
+        sys.stdin.readline()
+        return fitted(*arguments)
+
+    command._fitted = waiting
+    sys.argv = ["fieldwise", "calibrate", place, "--method", "isotonic", "--data", rows]
+    main()
 
 
 def same_weights(one: Bundle, other: Bundle) -> bool:
@@ -126,4 +205,7 @@ def together(commands: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
 
 
 if __name__ == "__main__":
-    save(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    if sys.argv[1] == "save":
+        save(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        calibrate(*sys.argv[2:])

@@ -12,6 +12,7 @@ from benchmarks.chaos.kills import kills
 from benchmarks.chaos.outcome import Outcome, judge, table
 from benchmarks.chaos.payloads import FLOODS
 from benchmarks.chaos.wire import Answer, read_answer
+from benchmarks.chaos.writers import calibration_fault, calibrations, training_faults
 
 ERROR = b'{"error": {"message": "m", "field": null}}'
 
@@ -90,3 +91,56 @@ def test_a_seed_decides_what_is_sent(name):
     assert first.requests
     if name in ("values", "raw sockets"):
         assert first != FLOODS[name](2)
+
+
+BUSY = (1, "fieldwise: only one training at a time can use x, and another process does")
+
+
+@pytest.mark.parametrize(
+    ("ends", "left", "fault"),
+    [
+        ([(0, ""), (0, "")], ["2"], None),
+        ([(0, ""), BUSY], ["1"], None),
+        ([(0, ""), BUSY], ["2"], "that of 2, and the training that ended well had 1"),
+        ([(0, ""), (0, "")], [], "that of neither seed"),
+        ([BUSY, BUSY], ["1"], "no training ended well"),
+        ([(0, ""), (1, "Traceback")], ["1"], "Traceback"),
+    ],
+)
+def test_the_seed_that_won_is_told(ends, left, fault):
+    found = training_faults(dict(zip("12", ends, strict=True)), left)
+    assert bool(found) == (fault is not None)
+    assert fault is None or any(fault in one for one in found)
+
+
+REPLACED = "x was replaced by another process meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("when", "status", "said", "is_new", "is_calibrated", "wrong"),
+    [
+        ("while it fits", 1, REPLACED, True, False, False),
+        ("while it fits", 0, "", False, True, True),
+        ("while it fits", 0, "", True, True, True),
+        ("while it fits", 0, "", True, False, True),
+        ("while it fits", 1, "Traceback", True, False, True),
+        ("before", 0, "", True, True, False),
+        ("before", 1, REPLACED, True, False, True),
+        ("before", 0, "", True, False, True),
+        ("after", 0, "", True, False, False),
+        ("after", 0, "", True, True, True),
+        ("after", 1, "Traceback", True, False, True),
+    ],
+)
+def test_a_calibration_that_lost_its_race_is_told(when, status, said, is_new, is_calibrated, wrong):
+    assert (calibration_fault(when, status, said, is_new, is_calibrated) is not None) == wrong
+
+
+def test_a_calibration_meets_its_race(tmp_path):
+    one = calibrations(tmp_path, 3)
+    assert one.broken == []
+    assert one.figures == {
+        "refused, saved while it fits": 1,
+        "calibrated, saved before": 1,
+        "calibrated, saved after": 1,
+    }
