@@ -8,10 +8,11 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.prepare.files import data_key
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics, sigmoid
-from fieldwise.runs.data import load_frame, prepare_recipe
+from fieldwise.runs.data import data_inputs, data_settings, load_frame, prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.pipeline import train_recipe
@@ -134,6 +135,25 @@ def test_a_file_or_a_name(tmp_path):
         load_frame(DataSettings(name="adullt"), Path())
     with pytest.raises(DataError, match="adult is not complete"):
         load_frame(DataSettings(name="adult"), tmp_path)
+
+
+def test_a_folder_or_a_pattern_of_files_and_their_key(tmp_path):
+    for name, value in (("b", 2), ("a", 1)):
+        pl.DataFrame({"a": [value]}).write_csv(tmp_path / f"{name}.csv")
+    assert load_frame(DataSettings(path=str(tmp_path / "*.csv")), Path())["a"].to_list() == [1, 2]
+    recipe = load_recipe("simulated/fm")
+
+    def key(path, **settings):
+        data = DataSettings(path=str(path), **settings)
+        one = dataclasses.replace(recipe, data=data)
+        return data_key(data_settings(one), data_inputs(one, Path()))
+
+    both = key(tmp_path)
+    assert both == key(tmp_path / "?.csv", memory="1GB") != key(tmp_path / "a.csv")
+    (tmp_path / "b.csv").rename(tmp_path / "0.csv")
+    assert key(tmp_path) != both, "the rows have another order"
+    with pytest.raises(DataError, match="no file matches the pattern"):
+        key(tmp_path / "*.parquet")
 
 
 def test_metrics_of_the_validation_rows_are_those_of_the_best_epoch():

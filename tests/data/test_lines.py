@@ -58,3 +58,20 @@ def test_rows_that_the_label_drops_are_counted() -> None:
     schema = Schema(fields=(Categorical("x"),), label=Label("y", positive_above=3, drop_values=(3,)), time="t")
     with pytest.raises(DataError, match=r"in row 15 \(counting from 0\)"):
         prepare(frame, schema, split=TimeSplit(), seed=0)
+
+
+def test_a_row_of_several_files_is_named_with_its_file(tmp_path):
+    def told(pattern, row, **reading):
+        with pytest.raises(DataError) as e, naming_lines(tmp_path / pattern, **reading):
+            raise DataError(f"bad cell in row {row} (counting from 0); mend it")
+        return str(e.value).replace(str(tmp_path) + "/", "")
+
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n\n\n")
+    (tmp_path / "b.csv").write_text('x,y\n3,"q\nr"\n5,6\n')
+    for k, rows in enumerate((3, 2)):
+        pl.DataFrame({"n": range(rows)}).write_parquet(tmp_path / f"{k}.parquet")
+    assert as_table(tmp_path / "*.csv").height == 3
+    assert [told("*.csv", row) for row in range(3)] == [
+        f"bad cell in line {line}; mend it" for line in ("2 of a.csv", "2 of b.csv", "4 of b.csv")
+    ]
+    assert told("*.parquet", 3) == "bad cell in row 0 (counting from 0) of 1.parquet; mend it"

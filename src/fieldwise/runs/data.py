@@ -11,6 +11,7 @@ from fieldwise.config import nearest, to_plain
 from fieldwise.data.prepare.files import Inputs, data_key, read_prepared, write_prepared
 from fieldwise.data.prepare.prepared import Part, Prepared, prepare
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings
+from fieldwise.data.read.found import is_many
 from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.public import PUBLIC_SETS
 from fieldwise.data.read.simulated.log import simulate
@@ -118,7 +119,9 @@ def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
 def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
     """The files that `load_frame` may read, by names that do not depend on their folder."""
     if data.path is not None:
-        return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
+        if not is_many(Path(data.path)):
+            return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
+        return {f"data/{k:06d}{''.join(path.suffixes)}": path for k, path in enumerate(data.files)}
     if data.name not in PUBLIC_SETS:
         return {}
     folder = data_dir / PUBLIC_SETS[data.name].folder
@@ -128,7 +131,7 @@ def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
 
 def data_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that determine prepared data, as plain values."""
-    data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file"))
+    data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file", memory=None))
     parts = {
         "split": recipe.split,
         "negatives": recipe.negatives,

@@ -173,6 +173,7 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
     settings["training"] = {k: v for k, v in settings["training"].items() if k != "checkpoint_minutes"}
     if (code := source_digest(recipe.model)) is not None:
         settings["code"] = code  # code of a user-defined model
+    settings["data"] = {k: v for k, v in settings["data"].items() if k != "memory"}
     if "path" in settings["data"]:
         settings["data"] = {**settings["data"], "path": "file"}
     if recipe.warm_start is not None:

@@ -1,4 +1,4 @@
-"""Translating row numbers in errors to line numbers of the text file that a table came from."""
+"""Translating row numbers in errors to files and line numbers of the text that a table came from."""
 
 import csv
 import re
@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
-from fieldwise.data.read.bytesource import open_source
-from fieldwise.data.read.kinds import TEXT, suffix_of
-from fieldwise.data.read.one_file import text_separator
+from fieldwise.data.read.bytesource import stream_source
+from fieldwise.data.read.found import find_files, is_many
+from fieldwise.data.read.kinds import kind_of
+from fieldwise.data.read.one_file import is_stream, text_separator
+from fieldwise.data.read.text_pieces import libfm_pieces
+from fieldwise.data.read.unpacking import CHUNK
 from fieldwise.errors import DataError, SchemaError
 
 __all__ = ["line_of", "naming_lines", "renumbering_rows"]
@@ -25,15 +29,25 @@ def naming_lines(
     """A context in which errors about a row of a text file's table name the line where the row begins.
 
     Args:
-        path: the file that the table was read from; for Parquet and other binary files rows stay rows.
+        path: the file, folder or pattern that the table was read from; rows of a single Parquet or other binary file
+            stay rows, rows of several are named with their file.
         separator: as given to `as_table`.
         encoding: as given to `as_table`.
         columns: as given to `as_table`.
     """
 
     def line(row: int) -> str | None:
-        found = line_of(path, row, separator=separator, encoding=encoding, header=columns is None)
-        return None if found is None else f"line {found} of {path}"
+        many = is_many(path)
+        for file in find_files(path):
+            found, rows = _line_or_rows(file, row, separator, encoding, columns is None)
+            if found is not None:
+                return f"line {found} of {file}"
+            if rows is None and many:
+                rows = _count(file)
+                if row < rows:
+                    return f"row {row} (counting from 0) of {file}"
+            row -= rows or 0
+        return None
 
     with _changed(line):
         yield
@@ -61,19 +75,38 @@ def line_of(
 
     Quoted line ends are counted, so that an editor finds the place.
     """
-    if suffix_of(path)[0] not in TEXT:
-        return None
-    source = open_source(path, encoding)
+    return _line_or_rows(path, row, separator, encoding, header)[0]
+
+
+def _line_or_rows(
+    path: Path, row: int, separator: str | None, encoding: str, header: bool
+) -> tuple[int | None, int | None]:
+    """The line of a row, or None and the number of rows; both None if the file is no delimited text."""
+    if kind_of(path) != "delimited text":
+        return None, None
+    source = stream_source(path, encoding)
     lines = (line.decode("utf-8-sig", "replace") for line in source.lines())
     records = csv.reader(lines, delimiter=separator or text_separator(path, source))
-    wanted, begun, start = row + header, False, 1
+    wanted, start, width = row + header, 1, 0
     for record in records:
-        begun = begun or bool(record)
-        if begun and wanted == 0:
-            return start
-        wanted -= begun
+        width = width or len(record)
+        if record or width == 1:  # blank lines at the start and end are no rows, but in a single column
+            if wanted == 0:
+                return start, None
+            wanted -= 1
         start = records.line_num + 1
-    return None
+    return None, row - wanted
+
+
+def _count(path: Path) -> int:
+    """The number of rows of a file that is no delimited text."""
+    if kind_of(path) == "libFM":
+        return sum(piece.height for piece in libfm_pieces(path, CHUNK))
+    if kind_of(path) == "Parquet":
+        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
+    if is_stream(path):
+        return pl.read_ipc_stream(path).height
+    return int(pl.scan_ipc(path, glob=False).select(pl.len()).collect().item())
 
 
 @contextmanager
