@@ -1,17 +1,21 @@
 """Scoring a file in slices against scoring its rows at once: any kind of file in and out, any size of slice."""
 
 import dataclasses
+import io
+import json
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from fieldwise.bundle import score_file as module
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.score_file import score_file
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.data.read.tables import as_table, write_table
+from fieldwise.data.reports import JsonReports
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.models.build import build_network, model_from_dict
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
@@ -37,7 +41,7 @@ def rows() -> pl.DataFrame:
     return simulate(101, users=40, items=15, seed=5).drop("liked", "true_probability")
 
 
-def test_slices_give_what_the_whole_gives(subtests, bundle, rows, tmp_path):
+def test_slices_give_what_the_whole_gives(subtests, bundle, rows, tmp_path, monkeypatch):
     for slice_rows, given, out in [
         *((7, given, out) for given in ("parquet", "arrow", "csv") for out in ("parquet", "arrow", "csv", "tsv.gz")),
         *((rows, kind, kind) for rows in (101, 5000) for kind in ("parquet", "csv")),
@@ -46,7 +50,8 @@ def test_slices_give_what_the_whole_gives(subtests, bundle, rows, tmp_path):
             folder = tmp_path / f"{slice_rows} {given} {out}"
             folder.mkdir()
             write_table(rows, folder / f"rows.{given}")
-            done = score_file(bundle, folder / f"rows.{given}", folder / f"scores.{out}", slice_rows=slice_rows)
+            monkeypatch.setattr(module, "SLICE_ROWS", slice_rows)
+            done = score_file(bundle, folder / f"rows.{given}", folder / f"scores.{out}")
             found = as_table(folder / f"scores.{out}")
             assert (done.rows, done.columns) == (101, ("user_id", "item_id", "prediction"))
             assert found.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
@@ -56,10 +61,27 @@ def test_slices_give_what_the_whole_gives(subtests, bundle, rows, tmp_path):
             assert len(list(folder.iterdir())) == 2
 
 
+@pytest.fixture
+def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLICE_ROWS", 10)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv"])
+@pytest.mark.usefixtures("_short_slices")
+def test_reports_are_told_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path, kind: str) -> None:
+    write_table(rows, tmp_path / f"rows.{kind}")
+    out = io.StringIO()
+    with JsonReports(out=out) as reports:
+        score_file(bundle, tmp_path / f"rows.{kind}", tmp_path / "out.parquet", reports=reports)
+    told = json.loads(out.getvalue())
+    assert (told["phase"], told["rows"], told["rows_total"]) == ("prediction", 101, 101)
+
+
+@pytest.mark.usefixtures("_short_slices")
 def test_rows_without_keys_are_numbered_through_all_slices(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
     bare = dataclasses.replace(bundle, schema=dataclasses.replace(SCHEMA, keys=()))
     rows.write_parquet(tmp_path / "rows.parquet", row_group_size=13)
-    score_file(bare, tmp_path / "rows.parquet", tmp_path / "out.arrow", slice_rows=10)
+    score_file(bare, tmp_path / "rows.parquet", tmp_path / "out.arrow")
     assert as_table(tmp_path / "out.arrow")["row"].to_list() == list(range(101))
 
 
@@ -71,6 +93,7 @@ def test_a_table_without_rows_gives_its_columns(bundle: Bundle, rows: pl.DataFra
         assert (found.columns, found.height) == (["user_id", "item_id", "prediction"], 0)
 
 
+@pytest.mark.usefixtures("_short_slices")
 def test_a_bad_cell_is_named_by_its_row_in_the_file_and_nothing_is_written(
     bundle: Bundle, rows: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -78,7 +101,7 @@ def test_a_bad_cell_is_named_by_its_row_in_the_file_and_nothing_is_written(
     bad.write_parquet(tmp_path / "rows.parquet")
     (tmp_path / "out.parquet").write_bytes(b"as it was")
     with pytest.raises(DataError, match=r"column 'length' \(field 'length'\) holds inf in row 64 \(counting from 0\)"):
-        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet", slice_rows=10)
+        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
     assert (tmp_path / "out.parquet").read_bytes() == b"as it was"
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -70,6 +70,7 @@ OPTIONS = {
         "--data-dir",
         "--json",
         "--quiet",
+        "--progress",
         "--threads",
         "--cache",
     },
@@ -122,6 +123,7 @@ OPTIONS = {
         "--separator",
         "--columns",
         "--encoding",
+        "--progress",
         "--threads",
     },
     ("calibrate",): {

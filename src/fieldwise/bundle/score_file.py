@@ -12,6 +12,7 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.read.tables import SlicedTable
 from fieldwise.data.read.writing import TableWriter
+from fieldwise.data.reports import NoReports, Reports
 from fieldwise.errors import ConfigError
 
 __all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "check_two_files", "score_file"]
@@ -38,7 +39,7 @@ def score_file(
     *,
     column: str = PREDICTION,
     logit: bool = False,
-    slice_rows: int = SLICE_ROWS,
+    reports: Reports | None = None,
 ) -> ScoredFile:
     """Write keys and predictions for a file's rows, in order; `out` is written atomically.
 
@@ -52,7 +53,7 @@ def score_file(
         column: column of the main label's predictions (probabilities or numbers); another label's is `COLUMN.NAME`.
         logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
             `logit.NAME` for others; only for binary labels.
-        slice_rows: rows per slice, at least 1.
+        reports: told the rows as they are written.
 
     Errors:
         ConfigError: `out` is `data`, a key has the name of a prediction column, or `logit` without a binary label.
@@ -65,7 +66,8 @@ def score_file(
     made = _Columns.of(bundle, column, logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
-    rows, unseen = 0, Counter[tuple[str, int]]()
+    rows, unseen, told = 0, Counter[tuple[str, int]](), reports or NoReports()
+    told.begin("prediction", table.count())
     with writing as writer:
 
         def score(part: pl.DataFrame) -> None:
@@ -76,8 +78,9 @@ def score_file(
             for name, counts in bundle.encoder.unseen_counts(encoded).items():
                 unseen.update({(name, k): n for k, n in enumerate(counts)})
             rows += part.height
+            told.add(part.height)
 
-        for part in table.slices(wanted, slice_rows):
+        for part in table.slices(wanted, SLICE_ROWS):
             score(part)
         if not rows:
             score(table.empty.select(wanted))  # a file with only a header

@@ -14,6 +14,7 @@ from fieldwise.version import __version__
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.data.reports import Reports
     from fieldwise.storage.cache import Cache
 
 __all__ = [
@@ -30,10 +31,12 @@ __all__ = [
     "RecipeName",
     "Seed",
     "Settings",
+    "Shown",
     "Threads",
     "UseCache",
     "cache_for",
     "existing_data_dir",
+    "reports_for",
     "resolve_data_dir",
     "set_threads",
     "version_option",
@@ -64,6 +67,14 @@ DataDir = Annotated[
         envvar="FIELDWISE_DATA",
         show_envvar=True,
         help="Folder with the public data sets. Default: the folder that `data fetch` fills.",
+    ),
+]
+Shown = Annotated[
+    str,
+    typer.Option(
+        "--progress",
+        metavar="HOW",
+        help="`text`, or `json`: one line every few seconds on standard error, for machines that watch.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
@@ -150,6 +161,21 @@ def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":
     from fieldwise.storage.cache import default_cache
 
     return default_cache() if quiet else default_cache(say)
+
+
+def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[Reports]":
+    """A context whose reports on long work are shown as `--progress` says.
+
+    Errors:
+        ConfigError: neither `text` nor `json`.
+    """
+    from fieldwise.data.reports import JsonReports, LineReports, NoReports
+
+    if shown not in ("text", "json"):
+        raise ConfigError(f"--progress must be text or json, found {shown!r}")
+    if shown == "json":
+        return JsonReports()
+    return nullcontext(NoReports()) if quiet else LineReports()
 
 
 def resolve_data_dir(given: Path | None) -> Path:

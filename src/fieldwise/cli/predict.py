@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import BundleFolder, Reading, Threads, set_threads
+from fieldwise.cli.options import BundleFolder, Reading, Shown, Threads, reports_for, set_threads
 from fieldwise.cli.show import say
 
 __all__ = ["PredictOptions", "run"]
@@ -26,6 +26,7 @@ class PredictOptions:
         bool, typer.Option("--raw", help="Write keys to text as they are, also those that a spreadsheet would run.")
     ] = False
     reading: Reading
+    progress: Shown = "text"
     threads: Threads = None
 
 
@@ -46,10 +47,10 @@ def run(options: PredictOptions) -> None:
     check_two_files(data, out)
     set_threads(options.threads)
     bundle = Bundle.load(options.bundle)
-    with reading.lines(data):
+    with reading.lines(data), reports_for(options.progress) as reports:
         writer = TableWriter(out, raw=options.raw)
         table = SlicedTable(data, **reading.arguments)
-        done = score_file(bundle, table, writer, column=options.column, logit=options.logit)
+        done = score_file(bundle, table, writer, column=options.column, logit=options.logit, reports=reports)
     say(f"{done.rows:,} predictions written to {out} ({', '.join(done.columns)})")
     if writer.guarded:
         say(f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)")

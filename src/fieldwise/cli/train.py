@@ -20,18 +20,22 @@ from fieldwise.cli.options import (
     Quiet,
     RecipeName,
     Settings,
+    Shown,
     Threads,
     UseCache,
     cache_for,
     existing_data_dir,
+    reports_for,
     set_threads,
 )
 from fieldwise.cli.show import console, print_json, row_counts, say, show_metrics
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
+    from fieldwise.data.reports import Reports
     from fieldwise.runs.pipeline import Run
     from fieldwise.runs.recipe import Recipe
+    from fieldwise.training.progress import Progress
     from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["TrainOptions", "below_lr", "run"]
@@ -62,6 +66,7 @@ class TrainOptions:
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
+    progress: Shown = "text"
     threads: Threads = None
     cache: UseCache = True
 
@@ -86,21 +91,24 @@ def run(options: TrainOptions) -> None:
     with unfinished.claimed():
         if options.restart:
             unfinished.clear()
-        _run(options, recipe, folder, unfinished)
+        with reports_for(options.progress, quiet=True) as reports:
+            _run(options, recipe, folder, unfinished, reports)
 
 
-def _run(options: TrainOptions, recipe: "Recipe", folder: Path, unfinished: "Unfinished") -> None:
+def _run(options: TrainOptions, recipe: "Recipe", folder: Path, unfinished: "Unfinished", reports: "Reports") -> None:
     from fieldwise.cli.saving import save_or_keep
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.fitting import lr_on_valid, settled
 
     began = time.perf_counter()
+    reports.begin("preparation", run=recipe.name)
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache, options.quiet))
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
     _tell(recipe, prepared, options.quiet)
-    done = _trained(recipe, prepared, options.quiet, unfinished)
+    progress = _progress(options, recipe, reports)
+    done = _trained(recipe, prepared, progress, unfinished)
     folder, unsaved = save_or_keep(done.bundle, folder)
     interrupted = done.result.stopped == "interrupted"
     if interrupted:
@@ -153,14 +161,23 @@ def _tell(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
         say(caution)
 
 
-def _trained(recipe: "Recipe", prepared: "Prepared", quiet: bool, unfinished: "Unfinished") -> "Run":
+def _progress(options: TrainOptions, recipe: "Recipe", reports: "Reports") -> "Progress":
+    """What shows the epochs: reports for machines, or a bar or lines."""
+    from fieldwise.training.progress import progress_for
+    from fieldwise.training.reported import Reported
+
+    if options.progress == "json":
+        return Reported(reports, recipe.name)
+    return progress_for(recipe.name, quiet=options.quiet)
+
+
+def _trained(recipe: "Recipe", prepared: "Prepared", progress: "Progress", unfinished: "Unfinished") -> "Run":
     """Train; warnings are printed as sentences."""
     from fieldwise.runs.pipeline import train_recipe
-    from fieldwise.training.progress import progress_for
 
     with warnings.catch_warnings():  # restores warnings.showwarning on exit
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
-        done = train_recipe(recipe, prepared, progress_for(recipe.name, quiet=quiet), unfinished)
+        done = train_recipe(recipe, prepared, progress, unfinished)
     if done.warm_start is not None:
         say(done.warm_start.sentence())
         if caution := done.warm_start.caution():

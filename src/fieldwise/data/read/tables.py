@@ -140,6 +140,17 @@ class SlicedTable:
             self._rows = read_binary(path, self._kind, lambda: _lazily(self._rows.lazy()))
         self.empty = read_binary(path, self._kind, self._rows.collect_schema).to_frame()
 
+    def count(self) -> int:
+        """Number of rows, from the file's metadata where it has them.
+
+        Errors:
+            DataError: the file is damaged.
+        """
+        rows = self._rows
+        if isinstance(rows, pl.DataFrame):
+            return rows.height
+        return int(read_binary(self.path, self._kind, lambda: rows.select(pl.len()).collect().item()))
+
     def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
         """All rows with these columns, in slices of at most `rows` rows.
 

@@ -1,0 +1,34 @@
+"""`--progress json`: lines for machines on standard error."""
+
+import json
+
+
+def told(err):
+    return [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+
+
+def test_train_tells_its_phases(fieldwise, recipe):
+    code, out, err = fieldwise("train", recipe, "--out", "b", "--progress", "json", "--json")
+    assert code == 0, err
+    lines = told(err)
+    last = {(one["phase"], one.get("epoch")): one for one in lines if "rows" in one}  # a slow machine says more
+    assert list(last) == [("preparation", None), ("training", 1), ("training", 2), ("evaluation", None)]
+    epochs = [one for (phase, _), one in last.items() if phase == "training"]
+    assert all(one["rows"] == one["rows_total"] == json.loads(out)["counts"]["train_rows"] for one in epochs)
+    looks = [one["evaluation"]["auc"] for one in lines if "evaluation" in one]
+    assert max(looks) == json.loads(out)["valid"]["auc"]
+    assert "train loss" not in err, "no lines for people"
+
+
+def test_predict_tells_its_rows(fieldwise, recipe):
+    assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] == 0
+    code, _, err = fieldwise("predict", "b", "--data", "log.csv", "--out", "scores.csv", "--progress", "json")
+    assert code == 0, err
+    last = told(err)[-1]
+    assert (last["phase"], last["rows"], last["rows_total"]) == ("prediction", 400, 400)
+
+
+def test_another_word_is_refused(fieldwise, recipe):
+    code, _, err = fieldwise("train", recipe, "--progress", "xml")
+    assert code == 2
+    assert "--progress must be text or json, found 'xml'" in err
