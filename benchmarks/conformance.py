@@ -35,8 +35,8 @@ Written by `make conformance`; do not edit. Of each model:
 - **parity**: the largest difference |a - b| / max(1, |b|) between its logits a and those b of its independent NumPy
   version in float64 (`tests/parity/reference/`), over all its cases (defaults, variants, options) and all kinds of
   layouts; the next column has the number of such pairs.
-- **published counts**: parameters at published settings, ours beside those that others' run logs printed (less numbers
-  that do nothing there); settings and sources are in `tests/parity/published.py`.
+- **published counts**: numbers of parameters at published settings: ours, and those in the published run logs (minus
+  parameters that have no effect there); settings and sources are in `tests/parity/published.py`.
 - **contract**: tests of `tests/models/test_contract.py` and `test_onnx.py` (without the slow ones) that passed, of all.
 
 | model | parity | pairs | published counts, ours = published | contract |

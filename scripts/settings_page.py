@@ -28,7 +28,7 @@ HEAD = """# Settings and their defaults
 
 Every setting of a [recipe](training.md), by the table of the recipe's file. `--set training.epochs=3` changes
 one on the command line; in Python the same names are arguments of the classes. A setting that is not given has its
-default; *left out* means that there is no default, or that the rule in the column "meaning" applies.{defaults}
+default; *none* means that there is no default, or that the rule in the column "meaning" applies.{defaults}
 
 Written from the code by `python scripts/settings_page.py`; do not edit.
 """
@@ -46,7 +46,7 @@ TOP = ("seed", "data_seed", "warm_start", "benchmark", "protocol")
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """What the section Args of a class's docstring says of each setting."""
+    """The text on each setting in the section Args of a class's docstring."""
     found: dict[str, str] = {}
     name = ""
     inside = False
@@ -66,7 +66,7 @@ def meanings(kind: type) -> dict[str, str]:
 
 
 def type_words(kind: Any) -> str:
-    """A type as a person who writes TOML would say it.
+    """A type in the words of TOML.
 
     >>> type_words(int | None), type_words(tuple[str, ...]), type_words(Literal["a", "b"])
     ('whole number', 'list of text', '`a`, `b`')
@@ -93,7 +93,7 @@ def default_words(field: "dataclasses.Field[Any]") -> str:
         return "`{}`" if made == {} else f"`kind = {made.kind!r}`".replace("'", '"') if hasattr(made, "kind") else "own"
     if field.default is dataclasses.MISSING:
         return "required"
-    return "*left out*" if field.default is None else code(field.default)
+    return "*none*" if field.default is None else code(field.default)
 
 
 def code(value: Any) -> str:
@@ -143,8 +143,8 @@ def models() -> list[str]:
         "",
         "## `[model]`",
         "",
-        "`name` says which; the others are its settings. These most models have, with these defaults; the rest stands",
-        "on each model's page.",
+        "`name` selects the model; the other keys are its settings. Most models have these, with these defaults; a",
+        "model's other settings are on its page.",
         "",
         f"| model | {' | '.join(f'`{name}`' for name in COMMON)} |",
         f"|---|{'---|' * len(COMMON)}",

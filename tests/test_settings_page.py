@@ -29,7 +29,7 @@ def test_the_page_is_current():
 def test_every_setting_of_training_has_a_row_with_its_default():
     found = {row[0].strip("`"): row for row in rows("`[training]`")}
     assert list(found) == [field.name for field in dataclasses.fields(TrainingSettings)]
-    plain = {True: "true", False: "false", None: "*left out*"}
+    plain = {True: "true", False: "false", None: "*none*"}
     for field in dataclasses.fields(TrainingSettings):
         if isinstance(field.default, (bool, int, float, type(None))):
             expected = plain[field.default] if isinstance(field.default, (bool, type(None))) else repr(field.default)

@@ -11,11 +11,12 @@ from benchmarks.memory import peak_bytes
 from benchmarks.timing import seconds_of
 from fieldwise.ops import field_attention, pair_attention_pool, pair_indices, use_ops
 
-FLOPS = "counted: a pair's product D, its hidden vector 2 D A, ReLU and score 3 A, the weighted sum 2 D"
-
 
 def pooling_flops(batch: int, fields: int, dim: int, attention: int) -> float:
-    """Floating-point operations of a forward pass of AFM's pooling: those of the formula, independent of the kernel."""
+    """Floating-point operations of a forward pass of AFM's pooling: those of the formula, independent of the kernel.
+
+    Per pair: its product D, its hidden vector 2 D A, ReLU and score 3 A, the weighted sum 2 D.
+    """
     pairs = batch * fields * (fields - 1) / 2
     return pairs * (2 * dim * attention + 3 * attention + 3 * dim)
 

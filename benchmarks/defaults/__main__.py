@@ -50,27 +50,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
     commands = found.add_subparsers(dest="command", required=True)
-    runs = commands.add_parser("run", help="make the runs that the store has not")
-    shows = commands.add_parser("show", help="print what a tag's runs found")
+    runs = commands.add_parser("run", help="train the runs that are missing in the store")
+    shows = commands.add_parser("show", help="print the results of a tag's runs")
     writes = commands.add_parser("write", help="write the page from the results, after merging a tag's runs into them")
     for command in (runs, shows, writes):
         command.add_argument(
             "--tables", type=names_of(TABLES), default=list(COUNTED), help=f"of {', '.join(TABLES)}; the twelve counted"
         )
         default = None if command is writes else "now"
-        command.add_argument("--tag", default=default, help="the name under which runs are kept")
+        command.add_argument("--tag", default=default, help="the name under which runs are stored")
         command.add_argument("--store", type=Path, default=STORE)
     for command in (runs, shows):
         command.add_argument("--max-rows", type=int, help="maximum rows of each table, sampled at random")
     known = {**MODELS, **BASELINE_FITS}
     runs.add_argument("--models", type=names_of(known), default=list(known), help=", ".join(known))
     runs.add_argument("--seeds", type=int, default=3)
-    runs.add_argument("--defaults", choices=["data", "fixed"], help="the recipe's key of that name")
+    runs.add_argument("--defaults", choices=["data", "fixed"], help="`defaults` of the recipes")
     runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
     runs.add_argument("--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data")))
     runs.add_argument("--threads", type=int, default=1)
     runs.add_argument("--again", action="store_true", help="repeat runs that are in the store")
-    shows.add_argument("--against", help="another tag, to print beside it")
+    shows.add_argument("--against", help="another tag to compare with")
     writes.add_argument("--against", default="before", help="the older tag")
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
     writes.add_argument("--page", type=Path, default=PAGE)

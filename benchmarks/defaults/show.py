@@ -31,7 +31,7 @@ def load_runs(store: Path, tag: str, table: str) -> dict[str, list[Found]]:
 
 
 def table_rows(runs: Mapping[str, Sequence[Found]]) -> int:
-    """Rows that the newcomer has."""
+    """The number of the table's rows, all parts."""
     return int(next(iter(runs.values()))[0].about["rows"])
 
 

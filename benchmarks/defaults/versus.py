@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gap = difference([auto], [best])
         met += gap.low <= 0
         print(
-            f"{rows.name}: auto {_words(auto)}; tune {_words(best)}; auto less tune {gap.value:+.4f} "
+            f"{rows.name}: auto {_words(auto)}; tune {_words(best)}; auto minus tune {gap.value:+.4f} "
             f"[{gap.low:+.4f}, {gap.high:+.4f}]: {'no worse' if gap.low <= 0 else 'worse'}",
             flush=True,
         )
@@ -64,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks.defaults.versus", description=__doc__)
     found.add_argument("--tables", type=names_of(TABLES), default=list(COUNTED))
-    found.add_argument("--models", type=names_of(MODELS), default=["fm", "afm", "autoint-plus"], help="that are tuned")
+    found.add_argument("--models", type=names_of(MODELS), default=["fm", "afm", "autoint-plus"], help="models to tune")
     found.add_argument("--minutes", type=float, default=10.0)
-    found.add_argument("--trials", type=int, default=30, help="for each model")
+    found.add_argument("--trials", type=int, default=30, help="trials per model")
     found.add_argument("--threads", type=int, default=2)
     found.add_argument("--max-rows", type=int, help="maximum rows of each table, sampled at random")
     found.add_argument("--store", type=Path, default=STORE)

@@ -46,7 +46,7 @@ def _section(table: Table, found: Mapping[str, Any]) -> str:
     head = ["model"]
     for metric in table.metrics:
         head += [*([f"published {shown_name(metric)}"] if some_published else []), f"our {shown_name(metric)}"]
-    head += [f"less {board['base'].rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds a run"]
+    head += [f"minus {board['base'].rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds per run"]
     by_row = all("commits" in line for line in lines.values())  # older results have commits only for the whole table
     head += ["commit"] if by_row else []
     out = [f"## {table.title}", "", " ".join(table.about.split()), ""]
