@@ -17,7 +17,7 @@ from fieldwise import FM, Categorical, Label, Numeric, Schema
 from fieldwise.errors import ConfigError
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import Lookup, StoreError, Stores, StoreURL, TableStore, open_store
+from fieldwise.serving.stores import Lookup, StoreError, Stores, StoreURL, TableStore, failing, open_store
 from fieldwise.serving.stores.base import UNREADABLE
 from fieldwise.serving.stores.load import load_table
 from fieldwise.serving.stores.plain import plain_value
@@ -128,6 +128,53 @@ def test_a_row_that_the_server_itself_fails_at_is_its_users_alone(service, own_p
     found, state, _ = answers(service, own_postgres.url("divided"), asks)
     assert [one.status_code for one in found] == [503 if n % 9 == 2 else 200 for n in range(36)]
     assert state == "ok"
+
+
+def test_rows_that_fail_take_the_time_of_others_once(own_postgres, monkeypatch):
+    """Twenty rows that the server fails at, asked for beside eight good ones: to find them takes queries, once."""
+    monkeypatch.setattr(failing, "PAUSE", 0.5)
+    with own_postgres.client() as client:
+        client.execute("DROP VIEW IF EXISTS divided; DROP TABLE IF EXISTS people")
+        client.execute("CREATE TABLE people AS SELECT 'u' || n AS \"user\", n FROM generate_series(0, 27) n")
+        client.execute('CREATE VIEW divided AS SELECT "user", 1 / greatest(n - 19, 0) AS part FROM people')
+    ids, queries = [f"u{n}" for n in range(28)], []
+
+    async def run():
+        store = open_store(own_postgres.url("divided"), "user", "people")
+        asked = store._rows
+        monkeypatch.setattr(store, "_rows", lambda *given: queries.append(given) or asked(*given))
+        await store.open()
+
+        async def told():
+            queries.clear()
+            rows = await store.get(ids, ["part"])
+            assert [row["part"] for row in rows[20:]] == [1 // (n - 19) for n in range(20, 28)]
+            assert {row["user"] for row in rows} == set(ids)
+            return sum(row["part"] is UNREADABLE for row in rows), len(queries)
+
+        assert (await told())[0] == 20
+        assert await told() == (20, 1)
+        assert await store.get(["u1"], []) == [{"user": "u1"}], "it fails with the column alone"
+        await asyncio.sleep(0.6)
+        assert await told() == (20, 1 + failing.AGAIN)
+        with own_postgres.client() as client:
+            client.execute("UPDATE people SET n = 20")
+        await asyncio.sleep(0.6)
+        for left in range(20 - failing.AGAIN, -1, -failing.AGAIN):
+            rows = await store.get(ids, ["part"])
+            assert sum(row["part"] is UNREADABLE for row in rows) == left
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_rows_that_fail_are_remembered_up_to_a_number(monkeypatch):
+    monkeypatch.setattr(failing, "MOST", 3)
+    rows = failing.FailingRows()
+    for number in range(5):
+        rows.add(number, None)
+    assert rows.split(range(5), None) == ([0, 1], [], [2, 3, 4])
+    assert rows.split(range(5), "other columns") == ([0, 1, 2, 3, 4], [], [])
 
 
 def test_columns_that_come_later_are_read(own_postgres, monkeypatch):

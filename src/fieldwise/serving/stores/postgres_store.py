@@ -13,6 +13,7 @@ from uuid import UUID
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.serving.stores.base import UNREADABLE, Row, StoreError
+from fieldwise.serving.stores.failing import FailingRows
 from fieldwise.serving.stores.postgres_rows import plain_rows
 from fieldwise.serving.stores.url import StoreURL
 
@@ -57,6 +58,7 @@ class PostgresStore:
         self._columns: list[str] = []
         self._ids = ""
         self._looked = -math.inf
+        self._failing = FailingRows()
 
     @property
     def columns(self) -> Sequence[str]:
@@ -103,12 +105,20 @@ class PostgresStore:
     async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
         """The rows of these ids with the requested columns; the values of a duplicate row are `UNREADABLE`.
 
+        A row at which the server failed is not asked for again for two seconds, then alone: to find it among others
+        takes several queries, within the time that all have.
+
         Errors:
             StoreError: the server does not answer.
         """
         wanted = [value for one in ids if (value := self._value(one)) is not None]
         found: dict[str, Row] = {}
-        for row in await self._found(wanted, columns):
+        kind = None if columns is None else frozenset(columns)
+        usual, again, left = self._failing.split(wanted, kind)
+        rows = await self._found(usual, columns) if usual else []
+        for one in again:
+            rows += await self._found([one], columns)
+        for row in (*rows, *(self._unreadable(str(one), columns) for one in left)):
             one = row[self.column]
             found[one] = self._unreadable(one, columns) if one in found else row
         return [found.get(one) for one in ids]
@@ -169,6 +179,8 @@ class PostgresStore:
                 self._looked = -math.inf  # the table was replaced
             except psycopg.DataError:
                 if len(wanted) <= 1:
+                    for one in wanted:
+                        self._failing.add(one, None if columns is None else frozenset(columns))
                     return [self._unreadable(str(one), columns) for one in wanted]
                 half = len(wanted) // 2
                 return [*await self._found(wanted[:half], columns), *await self._found(wanted[half:], columns)]
