@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     _training(runs)
     runs.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of training; may be repeated")
     runs.add_argument("--keep", action="store_true", help="keep the bundle and the cache in the work folder")
+    runs.add_argument("--cache", action=argparse.BooleanOptionalAction, default=True, help="store what was prepared")
     runs.add_argument("--rows-check", action="store_true", help="check that every row was prepared")
 
     _on_a_log(commands, "duckdb", "DuckDB reads the same files and counts every column's values", duck.run)

@@ -1,11 +1,13 @@
 """`run`: train on a log with the command line, and measure its memory and the seconds of its phases."""
 
 import argparse
+import contextlib
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +43,10 @@ def train(options: argparse.Namespace, log: Mapping[str, Any], *, show: bool = F
     recipe = write_recipe(work / "recipe.toml", log, options.model, memory=options.memory, training=training)
     words = ["train", recipe, "--out", work / "bundle", "--threads", options.threads, "--json"]
     words += ["--progress", "json"] if reports_progress() else []
-    done = watched(fieldwise(*words), env=environment_with(work), show=show).checked()
-    found = measures(done, json.loads(done.out), disk(work))
+    words += [] if options.cache else ["--no-cache"]
+    with space_taken(work) as taken:
+        done = watched(fieldwise(*words), env=environment_with(work), show=show).checked()
+    found = measures(done, json.loads(done.out), {"most, of the file system": max(taken), **disk(work)})
     if not options.keep:
         shutil.rmtree(work)
     return done, found
@@ -63,6 +67,7 @@ def measures(done: Watched, record: Mapping[str, Any], disk_bytes: Mapping[str, 
             "preparation": record["seconds_preparing"],
             "epoch": None if epoch is None else round(epoch, 2),
             "training and evaluation": record["seconds"],
+            "after the last epoch": round(done.seconds - trained, 2),
             "processor": round(done.cpu, 2),
         },
         "rows a second": {
@@ -88,7 +93,16 @@ def measures(done: Watched, record: Mapping[str, Any], disk_bytes: Mapping[str, 
 def marks(done: Watched) -> tuple[float, list[float]]:
     """When preparation had ended, and when each evaluation in training had, in seconds since the start."""
     prepared = next((at for at, line in done.lines if " train, " in line and line.endswith(" test rows")), 0.0)
-    return prepared, [at for at, line in done.lines if ": train loss " in line or '"evaluation"' in line]
+    return prepared, [at for at, line in done.lines if ": train loss " in line or "evaluation" in _report(line)]
+
+
+def _report(line: str) -> dict[str, Any]:
+    """What a line of `--progress json` says; nothing for other lines."""
+    try:
+        found = json.loads(line) if line.startswith("{") else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def show(found: Mapping[str, Any], log: Mapping[str, Any], done: Watched) -> None:
@@ -104,8 +118,26 @@ def show(found: Mapping[str, Any], log: Mapping[str, Any], done: Watched) -> Non
     net = sizes["peak anonymous"] - sizes["parameters"] - sizes["optimizer"]
     print(f"  {'peak beside these two':32} {net / 1e6:,.0f} MB, of {len(done.memory.samples)} samples")
     for name, value in sizes["disk"].items():
-        print(f"  {f'disk at the end: {name}':32} {value / 1e6:,.0f} MB")
+        print(f"  {f'disk: {name}':32} {value / 1e6:,.0f} MB")
     print(f"  AUC: validation {found['auc']['valid']:.4f}, test {found['auc']['test']:.4f}")
+
+
+@contextlib.contextmanager
+def space_taken(folder: Path) -> Iterator[list[int]]:
+    """By how many bytes the free space of a folder's file system has fallen, each second; other programs count too."""
+    before, taken, end = shutil.disk_usage(folder).free, [0], threading.Event()
+
+    def look() -> None:
+        while not end.wait(1):
+            taken.append(before - shutil.disk_usage(folder).free)
+
+    watch = threading.Thread(target=look, daemon=True)
+    watch.start()
+    try:
+        yield taken
+    finally:
+        end.set()
+        watch.join()
 
 
 def disk(work: Path) -> dict[str, int]:
