@@ -9,6 +9,7 @@ import time
 import weakref
 from itertools import chain
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -82,9 +83,15 @@ def test_one_window_is_a_full_shuffle(rows, weighted):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 200), st.integers(1, 50), st.integers(1, 220), st.data())
-def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(rows, size, window, data):
+@given(st.integers(1, 200), st.integers(1, 50), st.integers(1, 220), st.integers(1, 20), st.data())
+def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(rows, size, window, blocks, data):
     table = table_of(rows)
+    with mock.patch.object(windows, "BLOCKS", blocks):
+        several(table, size, window, data)
+
+
+def several(table, size, window, data):
+    rows = len(table)
     found = epoch(table, size, min(window, rows))
     whole = epoch(table, size, rows)
     assert [one.batch.size for one in found] == [one.batch.size for one in whole]
@@ -100,7 +107,12 @@ def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(rows, si
     assert_same(epoch(table, size, min(window, rows), step=step), found[step:])
 
 
-def test_the_rows_of_a_window_come_from_so_many_blocks():
+def test_blocks_have_at_most_4096_rows_and_a_window_at_least_1024_of_them():
+    assert [Order(rows=10**8, window=w, seed=0, epoch=1).block for w in (9, 10**5, 10**6, 10**7)] == [1, 97, 976, 4096]
+
+
+def test_the_rows_of_a_window_come_from_so_many_blocks(monkeypatch):
+    monkeypatch.setattr(windows, "BLOCKS", 16)
     table, order = table_of(1000), Order(rows=1000, window=330, seed=5, epoch=2)
     assert (order.block, order.windows, order.starts[-1]) == (20, 4, 1000)
     found = list(chain.from_iterable(numbers(epoch(table, 7, 330, number=2))))
@@ -114,7 +126,8 @@ def test_the_rows_of_a_window_come_from_so_many_blocks():
 
 
 @pytest.mark.parametrize(("rows", "window"), [(1003, 330), (1001, 64), (17, 16), (16, 3)])
-def test_the_starts_of_windows_where_the_last_block_is_short(rows, window):
+def test_the_starts_of_windows_where_the_last_block_is_short(rows, window, monkeypatch):
+    monkeypatch.setattr(windows, "BLOCKS", 16)
     for number in range(1, 6):
         order = Order(rows=rows, window=window, seed=1, epoch=number)
         sizes = [sum(end - first for first, end in order.spans(k)) for k in range(order.windows)]

@@ -25,7 +25,9 @@ from fieldwise.layout import Bags, Batch
 __all__ = ["Order", "Rows", "ShuffledRows", "Span", "read_spans", "window_rows"]
 
 BLOCK_ROWS = 4_096
-BLOCKS = 16  # a window has at least so many blocks, or as many as it has rows
+BLOCKS = (
+    1_024  # in a window, at least: rows of a user or an hour stand together in many logs, and windows must be alike
+)
 WHOLE_BYTES = 1 << 30
 WINDOW_BYTES = 1 << 28
 
@@ -87,7 +89,7 @@ class Order:
 
     @property
     def block(self) -> int:
-        """Rows of a block: 4,096, or a 16th of a window if that is less; only the table's last block has fewer."""
+        """Rows of a block: 4,096, or a 1,024th of a window if that is less; only the table's last block has fewer."""
         return max(1, min(BLOCK_ROWS, self.window // BLOCKS))
 
     @property
