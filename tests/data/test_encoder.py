@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from fieldwise.data.encode.encoder import Encoder, check_table
+from fieldwise.data.encode.checks import check_table
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Field, Label, Numeric, Schema, Sequence

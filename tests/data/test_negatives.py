@@ -29,7 +29,7 @@ ASK = NegativeSampling(user="user", item="app", per_positive=3, item_columns=("c
 
 
 def draw(positives: pl.DataFrame, log: pl.DataFrame, ask: NegativeSampling = ASK, seed: int = 0) -> pl.DataFrame:
-    return sample_negatives(positives, log=log, settings=ask, seed=seed, label_column="label", negative_value=0)
+    return sample_negatives(positives, log=log, settings=ask, seed=seed, label=("label", 0))
 
 
 def test_never_an_item_that_the_user_used_in_any_part() -> None:
@@ -132,7 +132,7 @@ def test_bad_tables_are_told_in_one_sentence() -> None:
     with pytest.raises(DataError, match="one description: item"):
         draw(log, log.with_columns(pl.col("hour").cast(pl.String).alias("cost")))
     with pytest.raises(DataError, match="'none' is not of type Int8"):
-        sample_negatives(log, log=log, settings=ASK, seed=0, label_column="label", negative_value="none")
+        sample_negatives(log, log=log, settings=ASK, seed=0, label=("label", "none"))
 
 
 def test_bad_settings_are_refused(subtests):

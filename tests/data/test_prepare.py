@@ -292,7 +292,7 @@ def test_columns_that_the_schema_names_must_be_there(setting: dict[str, str]) ->
 
 def test_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(module, "read_labels", lambda *a: calls.append(a) or read_labels(*a))
+    monkeypatch.setattr(module, "read_labels", lambda *a, **more: calls.append(a) or read_labels(*a, **more))
     prepare(ratings(), SCHEMA, split=BY_PART, seed=0)
     assert len(calls) == 1
 

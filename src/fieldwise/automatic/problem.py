@@ -14,7 +14,8 @@ from fieldwise.config import to_plain
 from fieldwise.data.infer.schema import Inference, infer_schema
 from fieldwise.data.infer.split import suggest_split
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.prepare.prepared import Prepared, check_columns
+from fieldwise.data.prepare.parts import check_columns
+from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.data.prepare.split_kind import SplitColumns
 from fieldwise.data.prepare.split_settings import ColumnSplit, SplitSettings

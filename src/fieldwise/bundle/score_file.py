@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.encode.encoder import check_table
+from fieldwise.data.encode.checks import check_table
 from fieldwise.data.read.tables import SlicedTable
 from fieldwise.data.read.writing import TableWriter
 from fieldwise.data.reports import NoReports, Reports

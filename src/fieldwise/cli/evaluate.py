@@ -104,7 +104,7 @@ def _measured(
     """The rows that the label's rule keeps, and their metrics."""
     import numpy as np
 
-    from fieldwise.data.encode.encoder import check_table
+    from fieldwise.data.encode.checks import check_table
     from fieldwise.data.prepare.labels import read_labels
     from fieldwise.data.prepare.prepared import group_codes
     from fieldwise.training.objective import Objective

@@ -14,7 +14,7 @@ import polars as pl
 
 from fieldwise.config import changed as changed_settings
 from fieldwise.config import nearest, parse, to_plain
-from fieldwise.data.encode.encoder import check_table
+from fieldwise.data.encode.checks import check_table
 from fieldwise.data.prepare.labels import LabelledRows, read_labels
 from fieldwise.data.prepare.settings import NegativeSampling
 from fieldwise.data.read.tables import as_table

@@ -12,7 +12,8 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.labels import LabelledRows
-from fieldwise.data.prepare.prepared import Part, check_columns, encode_parts
+from fieldwise.data.prepare.parts import check_columns
+from fieldwise.data.prepare.prepared import Part, encode_parts
 from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
 from fieldwise.data.prepare.splits import hold_out

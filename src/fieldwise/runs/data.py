@@ -1,7 +1,10 @@
 """A recipe's data: reading, preparing and caching."""
 
 import dataclasses
+import shutil
 import tempfile
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,10 @@ import polars as pl
 
 from fieldwise.config import nearest, to_plain
 from fieldwise.data.prepare.files import Inputs, data_key, read_prepared, write_prepared
+from fieldwise.data.prepare.parts import Plan
 from fieldwise.data.prepare.prepared import Part, Prepared, prepare
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings
+from fieldwise.data.prepare.stages import Stages
 from fieldwise.data.read.found import is_many
 from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.public import PUBLIC_SETS
@@ -19,6 +24,7 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.large import LargeTable, large_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.storage.cache import Cache
 
@@ -53,8 +59,11 @@ def prepare_recipe(
         cache: cache of prepared data, which is read if it has the same data and settings, else written; not used
             with `frame`.
     """
-    if cache is None or frame is not None:
-        return _prepared_anew(recipe, data_dir) if frame is None else _prepare(recipe, as_table(frame))
+    if frame is not None:
+        return _prepare(recipe, as_table(frame))
+    large = large_table(recipe.data)
+    if cache is None:
+        return _prepared_anew(recipe, data_dir) if large is None else _large_anew(recipe, large)
     paths = _data_files(recipe.data, data_dir)
     try:
         inputs = Inputs.of(paths)
@@ -63,34 +72,77 @@ def prepare_recipe(
     key = data_key(data_settings(recipe), inputs)
     found = cache.get(key, read_prepared)
     if found is not None:
-        return found
+        return found if large is None else large.bounded(found, cache.folder)
+    if large is not None:
+        return _large_cached(recipe, large, cache, key)
     prepared = _prepared_anew(recipe, data_dir)
     if inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
-        counts = ", ".join(f"{prepared.counts[f'{name}_rows']:,} {name}" for name in PARTS)
-        short = Path(recipe.name).name if recipe.name.endswith(".toml") else recipe.name
-        cache.put(key, f"{short}, {counts} rows", lambda folder: write_prepared(prepared, folder))
+        cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
     return prepared
 
 
+def _title(recipe: Recipe, prepared: Prepared) -> str:
+    counts = ", ".join(f"{prepared.counts[f'{name}_rows']:,} {name}" for name in PARTS)
+    short = Path(recipe.name).name if recipe.name.endswith(".toml") else recipe.name
+    return f"{short}, {counts} rows"
+
+
+def _large_cached(recipe: Recipe, large: LargeTable, cache: Cache, key: str) -> Prepared:
+    """Prepared data of a large table, made in the cache's folder; a killed preparation goes on there."""
+    with cache.making(key) as folder:
+        if (found := cache.get(key, read_prepared)) is not None:  # another process has made it meanwhile
+            return large.bounded(found, cache.folder)
+        if Stages.begun(folder):
+            cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
+        prepared = _in_stages(recipe, large, folder, cache.folder)
+
+        def move(entry: Path) -> None:
+            for path in list(folder.iterdir()):
+                path.rename(entry / path.name)
+
+        cache.put(key, _title(recipe, prepared), move, limited=False)
+        made = cache.get(key, read_prepared)
+        shutil.rmtree(folder, ignore_errors=True)
+    return prepared if made is None else large.bounded(made, cache.folder)
+
+
+def _large_anew(recipe: Recipe, large: LargeTable) -> Prepared:
+    """Prepared data of a large table in mapped files that have no names any more."""
+    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
+        return _in_stages(recipe, large, Path(folder), Path(folder).parent)
+
+
+def _in_stages(recipe: Recipe, large: LargeTable, folder: Path, place: Path) -> Prepared:
+    """Prepared data in files of `folder`; `place` is for scratch files later."""
+    plan = Plan(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
+    large.check_space(folder)
+    with _naming_lines(recipe.data):
+        Stages(folder=folder, plan=plan).run(partial(large.read, recipe.data), large.piece_rows)
+    prepared = read_prepared(folder)
+    return large.bounded(prepared, place)  # all rows are mapped now: the files will have other names
+
+
 def _prepared_anew(recipe: Recipe, data_dir: Path) -> Prepared:
-    data = recipe.data
-    frame = load_frame(data, data_dir)
+    frame = load_frame(recipe.data, data_dir)
+    with _naming_lines(recipe.data):
+        return _prepare(recipe, frame)
+
+
+def _naming_lines(data: DataSettings) -> AbstractContextManager[None]:
+    """A context in which errors about rows of a user's text file name its lines."""
     if data.path is None:
-        return _prepare(recipe, frame)
-    with naming_lines(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns):
-        return _prepare(recipe, frame)
+        return nullcontext()
+    return naming_lines(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns)
+
+
+def _additions(recipe: Recipe) -> PreparationSettings:
+    return PreparationSettings(
+        negatives=recipe.negatives, history=recipe.history, target_encoding=recipe.target_encoding
+    )
 
 
 def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
-    prepared = prepare(
-        frame,
-        recipe.schema,
-        split=recipe.split,
-        seed=recipe.rows_seed,
-        add=PreparationSettings(
-            negatives=recipe.negatives, history=recipe.history, target_encoding=recipe.target_encoding
-        ),
-    )
+    prepared = prepare(frame, recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
     # A mapping outlives its file's name; on systems that keep mapped files, their temporary folder is cleaned later.
     with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
         return dataclasses.replace(

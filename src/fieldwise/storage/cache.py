@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,12 +19,14 @@ from typing import TypeVar
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.storage.artifact import UNREADABLE, Kind
 from fieldwise.storage.folders import END, remove_leftovers, whole_folder
+from fieldwise.storage.locks import one_writer, try_lock
 from fieldwise.storage.writer import seal
 
 __all__ = ["Cache", "Entry", "default_cache"]
 
 T = TypeVar("T")
 ABOUT = "entry.json"
+MAKING = ".making"
 ENTRY = Kind(
     name="entry of the cache",
     manifest=ABOUT,
@@ -84,8 +86,28 @@ class Cache:
         self.note(f"read from the cache: {entry.about['title']}, made {entry.about['made']} ({folder})")
         return found
 
-    def put(self, key: str, title: str, write: Callable[[Path], None]) -> None:
-        """Store what `write` puts into a folder; a failure is reported through `note` and is not an error."""
+    @contextlib.contextmanager
+    def making(self, key: str) -> Iterator[Path]:
+        """A context with a folder in which an entry may be made in steps, and which a killed process leaves as it is.
+
+        One process at a time is in the context; others wait for it. At the end, `put` takes the entry from there.
+
+        Errors:
+            DataError: the folder cannot be created.
+        """
+        folder = self.folder / MAKING / key
+        with one_writer(folder):
+            yield folder
+
+    def put(self, key: str, title: str, write: Callable[[Path], None], *, limited: bool = True) -> None:
+        """Store what `write` puts into a folder; a failure is reported through `note` and is not an error.
+
+        Args:
+            key: of the entry.
+            title: shown to users.
+            write: fills the folder.
+            limited: whether the entry is refused if it alone exceeds the cache's limit.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.folder)
@@ -96,7 +118,7 @@ class Cache:
                 made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
                 files = seal(ENTRY, new, title=title, made=made).about["files"]
                 size = sum(entry["bytes"] for entry in files.values())
-                if size > self.limit:
+                if limited and size > self.limit:
                     raise DataError(f"it takes {size / 2**30:.1f} GiB, more than the cache's limit")
                 self._make_room(size)
         except (FieldwiseError, OSError) as e:
@@ -122,7 +144,15 @@ class Cache:
             _remove(entry.folder)
         if self.folder.is_dir():
             remove_leftovers(self.folder)
+            self._clear_unfinished()
         return found
+
+    def _clear_unfinished(self) -> None:
+        """Remove entries in the making, unless a process is at work there."""
+        for folder in (self.folder / MAKING).glob("*"):
+            with contextlib.suppress(OSError), try_lock(folder) as free:
+                if free:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _make_room(self, size: int) -> None:
         kept = size

@@ -1,7 +1,7 @@
 """The encoder: fitted on training rows only, it converts tables with the schema's columns to ids and numbers."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,41 +10,22 @@ import torch
 
 from fieldwise.data.encode.assemble import BLOCK, interleave, rows_of
 from fieldwise.data.encode.cells import Cells, bag_cells, single_cells
-from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.checks import check_rows, check_shared_values, column_of
 from fieldwise.data.encode.entries import plain_entry, read_entry
-from fieldwise.data.encode.fitted import MISSING, UNKNOWN, Fitted, Hashing, Scaling, Vocabulary
-from fieldwise.data.encode.learning import learn_field
+from fieldwise.data.encode.fitted import UNKNOWN, Fitted, Hashing, Scaling, Vocabulary
+from fieldwise.data.encode.learning import learn_field, learn_pieces
+from fieldwise.data.encode.pieces import join_pieces
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, FieldLayout, Layout
 from fieldwise.schema import Field, Schema
-from fieldwise.schema.fields import ListField
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 from fieldwise.storage.threads import each
 
-__all__ = ["Encoder", "check_table"]
+__all__ = ["Encoder"]
 
 MAX_ROWS = 2**31 - 1  # row ids are int32
-PROBE_ROWS = 10_000
-
-
-def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:
-    """Check that a table has every column of the schema's fields, with numbers in numeric ones.
-
-    Args:
-        frame: the table.
-        schema: its schema.
-        made_later: columns to ignore, since they are made from the table later.
-
-    Errors:
-        DataError: names the column and, for a bad value, the row.
-    """
-    for f in schema.fields:
-        if f.column in made_later:
-            continue
-        column = _column(frame, f)
-        if f.cell == "number":
-            as_number(column, f"column {f.column!r} (field {f.name!r})", form=f.number_format)
 
 
 @dataclass(frozen=True)
@@ -65,23 +46,33 @@ class Encoder:
     fitted: tuple[Fitted, ...]
 
     @classmethod
-    def fit(cls, train: TableLike, schema: Schema) -> "Encoder":
+    def fit(cls, train: TableLike, schema: Schema, *, scratch: Scratch = IN_MEMORY) -> "Encoder":
         """Fit vocabularies, scalers and bins on the training rows.
+
+        Args:
+            train: the training rows.
+            schema: the table's schema.
+            scratch: where numbers and many texts lie, and how many rows are processed at once.
 
         Errors:
             DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
                 field that shares rows but has none of their values.
         """
         train = as_table(train)
-        _check_rows(train)
-        learned = each(
-            lambda f: None if f.shares else learn_field(f, _column(train, f))[0], schema.fields, rows=train.height
-        )
-        return cls._of(schema.fields, learned, train)
+        check_rows(train)
+
+        def learn(f: Field) -> Fitted | None:
+            if f.shares:
+                return None
+            if scratch.several(train.height):
+                return learn_pieces(f, column_of(train, f), scratch)
+            return learn_field(f, column_of(train, f))[0]
+
+        return cls._of(schema.fields, each(learn, schema.fields, rows=train.height), train, scratch)
 
     @classmethod
     def fit_transform(
-        cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None
+        cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None, scratch: Scratch = IN_MEMORY
     ) -> tuple["Encoder", EncodedTable]:
         """`fit` and `transform` on the same rows, with only one lookup of every column's values.
 
@@ -92,12 +83,15 @@ class Encoder:
         [2, 3, 2]
         """
         train = as_table(train)
-        _check_rows(train)
+        check_rows(train)
+        if scratch.several(train.height):
+            encoder = cls.fit(train, schema, scratch=scratch)
+            return encoder, encoder.transform(train, y=y, scratch=scratch)
 
         def learn(f: Field) -> tuple[Fitted, Cells] | None:
             if f.shares:
                 return None
-            fitted, encode = learn_field(f, _column(train, f))
+            fitted, encode = learn_field(f, column_of(train, f))
             return fitted, encode()
 
         learned = each(learn, schema.fields, rows=train.height)
@@ -109,12 +103,18 @@ class Encoder:
         return encoder, encoder._table(cells, train.height, y)
 
     @classmethod
-    def _of(cls, fields: tuple[Field, ...], own: Iterable[Fitted | None], train: pl.DataFrame) -> "Encoder":
+    def _of(
+        cls,
+        fields: tuple[Field, ...],
+        own: Iterable[Fitted | None],
+        train: pl.DataFrame,
+        scratch: Scratch = IN_MEMORY,
+    ) -> "Encoder":
         """The encoder, after checking it on the rows that it was fitted on."""
         encoder = cls(fields, _with_shared(fields, own, "schema"))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f.cell == "list" and f.shares is not None:
-                _check_shared_values(f, fitted, _column(train, f))
+                check_shared_values(f, fitted, column_of(train, f), scratch)
         rows = encoder.layout.num_rows
         if rows > MAX_ROWS:
             raise DataError(
@@ -144,18 +144,25 @@ class Encoder:
             fields.append(entry)
         return Layout(tuple(fields))
 
-    def transform(self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
+    def transform(
+        self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0, scratch: Scratch = IN_MEMORY
+    ) -> EncodedTable:
         """Encode a table's rows, in order.
 
         Args:
             frame: a table with the columns of the schema's fields; N rows.
             y: targets [N], or [N, T] for several labels, to store with the rows, as float32.
             first_row: number of its first row in the whole table, if it is a slice, for errors.
+            scratch: where the encoded rows lie, and how many are encoded at once.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
         frame = as_table(frame)
+        if scratch.several(frame.height):
+            pieces = ((at, self.transform(frame[at], first_row=at.start)) for at in scratch.pieces(frame.height))
+            targets = None if y is None else y.astype(np.float32, copy=False)
+            return join_pieces(self.layout, frame.height, pieces, targets, scratch)
         pairs = zip(self.fields, self.fitted, strict=True)
         cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
         return self._table(cells, frame.height, y)
@@ -246,34 +253,8 @@ def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: s
     return tuple(found)
 
 
-def _check_shared_values(f: ListField, fitted: Fitted, column: pl.Series) -> None:
-    """Check that some value of a history is one of the shared field's, which else would go unnoticed."""
-    assert isinstance(fitted, (Vocabulary, Hashing)), "only a Categorical field's rows are shared"
-    known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
-    # The first rows are nearly always sufficient, and a whole column of histories is long.
-    if not any((bag_cells(f, fitted, rows).ids >= known).any() for rows in (column.head(PROBE_ROWS), column)):
-        raise DataError(
-            f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} (field "
-            f"{f.name!r}) holds a value of field {f.shares!r}; check the column and its separator {f.separator!r}"
-        )
-
-
-def _column(frame: pl.DataFrame, f: Field) -> pl.Series:
-    if f.column not in frame.columns:
-        raise DataError(
-            f"the table must hold every column of the schema: {f.column!r} (field {f.name!r}) is missing among "
-            f"{', '.join(frame.columns)}"
-        )
-    return frame.get_column(f.column)
-
-
-def _check_rows(train: pl.DataFrame) -> None:
-    if train.height == 0:
-        raise DataError("an encoder needs training rows, found none")
-
-
 def _cells(f: Field, fitted: Fitted, frame: pl.DataFrame, first_row: int = 0) -> Cells:
-    column = _column(frame, f)
+    column = column_of(frame, f)
     if f.cell == "list" and isinstance(fitted, (Vocabulary, Hashing)):
         return bag_cells(f, fitted, column)
     return single_cells(f, fitted, column, first_row)

@@ -21,6 +21,8 @@ __all__ = ["MISSING", "UNKNOWN", "Bins", "Fitted", "Hashing", "Scaling", "Vocabu
 MISSING = 0
 UNKNOWN = 1
 FEW_TEXTS = 16  # a request's context; polars builds an Enum's index in every cast, 27 ms for 100,000 values
+SOME_TEXTS = 1_000
+MANY_VALUES = 50_000
 _MISSING = pl.Series([MISSING], dtype=pl.Int32)
 
 
@@ -63,11 +65,32 @@ class Vocabulary:
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing, an unseen text unknown."""
-        if len(text) <= max(FEW_TEXTS, len(self.values) // 8):
+        if len(text) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)):
             return self.ids_of(text.to_list())
+        if len(self.values) > MANY_VALUES and len(text) < 8 * len(self.values) and self._hashes is not None:
+            return self._by_hash(text, *self._hashes)
         text = text.str.to_lowercase() if self._truth else text
         known = (text.cast(self._enum, strict=False).to_physical().cast(pl.Int32) + 2).fill_null(UNKNOWN)
         return (known.zip_with(text.is_not_null(), _MISSING) if text.null_count() else known).to_numpy()
+
+    @cached_property
+    def _hashes(self) -> tuple[pl.Series, np.ndarray, np.ndarray] | None:
+        """The values, their hashes in ascending order, and the place of each; None if two values have one hash."""
+        values = pl.Series(self.values, dtype=pl.String)
+        hashes = values.hash(0).to_numpy()
+        places = hashes.argsort().astype(np.int32)
+        hashes = hashes[places]
+        return None if (hashes[1:] == hashes[:-1]).any() else (values, hashes, places)
+
+    @staticmethod
+    def _by_hash(text: pl.Series, values: pl.Series, hashes: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """`ids` of texts that are few for the vocabulary, of which an Enum would build an index each time."""
+        place = places[np.searchsorted(hashes, text.hash(0).to_numpy()).clip(max=len(hashes) - 1)]
+        known = (values.gather(place) == text).fill_null(False).to_numpy()
+        ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
+        if text.null_count():
+            ids[text.is_null().to_numpy()] = MISSING
+        return ids
 
     def ids_of(self, texts: Iterable[str | None]) -> np.ndarray:
         """`ids` of a few texts."""

@@ -6,13 +6,18 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.cells import Cells, bag_cells, number_cells, with_nan
-from fieldwise.data.encode.coded import code_texts, coded
+from fieldwise.data.encode.coded import Coded, code_texts, coded
 from fieldwise.data.encode.columns import as_list, as_number
+from fieldwise.data.encode.counting import TextCounts
 from fieldwise.data.encode.fitted import MISSING, UNKNOWN, Bins, Fitted, Hashing, Scaling, Vocabulary, signed_log
+from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Sequence
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
-__all__ = ["learn_field", "quantile_edges"]
+__all__ = ["learn_field", "learn_pieces", "quantile_edges"]
+
+BY_COUNT = ("n", "text")
 
 
 def learn_field(f: Field, column: pl.Series) -> tuple[Fitted, Callable[[], Cells]]:
@@ -26,30 +31,66 @@ def learn_field(f: Field, column: pl.Series) -> tuple[Fitted, Callable[[], Cells
     """
     match f:
         case Numeric():
-            number = as_number(column, f"column {f.column!r} (field {f.name!r})", form=f.number_format)
+            number = _numbers(f, column)
             present = number.drop_nulls()
-            _check_present(f, column, len(present))
-            scaled = _fit_numeric(f, present.to_numpy())
+            _check_present(f, len(column), len(present))
+            scaled = _fit_numeric(f, present.to_numpy(writable=True), IN_MEMORY)
             return scaled, lambda: number_cells(f, scaled, with_nan(number))
         case Categorical():
             cells = coded(column)
             counts = cells.counts()
-            _check_present(f, column, int(counts.sum()))
+            _check_present(f, len(column), int(counts.sum()))
             fitted, ids = _fit_texts(f, cells.texts, counts)
             return fitted, lambda: Cells(cells.look_up(ids, MISSING))
         case Bag() | Sequence():
-            cells = code_texts(as_list(column, f.separator).list.explode(empty_as_null=True))
+            cells = _list_cells(f, column)
             counts = cells.counts()
-            _check_present(f, column, int(counts.sum()))
+            _check_present(f, len(column), int(counts.sum()))
             several, _ = _fit_texts(f, cells.texts, counts)
             return several, lambda: bag_cells(f, several, column)
 
 
-def _check_present(f: Field, column: pl.Series, present: int) -> None:
+def learn_pieces(f: Field, column: pl.Series, scratch: Scratch) -> Fitted:
+    """`learn_field` of a long column, piece by piece; the result is the same.
+
+    Numbers lie in `scratch`. Different texts are held in memory or, if they are many, in files there.
+
+    Errors:
+        DataError: as `learn_field`.
+    """
+    if isinstance(f, Numeric):
+        numbers = scratch.growing(np.float64)
+        for at in scratch.pieces(len(column)):
+            with counting_from(at.start):
+                numbers.add(_numbers(f, column[at]).drop_nulls().to_numpy())
+        _check_present(f, len(column), numbers.length)
+        return _fit_numeric(f, numbers.whole(), scratch)
+    counts, present = TextCounts(scratch), 0
+    for at in scratch.pieces(len(column)):
+        cells = coded(column[at]) if isinstance(f, Categorical) else _list_cells(f, column[at])
+        present += int(cells.counts().sum())
+        if f.hash_buckets is None:
+            counts.add(cells.texts, cells.counts())
+    _check_present(f, len(column), present)
+    if f.hash_buckets is not None:
+        return Hashing(buckets=f.hash_buckets)
+    kept, rare = counts.at_least(f.min_count)
+    return Vocabulary(values=_in_order(kept), rare=rare)
+
+
+def _numbers(f: Numeric, column: pl.Series) -> pl.Series:
+    return as_number(column, f"column {f.column!r} (field {f.name!r})", form=f.number_format)
+
+
+def _list_cells(f: Bag | Sequence, column: pl.Series) -> Coded:
+    return code_texts(as_list(column, f.separator).list.explode(empty_as_null=True))
+
+
+def _check_present(f: Field, rows: int, present: int) -> None:
     if not present:
         raise DataError(
             f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null or empty in all "
-            f"{len(column)} training rows; remove the field from the schema or fill the column"
+            f"{rows} training rows; remove the field from the schema or fill the column"
         )
 
 
@@ -61,29 +102,45 @@ def _fit_texts(
         hashing = Hashing(buckets=f.hash_buckets)
         return hashing, hashing.ids(texts)
     seen = pl.DataFrame({"text": texts, "n": counts}).with_row_index("code").filter(pl.col("n") > 0)
-    kept = seen.filter(pl.col("n") >= f.min_count).sort(["n", "text"], descending=[True, False])
+    kept = seen.filter(pl.col("n") >= f.min_count).sort(*BY_COUNT, descending=[True, False])
     ids = np.full(len(texts), UNKNOWN, dtype=np.int32)
     ids[kept.get_column("code").to_numpy()] = np.arange(2, kept.height + 2, dtype=np.int32)
     return Vocabulary(values=tuple(kept.get_column("text").to_list()), rare=seen.height - kept.height), ids
 
 
-def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
+def _in_order(kept: pl.DataFrame) -> tuple[str, ...]:
+    """The texts of a vocabulary, most frequent first."""
+    return tuple(kept.sort(*BY_COUNT, descending=[True, False]).get_column("text").to_list())
+
+
+def _fit_numeric(f: Numeric, number: np.ndarray, scratch: Scratch) -> Scaling | Bins:
+    """The fitted part from the numbers of a column, which are overwritten."""
     logarithm = f.transform == "log"
-    number = signed_log(number) if logarithm else number
+    if logarithm:
+        for at in scratch.pieces(len(number)):
+            number[at] = signed_log(number[at])
     low, high = float(number.min()), float(number.max())
     if f.encoding == "uniform":
         return Bins(edges=_rising(np.linspace(low, high, f.bins + 1)[1:-1]), logarithm=logarithm)
     if f.encoding == "quantile":
-        edges = quantile_edges(number, f.bins, point_masses=f.point_masses)
+        edges = _edges(number, f.bins, scratch, point_masses=f.point_masses)
         return Bins(edges=_rising(edges), logarithm=logarithm)
     match f.transform:
         case "minmax":
             return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
         case "standard":
             # The standard deviation of equal numbers is 0, but rounding may give another value.
-            return Scaling(shift=float(number.mean()), scale=(float(number.std()) if low < high else 0.0) or 1.0)
+            mean = number.mean()
+            return Scaling(shift=float(mean), scale=(_deviation(number, mean) if low < high else 0.0) or 1.0)
         case _:
             return Scaling(logarithm=logarithm)
+
+
+def _deviation(number: np.ndarray, mean: np.floating) -> float:
+    """`number.std()`, computed in place."""
+    number -= mean
+    number *= number
+    return float(np.sqrt(number.sum() / len(number)))
 
 
 def quantile_edges(number: np.ndarray, bins: int, *, point_masses: bool = False) -> np.ndarray:
@@ -100,14 +157,30 @@ def quantile_edges(number: np.ndarray, bins: int, *, point_masses: bool = False)
     >>> np.unique(quantile_edges(mostly_zero, 4, point_masses=True)).tolist()
     [0.0, 1.0, 4.0, 7.0]
     """
+    return _edges(np.array(number), bins, IN_MEMORY, point_masses=point_masses)
+
+
+def _edges(number: np.ndarray, bins: int, scratch: Scratch, *, point_masses: bool) -> np.ndarray:
+    """`quantile_edges`, which overwrites the numbers."""
     if not point_masses:
-        return np.asarray(np.quantile(number, np.linspace(0, 1, bins + 1)[1:-1]))
-    values, counts = np.unique(number, return_counts=True)
-    heavy = counts * bins > len(number)
-    first, after = values[heavy], values[1:][heavy[:-1]]
-    rest = number[~np.isin(number, first)]
+        return np.asarray(np.quantile(number, np.linspace(0, 1, bins + 1)[1:-1], overwrite_input=True))
+    number.sort()
+    # A run of more than N / bins equal numbers covers a multiple of N // bins.
+    start, end = (
+        np.searchsorted(number, np.unique(number[:: max(1, len(number) // bins)]), side=side)
+        for side in ("left", "right")
+    )
+    heavy = (end - start) * bins > len(number)
+    start, end = start[heavy], end[heavy]
+    first, after = number[start], number[end[end < len(number)]]
+    rest, kept = number, 0
+    for low, high in zip([0, *end], [*start, len(number)], strict=True):  # what lies between the runs moves together
+        for at in scratch.pieces(int(high - low)):
+            rest[kept + at.start : kept + at.stop] = number[low + at.start : low + at.stop]
+        kept += int(high - low)
     left = max(2, bins - len(first))
-    cuts = np.quantile(rest, np.linspace(0, 1, left + 1)[1:-1]) if len(rest) else rest
+    quantiles = np.linspace(0, 1, left + 1)[1:-1]
+    cuts = np.quantile(rest[:kept], quantiles, overwrite_input=True) if kept else rest[:0]
     return np.concatenate([first, after, cuts])
 
 

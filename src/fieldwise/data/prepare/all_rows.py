@@ -1,5 +1,6 @@
 """Training rows and validation rows together, for a network that is trained again once its settings are chosen."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from fieldwise.data.prepare.prepared import Part
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 __all__ = ["encoded_by", "encoded_together"]
 
@@ -30,7 +32,10 @@ def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder,
             f"training again on validation rows needs the same types of values in both tables: {e}; convert one of "
             "them, or set training.refit = false"
         ) from None
-    encoder, table = Encoder.fit_transform(frame, schema, y=np.concatenate([train.y, valid.y]))
+    with scratch_of(train) as scratch:
+        y = scratch.empty((frame.height, train.y.shape[1]), np.float32)
+        y[: len(train.y)], y[len(train.y) :] = train.y, valid.y
+        encoder, table = Encoder.fit_transform(frame, schema, y=y, scratch=scratch)
     return encoder, replace(table, weight=_weights(train.table, valid.table))
 
 
@@ -44,7 +49,13 @@ def encoded_by(encoder: Encoder, part: Part, own: Encoder) -> EncodedTable:
     """
     if encoder is own or encoder.to_json() == own.to_json():
         return part.table
-    return replace(encoder.transform(part.frame, y=part.table.y), weight=part.table.weight)
+    with scratch_of(part) as scratch:
+        return replace(encoder.transform(part.frame, y=part.table.y, scratch=scratch), weight=part.table.weight)
+
+
+def scratch_of(part: Part) -> AbstractContextManager[Scratch]:
+    """A context with the place of arrays for a part's rows."""
+    return nullcontext(IN_MEMORY) if part.bound is None else part.bound.scratch()
 
 
 def _weights(train: EncodedTable, valid: EncodedTable) -> np.ndarray | None:

@@ -14,15 +14,19 @@ import polars as pl
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.data.prepare.settings import PARTS
+from fieldwise.data.read.mapped import map_folder
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
+from fieldwise.storage.arrays import map_array
 from fieldwise.storage.checksums import file_digest
 from fieldwise.version import __version__
 
-__all__ = ["Inputs", "data_key", "read_prepared", "write_prepared"]
+__all__ = ["GROUP", "ROWS", "Inputs", "data_key", "read_prepared", "write_facts", "write_prepared"]
 
 SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
+ROWS = "{}.rows"  # raw rows of a part that are mapped; those of smaller tables are in one file
+GROUP = "{}.group.npy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +81,7 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
         DataError: a column of the raw rows cannot be written, the disk is full.
     """
     (folder / "encoder.json").write_text(prepared.encoder.to_json(), "utf-8")
-    about = {"counts": dict(prepared.counts), "unseen": {name: dict(s) for name, s in prepared.unseen.items()}}
-    (folder / "prepared.json").write_text(json.dumps(about), "utf-8")
+    write_facts(folder, prepared.counts, prepared.unseen)
     for name in PARTS:
         part: Part = getattr(prepared, name)
         part.table.save(folder / name)
@@ -87,7 +90,13 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
         except (pl.exceptions.PolarsError, OSError) as e:
             raise DataError(f"the {name} rows cannot be written as Arrow: {str(e).splitlines()[0]}") from e
         if part.group is not None:
-            np.save(folder / f"{name}.group.npy", part.group, allow_pickle=False)
+            np.save(folder / GROUP.format(name), part.group, allow_pickle=False)
+
+
+def write_facts(folder: Path, counts: Mapping[str, int], unseen: Mapping[str, Mapping[str, float]]) -> None:
+    """Write what `Prepared` states about its rows."""
+    about = {"counts": dict(counts), "unseen": {name: dict(shares) for name, shares in unseen.items()}}
+    (folder / "prepared.json").write_text(json.dumps(about), "utf-8")
 
 
 def read_prepared(folder: Path) -> Prepared:
@@ -106,8 +115,11 @@ def read_prepared(folder: Path) -> Prepared:
 
 def _read_part(folder: Path, name: str) -> Part:
     table = EncodedTable.open(folder / name)
-    group = folder / f"{name}.group.npy"
-    groups = np.load(group, allow_pickle=False) if group.exists() else None
+    group = folder / GROUP.format(name)
+    groups = map_array(group) if group.exists() else None
+    mapped = folder / ROWS.format(name)
+    if mapped.is_dir():
+        return Part(partial(map_folder, mapped), table, groups)
     return Part(partial(_read_rows, folder / f"{name}.arrow", len(table)), table, groups)
 
 

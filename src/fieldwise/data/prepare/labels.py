@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
+from fieldwise.data.prepare.raw_rows import take_rows
+from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import Label
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 __all__ = ["LabelledRows", "read_label", "read_labels"]
 
@@ -37,9 +42,10 @@ class LabelledRows:
         column: np.ndarray = self.y[:, 0]
         return column
 
-    def take(self, rows: np.ndarray) -> "LabelledRows":
-        """Some of the rows, by number, with `dropped` 0."""
-        return LabelledRows(self.frame[rows], self.y[rows], weight=None if self.weight is None else self.weight[rows])
+    def take(self, rows: np.ndarray, scratch: Scratch = IN_MEMORY, folder: Path | None = None) -> "LabelledRows":
+        """Some of the rows, by ascending number, with `dropped` 0; `folder` as for `join_rows`."""
+        weight = None if self.weight is None else scratch.take(self.weight, rows)
+        return LabelledRows(take_rows(self.frame, rows, scratch, folder), scratch.take(self.y, rows), weight=weight)
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
@@ -53,7 +59,12 @@ def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False)
 
 
 def read_labels(
-    frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
+    frame: pl.DataFrame,
+    labels: Sequence[Label],
+    *,
+    all_negative: bool = False,
+    weight: np.ndarray | None = None,
+    scratch: Scratch = IN_MEMORY,
 ) -> LabelledRows:
     """Rows with targets by the labels' rules: 0 and 1 (binary) or the number (regression), without dropped rows.
 
@@ -62,6 +73,7 @@ def read_labels(
         labels: columns and rules, the main label first.
         all_negative: allow rows without any of a rule's positive_values (such as sampled negatives).
         weight: row weights [N] of the table.
+        scratch: where the targets lie, and how many rows are processed at once.
 
     Errors:
         DataError: no such column, no rows, a missing label, a value outside the rule, none of the positive_values;
@@ -77,26 +89,61 @@ def read_labels(
             raise DataError(f"the label's column {label.column!r} must be in the table, found only: {found}")
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
-    columns = [_column(frame, label) for label in labels]
-    texts = [as_text(column) for column in columns]
-    keep = pl.repeat(True, frame.height, eager=True)
-    for column, text, label in zip(columns, texts, labels, strict=True):
-        keep &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
-    for column, text, label in zip(columns, texts, labels, strict=True):
-        _check_values(column, text, keep, label, all_negative=all_negative)
-    dropped = int((~keep).sum())
-    if dropped == frame.height:
+    keep = _kept(frame, labels, all_negative=all_negative, scratch=scratch)
+    left = int(np.count_nonzero(keep))
+    if not left:
         named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
         raise DataError(
-            f"no row is left: all {dropped} have a label in drop_values of column {named}; drop fewer values"
+            f"no row is left: all {frame.height} have a label in drop_values of column {named}; drop fewer values"
         )
-    targets = [_target(column, keep, label) for column, label in zip(columns, labels, strict=True)]
-    y = np.stack(targets, axis=1)
-    if weight is not None:
-        weight = weight[keep.to_numpy()]
-    if not dropped:
+    y, end = scratch.empty((left, len(labels)), np.float32), 0
+    for at in scratch.pieces(frame.height):
+        kept = pl.Series(keep[at])
+        start, end = end, end + int(kept.sum())
+        with counting_from(at.start):
+            for number, label in enumerate(labels):
+                y[start:end, number] = _target(_column(frame[at], label), kept, label)
+    if left == frame.height:
         return LabelledRows(frame, y, weight=weight)
-    return LabelledRows(frame.filter(keep), y, dropped, weight, np.flatnonzero(keep.to_numpy()))
+    numbers = scratch.growing(np.int64)
+    for at in scratch.pieces(frame.height):
+        numbers.add(np.flatnonzero(keep[at]) + at.start)
+    rows = numbers.whole()
+    weight = None if weight is None else scratch.take(weight, rows)
+    return LabelledRows(take_rows(frame, rows, scratch), y, frame.height - left, weight, rows)
+
+
+def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool, scratch: Scratch) -> np.ndarray:
+    """Whether each row has no value to drop [N], after checking that every other row has all labels."""
+    keep = scratch.empty(frame.height, np.bool_)
+    missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
+    positive = {label.name: label.positive_values is None or all_negative for label in labels}
+    for at in scratch.pieces(frame.height):
+        piece = frame[at]
+        with counting_from(at.start):
+            texts = {label.name: as_text(_column(piece, label)) for label in labels}
+        kept = pl.repeat(True, piece.height, eager=True)
+        for label in labels:
+            column, text = piece.get_column(label.column), texts[label.name]
+            kept &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
+            if not positive[label.name] and label.positive_values is not None:
+                positive[label.name] = bool(text.is_in(_texts(label.positive_values, column)).any())
+        keep[at] = kept.to_numpy()
+        for name, text in texts.items():
+            absent = text.is_null() & kept
+            if absent.any():
+                count, first = missing.get(name, (0, at.start + int(absent.arg_max() or 0)))
+                missing[name] = count + int(absent.sum()), first
+    for label in labels:
+        if label.name in missing:
+            count, row = missing[label.name]
+            raise DataError(
+                f"every row needs a label: {count} of {frame.height} rows have none in column {label.column!r}, the "
+                f"first is row {row} (counting from 0); remove or fill them"
+            )
+        if not positive[label.name]:
+            _refuse_positive_values(frame, label, scratch)
+    return keep
 
 
 def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
@@ -104,18 +151,6 @@ def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
     if label.number_format is None or column.dtype != pl.String:
         return column
     return as_number(column, f"label column {label.column!r}", form=label.number_format)
-
-
-def _check_values(column: pl.Series, text: pl.Series, keep: pl.Series, label: Label, *, all_negative: bool) -> None:
-    missing = text.is_null() & keep
-    if missing.any():
-        row = int(missing.arg_max() or 0)
-        raise DataError(
-            f"every row needs a label: {int(missing.sum())} of {len(text)} rows have none in column "
-            f"{label.column!r}, the first is row {row} (counting from 0); remove or fill them"
-        )
-    if label.positive_values is not None and not all_negative:
-        _check_positive_values(column, text, label)
 
 
 def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
@@ -126,15 +161,18 @@ def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
     return y.filter(keep).cast(pl.Float32).to_numpy(writable=True)
 
 
-def _check_positive_values(column: pl.Series, text: pl.Series, label: Label) -> None:
-    """Check that some positive value occurs: otherwise every row would silently be negative."""
+def _refuse_positive_values(frame: pl.DataFrame, label: Label, scratch: Scratch) -> NoReturn:
+    """Raise, since no positive value occurs: otherwise every row would silently be negative."""
     assert label.positive_values is not None
-    if not text.is_in(_texts(label.positive_values, column)).any():
-        found = ", ".join(map(repr, text.unique().sort().head(SHOWN_VALUES).to_list()))
-        raise DataError(
-            f"the label's positive_values {list(label.positive_values)} must occur in column {label.column!r}, "
-            f"found only {found}; correct the rule or the column"
-        )
+    smallest = pl.Series(dtype=pl.String)
+    for at in scratch.pieces(frame.height):
+        texts = as_text(_column(frame[at], label))
+        smallest = pl.concat([smallest, texts.alias("")]).unique().sort().head(SHOWN_VALUES)
+    found = ", ".join(map(repr, smallest.to_list()))
+    raise DataError(
+        f"the label's positive_values {list(label.positive_values)} must occur in column {label.column!r}, "
+        f"found only {found}; correct the rule or the column"
+    )
 
 
 def _texts(values: Iterable[object], column: pl.Series) -> list[str]:

@@ -7,9 +7,11 @@ import polars as pl
 
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.negatives import mark_negative, sample_negatives
+from fieldwise.data.prepare.raw_rows import take_rows
 from fieldwise.data.prepare.settings import PARTS, NegativeSampling
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 __all__ = ["with_negatives"]
 
@@ -20,6 +22,7 @@ def with_negatives(
     schema: Schema,
     settings: NegativeSampling,
     seed: int,
+    scratch: Scratch = IN_MEMORY,
 ) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
     """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
 
@@ -33,7 +36,7 @@ def with_negatives(
             "such value: remove the negatives or that label"
         )
     main = {name: y[:, 0] for name, y in targets.items()}
-    positives = {name: part.filter(pl.Series(main[name] > 0)) for name, part in frames.items()}
+    positives = {name: take_rows(part, _positive(main[name], scratch), scratch) for name, part in frames.items()}
     log = pl.concat(list(positives.values()))
     values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
     for label in schema.labels:
@@ -54,13 +57,13 @@ def with_negatives(
             log=log,
             settings=settings,
             seed=seed * len(PARTS) + number,
-            label_column=schema.label.column,
-            negative_value=values[schema.label.column],
+            label=(schema.label.column, values[schema.label.column]),
+            scratch=scratch,
         )
         for label in schema.more_labels:
             if label.column != schema.label.column:
                 added = mark_negative(added, label.column, values[label.column])
-        y = read_labels(added, schema.labels, all_negative=True).y
+        y = read_labels(added, schema.labels, all_negative=True, scratch=scratch).y
         for label, target in zip(schema.labels, y.T, strict=True):
             if (target > 0).any():
                 raise DataError(
@@ -68,8 +71,17 @@ def with_negatives(
                     "positive by the label's rule; change the rule"
                 )
         all_frames[name] = pl.concat([frames[name], added])
-        all_targets[name] = np.concatenate([targets[name], y])
+        all_targets[name] = scratch.empty((len(main[name]) + len(y), len(schema.labels)), np.float32)
+        all_targets[name][: len(main[name])], all_targets[name][len(main[name]) :] = targets[name], y
     return all_frames, all_targets
+
+
+def _positive(main: np.ndarray, scratch: Scratch) -> np.ndarray:
+    """The numbers of rows with a target above 0."""
+    found = scratch.growing(np.int64)
+    for at in scratch.pieces(len(main)):
+        found.add(np.flatnonzero(main[at] > 0) + at.start)
+    return found.whole()
 
 
 def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | float:

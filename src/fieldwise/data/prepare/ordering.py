@@ -3,10 +3,12 @@
 import numpy as np
 import polars as pl
 
+from fieldwise.data.read.lines import counting_from
 from fieldwise.data.read.moments import READ_FORMATS, check_format, read_moments
 from fieldwise.errors import DataError
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
-__all__ = ["latest_rows", "order_values"]
+__all__ = ["latest_rows", "order_numbers", "order_values"]
 
 
 def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
@@ -48,6 +50,27 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
             "order by another column"
         )
     return values.to_numpy()
+
+
+def order_numbers(
+    frame: pl.DataFrame, name: str, what: str, form: str | None = None, *, scratch: Scratch = IN_MEMORY
+) -> np.ndarray:
+    """`order_values` of a long table, piece by piece; a column of text is read at once, as all cells give its format.
+
+    Args:
+        frame: the table.
+        name: the column.
+        what: the column's purpose in error messages.
+        form: format of text with dates.
+        scratch: where the values lie, and how many rows are processed at once.
+    """
+    if not scratch.several(frame.height) or name not in frame.columns or frame.schema[name] == pl.String:
+        return order_values(frame, name, what, form)
+    values = scratch.empty(frame.height, order_values(frame.head(1), name, what).dtype.type)
+    for at in scratch.pieces(frame.height):
+        with counting_from(at.start):
+            values[at] = order_values(frame[at], name, what)
+    return values
 
 
 def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | None = None) -> pl.DataFrame:

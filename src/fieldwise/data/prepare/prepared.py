@@ -3,42 +3,38 @@
 The order is: label, split, histories, negatives, encoder.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
-from fieldwise.config import nearest
-from fieldwise.data.encode.coded import coded
-from fieldwise.data.encode.encoder import Encoder, check_table
-from fieldwise.data.prepare.history import add_histories, check_history
-from fieldwise.data.prepare.labels import LabelledRows, read_labels
-from fieldwise.data.prepare.negative_rows import with_negatives
-from fieldwise.data.prepare.repeats import count_repeats
-from fieldwise.data.prepare.settings import PARTS, NegativeSampling, PreparationSettings
-from fieldwise.data.prepare.split_kind import SplitColumns
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.prepare.grouping import rank_texts
+from fieldwise.data.prepare.labels import LabelledRows
+from fieldwise.data.prepare.parts import NOTHING, Plan, complete, divide
+from fieldwise.data.prepare.settings import PreparationSettings
 from fieldwise.data.prepare.split_settings import SplitSettings
-from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.prepare.target_encoding import add_target_encoding, check_target_encoding
-from fieldwise.data.read.lines import renumbering_rows
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import IN_MEMORY, Bound, Scratch
 
-__all__ = ["EncodedParts", "Part", "Prepared", "check_columns", "encode_parts", "group_codes", "prepare"]
-
-NOTHING = PreparationSettings()
+__all__ = ["EncodedParts", "Part", "Prepared", "encode_parts", "group_codes", "prepare", "unseen_shares"]
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The rows of one part: raw (or a function that reads them), encoded, and their groups (or None)."""
+    """The rows of one part: raw (or a function that reads them), encoded, and their groups (or None).
+
+    Args:
+        bound: how they are processed if they are larger than memory.
+    """
 
     rows: pl.DataFrame | Callable[[], pl.DataFrame]
     table: EncodedTable
     group: np.ndarray | None
+    bound: Bound | None = None
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -97,6 +93,7 @@ def prepare(
     split: SplitSettings,
     seed: int,
     add: PreparationSettings = NOTHING,
+    scratch: Scratch = IN_MEMORY,
 ) -> Prepared:
     """Prepared data from a table: targets, split, histories, target encoding, negatives and encoding.
 
@@ -106,6 +103,7 @@ def prepare(
         split: settings of the split.
         seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
         add: negatives, histories and target encoding.
+        scratch: where prepared rows lie, and how many rows are processed at once; the result is the same for all.
 
     Errors:
         SchemaError: the table lacks the schema's time, user, item, group or key columns, or no field reads a new
@@ -113,42 +111,19 @@ def prepare(
         DataError: the table does not fit the schema, a part is empty or, for a binary label, has one class.
         ConfigError: the history has no order; target encoding together with sampled negatives.
     """
-    check_columns(frame.columns, schema)
-    made: list[str] = []
-    if add.history is not None:
-        check_history(frame, schema, add.history)
-        made.append(add.history.column)
-    if add.target_encoding is not None:
-        if add.negatives is not None:
-            raise ConfigError("target_encoding needs the label of every row, found [negatives] too: remove one of them")
-        check_target_encoding(frame, schema, add.target_encoding)
-        made += add.target_encoding.made
-    check_table(frame, schema, made_later=made)
-    rows = read_labels(frame, schema.labels)
-    with renumbering_rows(rows.kept):
-        indices = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.main)
-    parts = {name: rows.take(getattr(indices, name)) for name in PARTS}
-    encoded = encode_parts(parts, schema, seed=seed, add=add)
+    parts, dropped = divide(frame, Plan(schema=schema, split=split, seed=seed, add=add), scratch)
+    encoded = encode_parts(parts, schema, seed=seed, add=add, scratch=scratch)
     return Prepared(
         encoder=encoded.encoder,
-        counts={"dropped_by_label": rows.dropped, **encoded.counts},
-        unseen={name: encoded.encoder.unseen_in(encoded.parts[name].table) for name in PARTS if name != "train"},
+        counts={"dropped_by_label": dropped, **encoded.counts},
+        unseen=unseen_shares(encoded.encoder, {name: part.table for name, part in encoded.parts.items()}),
         **encoded.parts,
     )
 
 
-def check_columns(columns: Collection[str], schema: Schema) -> None:
-    """Check that a table has the schema's time, group, id and key columns.
-
-    Errors:
-        SchemaError: one is missing; the nearest name is given.
-    """
-    said = [(what, getattr(schema, what)) for what in ("time", "user", "item", "group")]
-    for what, column in [*said, *(("keys", key) for key in schema.keys)]:
-        if column is not None and column not in columns:
-            raise SchemaError(
-                f"the schema's {what} must be in the table: {column!r} is not; {nearest(column, columns)}"
-            )
+def unseen_shares(encoder: Encoder, tables: Mapping[str, EncodedTable]) -> dict[str, dict[str, float]]:
+    """For each part but train and each field with a vocabulary, the share of unknown values."""
+    return {name: encoder.unseen_in(table) for name, table in tables.items() if name != "train"}
 
 
 def encode_parts(
@@ -157,6 +132,7 @@ def encode_parts(
     *,
     seed: int,
     add: PreparationSettings = NOTHING,
+    scratch: Scratch = IN_MEMORY,
 ) -> EncodedParts:
     """Encoded parts: with histories, sampled negatives and an encoder fitted on the training rows.
 
@@ -165,38 +141,23 @@ def encode_parts(
         schema: the tables' schema.
         seed: seed of the negatives and of the folds of target encoding.
         add: negatives, histories and target encoding.
+        scratch: see `prepare`.
 
     Errors:
         DataError: a table does not fit the schema, a part is empty or, for a binary label, has one class.
     """
-    frames = {name: rows.frame for name, rows in labelled.items()}
-    targets = {name: rows.y for name, rows in labelled.items()}
-    repeats = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
-    mains = {name: rows.main for name, rows in labelled.items()}
-    if add.target_encoding is not None:
-        frames = add_target_encoding(frames, mains, add.target_encoding, seed=seed)
-    if add.history is not None:
-        order = check_history(frames["train"], schema, add.history)
-        # Before sampling negatives: an item that a user never used is not an event of that user.
-        form = schema.time_format if order == schema.time else None
-        frames = add_histories(frames, mains, add.history.of_schema(schema), order=order, order_format=form)
-    counts = {}
-    weights = {name: rows.weight for name, rows in labelled.items() if rows.weight is not None}
-    _check_weights(weights, add.negatives)
-    if add.negatives is not None:
-        before = sum(map(len, targets.values()))
-        frames, targets = with_negatives(frames, targets, schema, add.negatives.of_schema(schema), seed)
-        counts["negatives_drawn"] = sum(map(len, targets.values())) - before
-    _check_classes({name: y[weights[name] > 0] if name in weights else y for name, y in targets.items()}, schema)
-    encoder, train = Encoder.fit_transform(frames["train"], schema, y=targets["train"])
-    tables = {name: train if name == "train" else encoder.transform(f, y=targets[name]) for name, f in frames.items()}
-    tables |= {name: replace(tables[name], weight=w.astype(np.float32)) for name, w in weights.items()}
-    parts = {name: Part(part, tables[name], group_codes(part, schema)) for name, part in frames.items()}
-    counts.update({f"{name}_rows": part.height for name, part in frames.items()})
-    return EncodedParts(encoder=encoder, parts=parts, counts=counts | repeats)
+    rows = complete(labelled, schema, seed=seed, add=add, scratch=scratch)
+    encoder, train = Encoder.fit_transform(rows.frames["train"], schema, y=rows.targets["train"], scratch=scratch)
+    tables = {
+        name: train if name == "train" else encoder.transform(frame, y=rows.targets[name], scratch=scratch)
+        for name, frame in rows.frames.items()
+    }
+    tables |= {name: replace(tables[name], weight=w.astype(np.float32)) for name, w in rows.weights.items()}
+    parts = {name: Part(part, tables[name], group_codes(part, schema, scratch)) for name, part in rows.frames.items()}
+    return EncodedParts(encoder=encoder, parts=parts, counts=rows.counts)
 
 
-def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
+def group_codes(frame: pl.DataFrame, schema: Schema, scratch: Scratch = IN_MEMORY) -> np.ndarray | None:
     """An integer per row for its group [N] (`Schema.grouping`), or None without such a column.
 
     A row without a group is its own group, so that group AUC skips and counts it like every group of one class. Codes
@@ -204,32 +165,11 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     """
     if schema.grouping is None or schema.grouping not in frame.columns:
         return None
-    cells = coded(frame.get_column(schema.grouping))
-    codes = cells.look_up(cells.texts.rank("dense").to_numpy().astype(np.int64), 0)
-    absent = codes == 0
-    codes[absent] = codes.max(initial=0) + 1 + np.arange(absent.sum())
+    ranks = rank_texts(frame.get_column(schema.grouping), scratch)
+    codes, end = scratch.empty(frame.height, np.int64), len(ranks.counts)
+    for at in scratch.pieces(frame.height):
+        absent = ranks.ranks[at] == 0
+        codes[at] = ranks.ranks[at]
+        codes[at][absent] = end + np.arange(absent.sum())
+        end += int(absent.sum())
     return codes
-
-
-def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:
-    if weights and negatives is not None:
-        raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
-    for name, weight in weights.items():
-        if not weight.any():
-            raise DataError(
-                f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
-                "rows of "
-                "every class a weight, or use another split"
-            )
-
-
-def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
-    for name, y in targets.items():
-        for label, target in zip(schema.labels, y.T, strict=True):
-            positive = int((target > 0.5).sum())
-            if label.task == "binary" and positive in (0, len(y)):
-                found = "positive" if positive else "negative"
-                raise DataError(
-                    f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
-                    f"{label.name!r}; check the rule, or use another split"
-                )

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 __all__ = ["copies_sentence", "count_repeats", "repeat_sentences"]
 
@@ -13,7 +14,7 @@ REPEATS = "{}_rows_in_train"
 WORDS = {"valid": "validation", "test": "test"}
 
 
-def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[str, int]:
+def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema, scratch: Scratch = IN_MEMORY) -> dict[str, int]:
     """The number of rows of each part but `train` that equal a training row, as `PART_rows_in_train`, if not 0.
 
     Rows are equal if all fields, labels, time, group and keys are equal: two events of one user with different times
@@ -22,6 +23,7 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     Args:
         frames: the parts by name.
         schema: their schema; columns that are made later are ignored.
+        scratch: where hashes lie, and how many rows are processed at once.
 
     >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("item"),), label=Label("liked"))
@@ -31,16 +33,19 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     """
     train = frames["train"]
     named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.grouping]
-    keys = [key for key in schema.row_keys if key in train.columns and not _numbers_rows(train.get_column(key))]
+    keys = [key for key in schema.row_keys if key in train.columns and not _numbers_rows(train, key, scratch)]
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
-    known = np.unique(_hashes(train, columns))
+    known = _hashes(train, columns, scratch)
+    known.sort()
     found = {}
     for name, frame in frames.items():
         if name == "train" or not frame.height:
             continue
-        hashes = _hashes(frame, columns)
-        place = np.searchsorted(known, hashes).clip(max=len(known) - 1)
-        if count := int((known[place] == hashes).sum()):
+        hashes, count = _hashes(frame, columns, scratch), 0
+        for at in scratch.pieces(frame.height):
+            place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
+            count += int((known[place] == hashes[at]).sum())
+        if count:
             found[REPEATS.format(name)] = count
     return found
 
@@ -81,9 +86,18 @@ def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
     return found
 
 
-def _numbers_rows(column: pl.Series) -> bool:
-    return len(column) > 1 and column.n_unique() == len(column)
+def _numbers_rows(train: pl.DataFrame, key: str, scratch: Scratch) -> bool:
+    """Whether all values of a column differ."""
+    if train.height < 2:
+        return False
+    hashes = _hashes(train, [key], scratch)
+    hashes.sort()
+    pieces = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
+    return not any((piece[1:] == piece[:-1]).any() for piece in pieces)
 
 
-def _hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
-    return frame.select(columns).hash_rows(seed=0).to_numpy()
+def _hashes(frame: pl.DataFrame, columns: list[str], scratch: Scratch) -> np.ndarray:
+    wanted, found = frame.select(columns), scratch.empty(frame.height, np.uint64)
+    for at in scratch.pieces(frame.height):
+        found[at] = wanted[at].hash_rows(seed=0).to_numpy()
+    return found

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,11 +33,12 @@ class SplitColumns:
         """Those of a schema; its group stands for users where it does not say who they are."""
         return cls(time=schema.time, user=schema.user or schema.group, time_format=schema.time_format)
 
-    def order(self, name: str, frame: "pl.DataFrame", what: str) -> "np.ndarray":
+    def order(self, name: str, rows: "SplitRows", what: str) -> "np.ndarray":
         """The numbers by which a column orders rows [N]."""
-        from fieldwise.data.prepare.ordering import order_values
+        from fieldwise.data.prepare.ordering import order_numbers
 
-        return order_values(frame, name, what, self.time_format if name == self.time else None)
+        form = self.time_format if name == self.time else None
+        return order_numbers(rows.frame, name, what, form, scratch=rows.scratch)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,12 +50,14 @@ class SplitRows:
         columns: of the schema.
         seed: of those that draw.
         y: targets [N], where they are known.
+        scratch: where arrays of N numbers lie, and how many rows are processed at once.
     """
 
     frame: "pl.DataFrame"
     columns: SplitColumns
     seed: int
     y: "np.ndarray | None"
+    scratch: Scratch = IN_MEMORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,7 @@ class SplitKind(ABC):
 
     @abstractmethod
     def assign(self, rows: SplitRows) -> "tuple[np.ndarray, int]":
-        """The part of each row [N]: 0 train, 1 valid, 2 test; and how many users have too few rows to be held out.
+        """The part of each row [N], int8 (0 train, 1 valid, 2 test), and how many users have too few to be held out.
 
         Errors:
             DataError: a column is missing or has nulls, a value names no part, a class has too few rows.

@@ -46,8 +46,8 @@ class RandomSplit(SplitKind):
         """See `SplitKind.assign`."""
         from fieldwise.data.prepare.drawing import classes_of, draw_parts
 
-        classes = classes_of(rows.y) if self.stratify else None
-        return draw_parts(rows.frame.height, (self.valid, self.test), rows.seed, classes), 0
+        classes = classes_of(rows.y, rows.scratch) if self.stratify else None
+        return draw_parts(rows.frame.height, (self.valid, self.test), rows.seed, classes, rows.scratch), 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,25 +76,23 @@ class TimeSplit(SplitKind):
         """See `SplitKind.assign`."""
         import numpy as np
 
+        from fieldwise.data.prepare.cuts import few_values, time_cuts
+
         name = self.column or rows.columns.time
         if name is None:
             raise DataError("a time split needs a time column: give the split's column or the schema's time")
-        values = rows.columns.order(name, rows.frame, "time")
-        moments, rank, counts = np.unique(values, return_inverse=True, return_counts=True)
-        if len(moments) < 3:
+        values = rows.columns.order(name, rows, "time")
+        ordered = rows.scratch.copy(values)
+        ordered.sort()
+        if few := few_values(ordered, 3):
             raise DataError(
-                f"a time split needs at least 3 different times: column {name!r} holds {len(moments)}; choose another "
-                "split"
+                f"a time split needs at least 3 different times: column {name!r} holds {few}; choose another split"
             )
-        before = np.cumsum(counts)[:-1]  # rows before each cut that leaves rows on both sides
-        shares = np.array([self.valid + self.test, self.test])
-        target = np.round(rows.frame.height * (1 - shares), 6)  # rounded, so that equally close cuts compare as equal
-        first, second = (int(np.argmin(np.abs(before - t))) for t in target)
-        if first == second:
-            # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
-            pairs = [(a, b) for a, b in ((second - 1, second), (first, first + 1)) if a >= 0 and b < len(before)]
-            first, second = min(pairs, key=lambda p: float(np.abs(before[list(p)] - target).sum()))
-        return np.where(rank <= first, 0, np.where(rank <= second, 1, 2)), 0
+        first, second = time_cuts(ordered, (self.valid, self.test))
+        part = rows.scratch.empty(len(values), np.int8)
+        for at in rows.scratch.pieces(len(values)):
+            part[at] = (values[at] >= first).astype(np.int8) + (values[at] >= second)
+        return part, 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,32 +126,33 @@ class LeaveLastOutSplit(SplitKind):
         """See `SplitKind.assign`."""
         import numpy as np
 
-        from fieldwise.data.encode.columns import as_text
+        from fieldwise.data.prepare.grouping import group_rows, rank_texts
 
         frame = rows.frame
         user, order = self.user or rows.columns.user, self.order or rows.columns.time
         if user is None or order is None:
             missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
             raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
-        values = rows.columns.order(order, frame, "order")
+        values = rows.columns.order(order, rows, "order")
         if user not in frame.columns:
             raise DataError(
                 f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
             )
-        users = as_text(frame.get_column(user))
-        if users.null_count():
-            row = int(users.is_null().arg_max() or 0)
-            raise DataError(f"every row needs a user: column {user!r} has none in row {row} (counting from 0)")
-        code = users.rank("dense").to_numpy().astype(np.int64) - 1
-        sequence = np.lexsort((values, code))  # stable: equal values keep the table's order
-        counts = np.bincount(code)
-        ends = np.cumsum(counts)[code[sequence]]
-        from_end = ends - 1 - np.arange(frame.height)
-        enough = counts >= self.min_train + self.valid_rows + self.test_rows
-        held = np.where(from_end < self.test_rows, 2, np.where(from_end < self.test_rows + self.valid_rows, 1, 0))
-        part = np.zeros(frame.height, dtype=np.int64)
-        part[sequence] = np.where(enough[code[sequence]], held, 0)
-        return part, int((~enough).sum())
+        users = rank_texts(frame.get_column(user), rows.scratch)
+        if users.missing:
+            raise DataError(
+                f"every row needs a user: column {user!r} has none in row {users.missing[0]} (counting from 0)"
+            )
+        part = rows.scratch.empty(frame.height, np.int8)
+        kept = 0
+        for some in group_rows(users, rows.scratch):
+            some = some.sorted_by(values)
+            enough = some.counts >= self.min_train + self.valid_rows + self.test_rows
+            kept += int((~enough & (some.counts > 0)).sum())
+            from_end = some.ends - 1 - np.arange(len(some.rows))
+            held = np.where(from_end < self.test_rows, 2, np.where(from_end < self.test_rows + self.valid_rows, 1, 0))
+            part[some.rows] = np.where(enough[some.codes], held, 0)
+        return part, kept
 
     def advice(self, kept: int) -> str:
         """See `SplitKind.advice`."""
@@ -204,26 +203,32 @@ class ColumnSplit(SplitKind):
         if self.column not in frame.columns:
             found = ", ".join(frame.columns)
             raise DataError(f"the split's column {self.column!r} must be in the table, found only: {found}")
-        text = as_text(frame.get_column(self.column))
-        part = np.full(frame.height, -1, dtype=np.int64)
-        for k, names in enumerate((self.train, self.valid, self.test)):
-            part[text.is_in(list(names)).fill_null(False).to_numpy()] = k
-        if (part < 0).any():
-            row = int(np.argmax(part < 0))
-            raise DataError(
-                f"every value of the split's column must belong to a part: column {self.column!r} holds {text[row]!r} "
-                f"in row {row} (counting from 0); add it to train, valid or test, or remove such rows"
-            )
+        part = rows.scratch.empty(frame.height, np.int8)
+        for at in rows.scratch.pieces(frame.height):
+            text = as_text(frame[self.column][at])
+            own = np.full(len(text), -1, dtype=np.int8)
+            for k, names in enumerate((self.train, self.valid, self.test)):
+                own[text.is_in(list(names)).fill_null(False).to_numpy()] = k
+            if (own < 0).any():
+                row = int(np.argmax(own < 0))
+                raise DataError(
+                    f"every value of the split's column must belong to a part: column {self.column!r} holds "
+                    f"{text[row]!r} in row {at.start + row} (counting from 0); add it to train, valid or test, or "
+                    "remove such rows"
+                )
+            part[at] = own
         if self.valid_share is None:
             return part, 0
-        if (part == 1).any():
+        if valid := int(np.count_nonzero(part == 1)):
             raise DataError(
-                f"valid_share is for tables without validation rows: column {self.column!r} has "
-                f"{int((part == 1).sum())}; omit valid_share, or add their values to train"
+                f"valid_share is for tables without validation rows: column {self.column!r} has {valid}; omit "
+                "valid_share, or add their values to train"
             )
-        train = np.flatnonzero(part == 0)
-        classes = classes_of(None if rows.y is None else rows.y[train]) if self.stratify else None
-        part[train] = draw_parts(len(train), (self.valid_share, 0.0), rows.seed, classes)
+        train = rows.scratch.where(part, 0)
+        classes = None
+        if self.stratify:
+            classes = classes_of(None if rows.y is None else rows.scratch.take(rows.y, train), rows.scratch)
+        part[train] = draw_parts(len(train), (self.valid_share, 0.0), rows.seed, classes, rows.scratch)
         return part, 0
 
     def advice(self, kept: int) -> str:

@@ -10,6 +10,7 @@ from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.split_kind import SplitColumns, SplitRows
 from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.errors import DataError
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 __all__ = ["Split", "hold_out", "split_table"]
 
@@ -40,6 +41,7 @@ def split_table(
     *,
     seed: int = 0,
     y: np.ndarray | None = None,
+    scratch: Scratch = IN_MEMORY,
 ) -> Split:
     """Split a table's rows.
 
@@ -49,6 +51,7 @@ def split_table(
         columns: the schema's columns, used if the settings have none.
         seed: random seed; ignored by splits without randomness.
         y: targets [N], needed to stratify.
+        scratch: where arrays of N numbers lie, and how many rows are processed at once.
 
     Errors:
         DataError: a column is missing or has nulls, a value belongs to no part, a part would be empty.
@@ -60,8 +63,9 @@ def split_table(
     """
     if y is not None and len(y) != frame.height:
         raise DataError(f"targets must match the table's rows: found {len(y)} targets and {frame.height} rows")
-    part, kept = settings.assign(SplitRows(frame=frame, columns=columns or SplitColumns(), seed=seed, y=y))
-    train, valid, test = (np.flatnonzero(part == k).astype(np.int64) for k in range(3))
+    rows = SplitRows(frame=frame, columns=columns or SplitColumns(), seed=seed, y=y, scratch=scratch)
+    part, kept = settings.assign(rows)
+    train, valid, test = (scratch.where(part, k) for k in range(3))
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
     empty = [name for name, n in split.sizes.items() if n == 0]
     if empty:

@@ -1,15 +1,19 @@
 """Target encoding: mean labels of categories, such as an item's mean rating, as columns for numeric fields."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.grouping import rank_texts
+from fieldwise.data.prepare.raw_rows import join_rows
 from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 __all__ = ["add_target_encoding", "check_target_encoding"]
 
@@ -41,7 +45,12 @@ def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetE
 
 
 def add_target_encoding(
-    frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: TargetEncoding, *, seed: int
+    frames: Mapping[str, pl.DataFrame],
+    targets: Mapping[str, np.ndarray],
+    settings: TargetEncoding,
+    *,
+    seed: int,
+    scratch: Scratch = IN_MEMORY,
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with the target-encoded columns, float64, null for categories without rows.
 
@@ -50,6 +59,7 @@ def add_target_encoding(
         targets: targets of the main label, [N] each.
         settings: columns, folds and source.
         seed: seed of the folds.
+        scratch: where the new columns lie, and how many rows are processed at once.
 
     >>> train, test = pl.DataFrame({"film": ["a", "a", "b"]}), pl.DataFrame({"film": ["a", "c"]})
     >>> made = add_target_encoding(
@@ -62,44 +72,91 @@ def add_target_encoding(
     [0.5, None]
     """
     made = dict(frames)
-    folds = np.random.default_rng(seed).permutation(frames["train"].height) % settings.folds
+    folds = scratch.numbers(frames["train"].height)
+    np.random.default_rng(seed).shuffle(folds)
+    for at in scratch.pieces(len(folds)):
+        folds[at] %= settings.folds
     for column, new in zip(settings.columns, settings.made, strict=True):
-        texts = pl.concat([as_text(frame.get_column(column)) for frame in frames.values()])
-        codes = texts.rank("dense").fill_null(0).to_numpy().astype(np.int64)  # from 1; a missing category is 0
+        ranks = rank_texts(pl.concat([_texts(frame, column, scratch) for frame in frames.values()]), scratch)
         first = 0
-        by_part = {}
+        codes = {}
         for name, frame in frames.items():
-            by_part[name] = codes[first : first + frame.height]
+            codes[name] = ranks.ranks[first : first + frame.height]
             first += frame.height
-        size = int(codes.max(initial=0)) + 1
         for name in frames:
             source = name if settings.source == "own-part" else "train"
             own_folds = folds if name == "train" and settings.source == "train" else None
-            means = _means(by_part[source], targets[source], by_part[name], size, own_folds, settings)
-            made[name] = made[name].with_columns(pl.Series(new, means).fill_nan(None))
+            sums = _Sums.of(codes[source], targets[source], len(ranks.counts), own_folds, settings, scratch)
+            pieces = (
+                sums.means(codes[name][at], None if own_folds is None else own_folds[at])
+                for at in scratch.pieces(frames[name].height)
+            )
+            means = join_rows((pl.DataFrame({new: one}).fill_nan(None) for one in pieces), scratch)
+            made[name] = made[name].with_columns(means.to_series())
     return made
 
 
-def _means(
-    code: np.ndarray,
-    y: np.ndarray,
-    asked: np.ndarray,
-    size: int,
-    folds: np.ndarray | None,
-    settings: TargetEncoding,
-) -> np.ndarray:
-    """The mean of y for each asked row's category; with folds (equal for both), over the other folds' rows."""
-    count, total = np.bincount(code, minlength=size)[asked], np.bincount(code, y, size)[asked]
-    rows, whole = np.float64(len(y)), np.float64(y.sum())
-    overall = np.full(len(asked), whole / rows)
-    if folds is not None:
-        cell = code * settings.folds + folds
-        count = count - np.bincount(cell, minlength=size * settings.folds)[cell]
-        total = total - np.bincount(cell, y, size * settings.folds)[cell]
-        with np.errstate(invalid="ignore"):  # a single training row leaves none in the other folds
-            overall = ((whole - np.bincount(folds, y)) / (rows - np.bincount(folds)))[folds]
-    weight = count + settings.prior_rows
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = (total + settings.prior_rows * overall) / weight
-    known: np.ndarray = np.where((weight > 0) & (asked > 0), means, np.nan)
-    return known
+def _texts(frame: pl.DataFrame, column: str, scratch: Scratch) -> pl.Series:
+    """A column's cells as text, so that those of parts of other types are equal."""
+    pieces = (as_text(frame[column][at]).to_frame() for at in scratch.pieces(frame.height))
+    return join_rows(pieces, scratch).to_series()
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Numbers of rows and sums of labels by category and, with folds, by category and fold.
+
+    Shape:
+        count, total: [K]; by_fold: two of [K * folds]; whole: of all rows, and two of [folds].
+    """
+
+    settings: TargetEncoding
+    count: np.ndarray
+    total: np.ndarray
+    by_fold: tuple[np.ndarray, np.ndarray]
+    rows: np.float64
+    whole: np.float64
+    folds: tuple[np.ndarray, np.ndarray]
+
+    @classmethod
+    def of(
+        cls,
+        code: np.ndarray,
+        y: np.ndarray,
+        size: int,
+        folds: np.ndarray | None,
+        settings: TargetEncoding,
+        scratch: Scratch,
+    ) -> "_Sums":
+        """The sums over rows; they are added in the order of the rows, so that pieces do not matter."""
+        count, total = np.zeros(size, np.int64), np.zeros(size)
+        number = settings.folds if folds is not None else 0
+        cells, cell_total = np.zeros(size * number, np.int64), np.zeros(size * number)
+        in_fold, fold_total = np.zeros(number, np.int64), np.zeros(number)
+        for at in scratch.pieces(len(code)):
+            count += np.bincount(code[at], minlength=size)
+            np.add.at(total, code[at], y[at])
+            if folds is not None:
+                cell = code[at].astype(np.int64) * number + folds[at]
+                cells += np.bincount(cell, minlength=len(cells))
+                np.add.at(cell_total, cell, y[at])
+                in_fold += np.bincount(folds[at], minlength=number)
+                np.add.at(fold_total, folds[at], y[at])
+        rows, whole = np.float64(len(y)), np.float64(y.sum())
+        return cls(settings, count, total, (cells, cell_total), rows, whole, (in_fold, fold_total))
+
+    def means(self, asked: np.ndarray, folds: np.ndarray | None) -> np.ndarray:
+        """The mean label of each asked row's category [M]; with folds, over the other folds' rows."""
+        count, total = self.count[asked], self.total[asked]
+        overall = np.full(len(asked), self.whole / self.rows)
+        if folds is not None:
+            cell = asked.astype(np.int64) * self.settings.folds + folds
+            count = count - self.by_fold[0][cell]
+            total = total - self.by_fold[1][cell]
+            with np.errstate(invalid="ignore"):  # a single training row leaves none in the other folds
+                overall = ((self.whole - self.folds[1]) / (self.rows - self.folds[0]))[folds]
+        weight = count + self.settings.prior_rows
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = (total + self.settings.prior_rows * overall) / weight
+        known: np.ndarray = np.where((weight > 0) & (asked > 0), means, np.nan)
+        return known

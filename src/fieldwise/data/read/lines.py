@@ -17,7 +17,7 @@ from fieldwise.data.read.text_pieces import libfm_pieces
 from fieldwise.data.read.unpacking import CHUNK
 from fieldwise.errors import DataError, SchemaError
 
-__all__ = ["line_of", "naming_lines", "renumbering_rows"]
+__all__ = ["counting_from", "line_of", "naming_lines", "renumbering_rows"]
 
 _ROW = re.compile(r"row (\d+) \(counting from 0\)")
 
@@ -65,6 +65,17 @@ def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> Iterator[None]:
         return None if kept is None else f"row {kept[row]} (counting from 0)"
 
     with _changed(whole):
+        yield
+
+
+@contextmanager
+def counting_from(first: int) -> Iterator[None]:
+    """A context in which errors about a row of a slice name its row in the whole table.
+
+    Args:
+        first: row number of the slice's first row in the whole table.
+    """
+    with _changed(lambda row: f"row {first + row} (counting from 0)"):
         yield
 
 

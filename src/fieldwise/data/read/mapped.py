@@ -11,7 +11,7 @@ import polars as pl
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write
 
-__all__ = ["RowsWriter", "arrow_library", "map_rows"]
+__all__ = ["RowsWriter", "arrow_library", "map_folder", "map_rows"]
 
 GATHERED = 1 << 25  # bytes
 _UNMAPPED = (pl.Int128, pl.UInt128, pl.Object)
@@ -133,6 +133,11 @@ def map_rows(paths: Sequence[Path]) -> pl.DataFrame:
         assert isinstance(frame, pl.DataFrame)
         frames.append(frame)
     return pl.concat(frames, rechunk=False)
+
+
+def map_folder(folder: Path) -> pl.DataFrame:
+    """`map_rows` of all files that a `RowsWriter` has written to a folder."""
+    return map_rows(sorted(folder.glob("rows-*.arrow")))
 
 
 def _check_types(frame: pl.DataFrame) -> None:

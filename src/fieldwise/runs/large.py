@@ -1,0 +1,123 @@
+"""Tables that do not fit in the memory that a recipe states."""
+
+import dataclasses
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fieldwise.data.prepare.prepared import Part, Prepared
+from fieldwise.data.read.found import find_files
+from fieldwise.data.read.kinds import TEXT, suffix_of
+from fieldwise.data.read.mapped import arrow_library
+from fieldwise.data.read.pieces import estimated_bytes
+from fieldwise.data.read.source import open_table
+from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.storage.scratch import Bound
+
+__all__ = ["LargeTable", "large_table"]
+
+IN_MEMORY = 6  # preparing a table at once takes some six times the memory of its rows
+PIECES = 32  # of the memory; a piece takes several times its rows' memory while it is prepared
+COPIES = 3  # of the rows on disk: as read, by part, encoded
+LEAST_ROWS = 1_000  # per piece
+MB = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeTable:
+    """A table that is prepared piece by piece.
+
+    Args:
+        memory: bytes that may be in memory.
+        size: bytes that its rows take, about.
+    """
+
+    memory: int
+    size: float
+
+    def read(self, data: DataSettings, folder: Path) -> pl.DataFrame:
+        """The raw table, mapped if it takes more than its share of the memory.
+
+        Args:
+            data: where it is.
+            folder: for scratch files.
+        """
+        assert data.path is not None, "only files are large tables"
+        return open_table(
+            data.path,
+            separator=data.separator,
+            encoding=data.encoding,
+            columns=data.columns,
+            folder=folder,
+            memory=self.memory // IN_MEMORY,
+        )
+
+    def piece_rows(self, frame: pl.DataFrame) -> int:
+        """How many rows of a table are processed at once.
+
+        Errors:
+            DataError: the memory does not hold a useful piece.
+        """
+        row = max(1.0, frame.estimated_size() / max(1, frame.height))
+        rows = int(self.memory / PIECES / row)
+        if rows < min(LEAST_ROWS, frame.height):
+            least = min(LEAST_ROWS, frame.height) * row * PIECES
+            raise DataError(
+                f"data.memory must hold a piece of the table: {self.memory / MB:,.0f}MB is too little for rows of "
+                f"{row:,.0f} bytes; set it to {least / MB + 1:,.0f}MB or more"
+            )
+        return rows
+
+    def bounded(self, prepared: Prepared, place: Path) -> Prepared:
+        """Prepared data whose parts know how they are processed, with scratch files in `place`."""
+
+        def bounded(part: Part) -> Part:
+            bound = Bound(place=place, piece=self.piece_rows(part.frame))
+            return dataclasses.replace(part, rows=part.frame, bound=bound)
+
+        return dataclasses.replace(
+            prepared, train=bounded(prepared.train), valid=bounded(prepared.valid), test=bounded(prepared.test)
+        )
+
+    def check_space(self, folder: Path) -> None:
+        """Check that a folder's disk has room for the prepared rows.
+
+        Errors:
+            DataError: it has not; both numbers are given.
+        """
+        needed, free = self.size * COPIES, shutil.disk_usage(folder).free
+        if needed > free:
+            raise DataError(
+                f"preparing this table needs some {needed / 1e9:,.1f} GB of disk, and {folder} has {free / 1e9:,.1f} "
+                "GB free: free some space, or set FIELDWISE_CACHE to a folder on another disk"
+            )
+
+
+def large_table(data: DataSettings) -> LargeTable | None:
+    """What a table's preparation needs if it does not fit in memory at once, else None.
+
+    Only a user's own files are prepared piece by piece. Without pyarrow, a table is large only if `data.memory` is set.
+
+    Errors:
+        DataError: see `find_files`. MissingExtraError: the table is large, and pyarrow is not installed.
+    """
+    if data.path is None:
+        return None
+    memory = data.memory_bytes
+    files = find_files(Path(data.path))
+    if not all(path.is_file() for path in files):
+        return None  # reading it says so
+    if sum(map(estimated_bytes, files)) * IN_MEMORY <= memory:
+        return None
+    try:
+        arrow_library()
+    except MissingExtraError:
+        if data.memory is None:
+            return None
+        raise
+    text = suffix_of(files[0])[0] in TEXT
+    size = sum(2.0 * path.stat().st_size if text else estimated_bytes(path) for path in files)
+    return LargeTable(memory=memory, size=size)
