@@ -75,10 +75,10 @@ def test_test_labels_decide_nothing(recipe, folder, monkeypatch):
     assert again.runs[0].about["test"]["auc"] == pytest.approx(1 - first.runs[0].about["test"]["auc"], abs=1e-9)
 
 
-def test_the_looks_at_the_test_rows_are_counted(recipe):
+def test_the_evaluations_on_the_test_rows_are_counted(recipe):
     first = search(recipe, trials=2)
-    assert [look["after_trials"] for look in first.test_looks] == [2]
-    assert len(search(recipe, trials=2).test_looks) == 1
+    assert [look["after_trials"] for look in first.test_evaluations] == [2]
+    assert len(search(recipe, trials=2).test_evaluations) == 1
     more = search(recipe, trials=14)
     looks = json.loads(more.study.with_suffix(".test.json").read_text())
     assert more.values != first.values  # twelve more trials find a better rate than two did

@@ -119,18 +119,18 @@ def _show(found: "Tuned", recipe: "Recipe") -> None:
             screen.print(f"test {metric} {np.mean(values):.4f}{spread}")
     for sentence in remarks_on_means(tests, "test rows"):
         screen.print(sentence)
-    after, ended_now = found.test_looks[0]["after_trials"], sum(found.trials.values())
-    if len(found.test_looks) == 1 and ended_now > after:
+    after, ended_now = found.test_evaluations[0]["after_trials"], sum(found.trials.values())
+    if len(found.test_evaluations) == 1 and ended_now > after:
         screen.print(
             f"This study evaluated only these settings on the test rows, after {after} trials; the search then went "
             f"on to {ended_now} trials, and they are still the best."
         )
-    elif len(found.test_looks) == 1:
+    elif len(found.test_evaluations) == 1:
         screen.print("This study evaluated only these settings on the test rows, after the search.")
     else:
         screen.print(
-            f"This search continued after an evaluation on the test rows: {len(found.test_looks)} settings have been "
-            f"evaluated on them by now ({found.study.with_suffix('.test.json')})."
+            f"This search continued after an evaluation on the test rows: {len(found.test_evaluations)} settings have "
+            f"been evaluated on them by now ({found.study.with_suffix('.test.json')})."
         )
     screen.print(f"recipe: {found.recipe_file}, study: {found.study}")
 

@@ -64,9 +64,9 @@ def schema_html(schema: Schema) -> str:
 def training_html(result: FitResult) -> str:
     """The evaluations of a run, with the best one marked."""
     names = list(dict.fromkeys(m for m in (result.monitor, "auc", "logloss", "rmse") if m in result.best.metrics))
-    looks = result.history[-SHOWN_ROWS:]
-    rows = [[e.epoch, e.train_loss, *(e.metrics[m] for m in names), e.learning_rate, e == result.best] for e in looks]
-    before = len(result.history) - len(looks)
+    shown = result.history[-SHOWN_ROWS:]
+    rows = [[e.epoch, e.train_loss, *(e.metrics[m] for m in names), e.learning_rate, e == result.best] for e in shown]
+    before = len(result.history) - len(shown)
     notes = [f"stopped by {result.stopped} after {result.epochs} epochs, {result.seconds:.1f} s"]
     notes += [f"{before} earlier evaluations are not shown"] if before else []
     columns = ["epoch", "train loss", *(f"valid {m}" for m in names), "learning rate", "kept"]

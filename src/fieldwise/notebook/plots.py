@@ -45,14 +45,14 @@ def axes(ax: Any = None) -> Any:
 def plot_training(result: FitResult, ax: Any = None) -> Any:
     """Plot the monitored validation metric by epoch, with the best evaluation marked, and the training loss."""
     ax = axes(ax)
-    epochs = [look.epoch for look in result.history]
-    monitored = [look.metrics[result.monitor] for look in result.history]
+    epochs = [e.epoch for e in result.history]
+    monitored = [e.metrics[result.monitor] for e in result.history]
     ax.plot(epochs, monitored, "o-", color="C0", markersize=3, label=f"valid {result.monitor}")
     ax.plot([result.best.epoch], [result.best.metrics[result.monitor]], "o", color="C1", label="kept")
     ax.set_xlabel("epoch")
     ax.set_ylabel(f"valid {result.monitor}")
     lines = ax.get_lines()
-    losses = [(look.epoch, look.train_loss) for look in result.history if look.train_loss is not None]
+    losses = [(e.epoch, e.train_loss) for e in result.history if e.train_loss is not None]
     if losses:
         beside = ax.twinx()
         lines += beside.plot(*zip(*losses, strict=True), "--", color="0.5", label="train loss")

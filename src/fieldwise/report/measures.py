@@ -141,9 +141,9 @@ def learning_section(
     if not history:
         note = "This run was stored without its evaluations during training: run it again to record them."
         return Section(title="Training", blocks=[Note(text=note)])
-    epochs = [float(look["epoch"]) for look in history]
+    epochs = [float(e["epoch"]) for e in history]
     blocks: list[Block] = []
-    losses = [look.get("train_loss") for look in history]
+    losses = [e.get("train_loss") for e in history]
     names = [name for name in metric_names(history[0]["metrics"]) if METRICS[name].watched]
 
     def rows_of(columns: Mapping[str, Sequence[Any]]) -> Table:
@@ -156,7 +156,7 @@ def learning_section(
     groups = [["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]]
     for group in groups:
         shown: dict[str, Sequence[Any]] = {
-            f"validation {shown_name(n)}": [look["metrics"].get(n) for look in history] for n in group if n in names
+            f"validation {shown_name(n)}": [e["metrics"].get(n) for e in history] for n in group if n in names
         }
         if not shown:
             continue

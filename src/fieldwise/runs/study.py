@@ -16,7 +16,7 @@ from fieldwise.storage.files import write_atomically
 if TYPE_CHECKING:
     from optuna import Study
 
-__all__ = ["counted", "mend", "open_study", "optuna_library", "read_test_looks", "states", "with_test_look"]
+__all__ = ["counted", "mend", "open_study", "optuna_library", "read_test_evaluations", "states", "with_test_evaluation"]
 
 UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this long is abandoned
 
@@ -100,29 +100,33 @@ def states(study: "Study") -> dict[str, int]:
     return {name: names.count(name) for name in sorted(set(names))}
 
 
-def with_test_look(path: Path, study: "Study", values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def with_test_evaluation(path: Path, study: "Study", values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Record an evaluation on the test rows in a file; returns all settings evaluated on them so far."""
-    looks = read_test_looks(path)
+    evaluations = read_test_evaluations(path)
     plain = to_plain(dict(values))
-    if not looks or looks[-1]["values"] != plain:
+    if not evaluations or evaluations[-1]["values"] != plain:
         ended = sum(states(study).values())
-        looks.append({"trial": study.best_trial.number, "after_trials": ended, "values": plain})
-        write_atomically(path, (json.dumps(looks, indent=1) + "\n").encode())
-    return looks
+        evaluations.append({"trial": study.best_trial.number, "after_trials": ended, "values": plain})
+        write_atomically(path, (json.dumps(evaluations, indent=1) + "\n").encode())
+    return evaluations
 
 
-def read_test_looks(path: Path) -> list[dict[str, Any]]:
+def read_test_evaluations(path: Path) -> list[dict[str, Any]]:
     """The recorded evaluations on the test rows; losing count of them would make a search look better than it is."""
     if not path.exists():
         return []
     try:
-        looks = json.loads(path.read_text("utf-8"))
+        evaluations = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"the record of test evaluations {path} is damaged ({e}): restore it") from None
     known = {"trial", "after_trials", "values"}
-    if not isinstance(looks, list) or not looks or not all(isinstance(x, dict) and known <= set(x) for x in looks):
+    if (
+        not isinstance(evaluations, list)
+        or not evaluations
+        or not all(isinstance(x, dict) and known <= set(x) for x in evaluations)
+    ):
         raise DataError(f"the record of test evaluations {path} is damaged (it is empty): restore it")
-    return looks
+    return evaluations
 
 
 def optuna_library() -> Any:

@@ -28,7 +28,15 @@ from fieldwise.runs.recipe_files import setting_path
 from fieldwise.runs.recipe_space import check_space, search_space, value_at, with_values
 from fieldwise.runs.records import Record, Store, run_key
 from fieldwise.runs.search_space import Bounds, Choices, chosen_value, suggested
-from fieldwise.runs.study import counted, mend, open_study, optuna_library, read_test_looks, states, with_test_look
+from fieldwise.runs.study import (
+    counted,
+    mend,
+    open_study,
+    optuna_library,
+    read_test_evaluations,
+    states,
+    with_test_evaluation,
+)
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.checks import monitored
 from fieldwise.training.objective import Objective
@@ -54,7 +62,7 @@ class Tuned:
         value: its best value.
         trials: number of ended trials by state: complete, pruned, fail.
         runs: runs of the best settings with each final seed, including test metrics.
-        test_looks: the evaluations of this study's best settings on the test rows so far.
+        test_evaluations: the evaluations of this study's best settings on the test rows so far.
     """
 
     study: Path
@@ -65,7 +73,7 @@ class Tuned:
     value: float
     trials: Mapping[str, int]
     runs: tuple[Record, ...]
-    test_looks: tuple[Mapping[str, Any], ...]
+    test_evaluations: tuple[Mapping[str, Any], ...]
 
 
 def tune(
@@ -111,7 +119,7 @@ def tune(
     values = search.best(study)
     found = with_values(recipe, values)
     recipe_file = _write_recipe(found, search.file.with_suffix(".toml"))
-    looks = with_test_look(search.test_looks, study, values)  # recorded before the evaluation itself
+    evaluations = with_test_evaluation(search.test_evaluations, study, values)  # recorded before the evaluation itself
     runs = recorded_runs([found], range(final_seeds), store=Store(store / "runs"), context=context)
     return Tuned(
         study=search.file,
@@ -122,7 +130,7 @@ def tune(
         value=float(study.best_value),
         trials=states(study),
         runs=tuple(runs[found.name]),
-        test_looks=tuple(looks),
+        test_evaluations=tuple(evaluations),
     )
 
 
@@ -132,7 +140,7 @@ class _Search:
     def __init__(
         self, file: Path, recipe: Recipe, space: Mapping[str, Bounds], prepared: Prepared, context: RunContext
     ) -> None:
-        self.file, self.test_looks = file, file.with_suffix(".test.json")
+        self.file, self.test_evaluations = file, file.with_suffix(".test.json")
         self.recipe, self.space, self.prepared = recipe, space, prepared
         self.note, self.progress = context.note, context.progress
         objective, grouped = Objective.of(*recipe.schema.labels), recipe.schema.grouping is not None
@@ -145,7 +153,7 @@ class _Search:
         first = _own_values(self.recipe, self.space)
         study = open_study(self.file, self.file.stem, maximize=METRICS[self.metric].higher, first=first)
         begun = counted(study)
-        read_test_looks(self.test_looks)  # before any work
+        read_test_evaluations(self.test_evaluations)  # before any work
         sampler_seed = hash((seed, begun)) % 2**32  # not the samples of earlier calls
         study.sampler = optuna_library().samplers.TPESampler(seed=sampler_seed)
         done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} requested"

@@ -68,7 +68,7 @@ def _about(settings: FitSettings, train: Part, valid: Part, first: FitResult | N
     if settings.start is not None:
         about["warm_start"] = settings.start.digest
     if first is not None:
-        about["first training"] = [[look.epoch, look.learning_rate] for look in first.history]
+        about["first training"] = [[e.epoch, e.learning_rate] for e in first.history]
     return about
 
 

@@ -21,7 +21,7 @@ STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
 LARGE_VOCABULARY = 2**18  # minimum rows of the shared table for lazy updates
 MANY_ROWS = 100_000  # minimum rows for several evaluations per epoch
-STEPS_A_LOOK = 100
+STEPS_PER_EVALUATION = 100
 LEAST_DEVIATION, MOST_DEVIATION = (
     0.5,
     2.0,
@@ -132,8 +132,8 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
     batch = fixed.get("batch_size", batch_size(facts.rows))
     steps = math.ceil(facts.rows / batch)
-    looks = min(4, max(1, steps // STEPS_A_LOOK)) if facts.rows >= MANY_ROWS else 1
-    looks = fixed.get("evaluations_per_epoch", looks)
+    evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
+    evaluations = fixed.get("evaluations_per_epoch", evaluations)
     rules = {
         "batch_size": Rule(batch, rows),
         "l2": Rule(_strengths(model, facts, tables), f"Gaussian priors, divided by {rows}"),
@@ -142,9 +142,9 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         ),
         "monitor": Rule("logloss" if binary else "rmse", f"a {facts.task} label"),
         "epochs": Rule(100, "early stopping ends the run"),
-        "evaluations_per_epoch": Rule(looks, f"{steps:,} steps per epoch"),
-        "patience": Rule(5 * looks, "five epochs"),
-        "plateau_patience": Rule(2 * looks, "two epochs"),
+        "evaluations_per_epoch": Rule(evaluations, f"{steps:,} steps per epoch"),
+        "patience": Rule(5 * evaluations, "five epochs"),
+        "plateau_patience": Rule(2 * evaluations, "two epochs"),
         "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
         "plateau_factor": Rule(0.3, "when the validation metric stops improving"),
     }
