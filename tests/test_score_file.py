@@ -13,6 +13,7 @@ from fieldwise.bundle import score_file as module
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.score_file import score_file
 from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.read import sliced
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.data.reports import JsonReports
@@ -75,6 +76,24 @@ def test_reports_are_told_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path:
         score_file(bundle, tmp_path / f"rows.{kind}", tmp_path / "out.parquet", reports=reports)
     told = json.loads(out.getvalue())
     assert (told["phase"], told["rows"], told["rows_total"]) == ("prediction", 101, 101)
+
+
+@pytest.mark.usefixtures("_short_slices")
+def test_several_files_are_scored_in_the_order_of_their_names(subtests, bundle, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(sliced, "_WHOLE", 1000)  # text is read in pieces, too
+    for kind in ("parquet", "arrow", "csv", "csv.gz"):
+        with subtests.test(kind=kind):
+            folder = tmp_path / kind
+            folder.mkdir()
+            for k, part in enumerate((rows.head(40), rows.slice(40, 1), rows.tail(60))):
+                write_table(part, folder / f"{k}.{kind}")
+            done = score_file(bundle, folder / "*", tmp_path / "scores.parquet")
+            assert done.rows == 101
+            found = as_table(tmp_path / "scores.parquet")
+            assert found.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
+            np.testing.assert_allclose(found["prediction"], bundle.predict(rows), rtol=1e-6)
+            with pytest.raises(ConfigError, match=r"--out must not be a file of --data"):
+                score_file(bundle, folder, folder / f"1.{kind}")
 
 
 @pytest.mark.usefixtures("_short_slices")

@@ -11,7 +11,8 @@ from fieldwise.data.encode.columns import as_number, as_text
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.number_format import number_formats, plain_numbers
-from fieldwise.data.read.tables import SlicedTable, as_table
+from fieldwise.data.read.sliced import SlicedTable
+from fieldwise.data.read.tables import as_table
 from fieldwise.data.read.vectors import MOST_POSITIONS
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Categorical, Label, Numeric, Schema

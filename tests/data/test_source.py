@@ -5,6 +5,7 @@ import gzip
 import tempfile
 from decimal import Decimal
 from pathlib import Path
+from unittest import mock
 
 import polars as pl
 import pytest
@@ -12,11 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from fieldwise.data.read import sliced
 from fieldwise.data.read.bytesource import open_source
 from fieldwise.data.read.delimited import infer_types, read_delimited
 from fieldwise.data.read.mapped import RowsWriter, map_rows
 from fieldwise.data.read.one_file import TextFormat
 from fieldwise.data.read.pieces import Bounds
+from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.data.read.source import open_files, open_table
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError
@@ -114,6 +117,10 @@ def test_binary_files_of_every_type_in_pieces(subtests, tmp_path, suffix):
             found = in_pieces(files, tmp_path / f"scratch{rows}", rows, 10**6)
             assert found.schema == expected.schema
             assert_frame_equal(found, expected)
+    table = SlicedTable(tmp_path / "in")
+    assert (table.empty.schema, table.count()) == (expected.schema, expected.height)
+    wanted = ["vector[1]", "text", "array[0]", "list", "struct"]
+    assert_frame_equal(pl.concat(table.slices(wanted, 2)), expected.select(wanted))
     assert_frame_equal(open_table(tmp_path / "in"), expected)
     assert_frame_equal(open_table(tmp_path / "in" / "*"), expected)
 
@@ -168,6 +175,12 @@ def test_text_in_pieces_is_the_text_as_a_whole(tmp_path, contents, size, packing
         assert found.write_csv() == expected.write_csv(), "-0.0 too"
         if len(files) == 1:
             assert_frame_equal(as_table(files[0]), expected)
+        with mock.patch.object(sliced, "_WHOLE", -1):
+            table = SlicedTable(folder / f"[0-9].csv{packing}")
+        assert (table.empty.schema, table.count()) == (expected.schema, expected.height)
+        parts = list(table.slices(expected.columns[::-1], 2))
+        assert max([part.height for part in parts], default=0) <= 2
+        assert_frame_equal(pl.concat([table.empty, *(part.select(expected.columns) for part in parts)]), expected)
 
 
 BROKEN = [

@@ -7,7 +7,8 @@ import pytest
 
 from fieldwise.cli.show import console, say
 from fieldwise.cli.terminal import visible
-from fieldwise.data.read.tables import SlicedTable, as_table
+from fieldwise.data.read.sliced import SlicedTable
+from fieldwise.data.read.tables import as_table
 from fieldwise.data.read.writing import TableWriter
 from fieldwise.errors import DataError
 from fieldwise.storage.cache import Cache
@@ -56,7 +57,7 @@ def test_a_file_that_makes_polars_panic_is_one_sentence(tmp_path, monkeypatch, s
     def panic(*args, **more):
         raise pl.exceptions.PanicException("called `Result::unwrap()` on an `Err` value")
 
-    for name in ("read_parquet", "read_ipc", "scan_parquet", "scan_ipc"):
+    for name in ("read_parquet", "read_ipc", "scan_parquet", "scan_ipc", "read_parquet_schema", "read_ipc_schema"):
         monkeypatch.setattr(pl, name, panic)
     for read in (as_table, SlicedTable):
         with pytest.raises(DataError, match=r"is not a whole .* file \(called `Result::unwrap"):

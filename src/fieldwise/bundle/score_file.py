@@ -10,7 +10,8 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.checks import check_table
-from fieldwise.data.read.tables import SlicedTable
+from fieldwise.data.read.found import find_files
+from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.data.read.writing import TableWriter
 from fieldwise.data.reports import NoReports, Reports
 from fieldwise.errors import ConfigError
@@ -43,12 +44,12 @@ def score_file(
 ) -> ScoredFile:
     """Write keys and predictions for a file's rows, in order; `out` is written atomically.
 
-    Only a few slices of a Parquet or Arrow file are in memory; a text file is read as a whole (see `SlicedTable`).
+    Only a few slices are in memory; small text files are read as a whole (see `SlicedTable`).
 
     Args:
         bundle: the bundle that scores.
-        data: any file that `as_table` reads, or an opened one (a text file with options of its own); without the
-            schema's key columns, rows are numbered from 0.
+        data: any file, folder or pattern that `as_table` reads, or an opened one (text with options of its own);
+            without the schema's key columns, rows are numbered from 0.
         out: any file that `write_table` writes, or a writer of one.
         column: column of the main label's predictions (probabilities or numbers); another label's is `COLUMN.NAME`.
         logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
@@ -93,10 +94,10 @@ def check_two_files(data: Path, out: Path) -> None:
     """Check that predictions are not written over the rows.
 
     Errors:
-        ConfigError: both are the same file.
+        ConfigError: the predictions' file is among those of the rows.
     """
-    if out.resolve() == data.resolve():
-        raise ConfigError(f"--out must not be the file of --data, found {out} for both: choose another name")
+    if out.resolve() in {path.resolve() for path in find_files(data)}:
+        raise ConfigError(f"--out must not be a file of --data, found {out} for both: choose another name")
 
 
 @dataclass(frozen=True, kw_only=True)

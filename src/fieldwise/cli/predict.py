@@ -18,7 +18,10 @@ class PredictOptions:
     """Options of `fieldwise predict`."""
 
     bundle: BundleFolder
-    data: Annotated[Path, typer.Option(help="Rows to score: CSV, TSV, Parquet, Arrow or libFM.")]
+    data: Annotated[
+        Path,
+        typer.Option(help="Rows to score: CSV, TSV, Parquet, Arrow, libFM; a file, folder or pattern."),
+    ]
     out: Annotated[Path, typer.Option(help="File to write keys and predictions to: .csv, .tsv, .parquet or .arrow.")]
     column: Annotated[str, typer.Option(help="Name of the prediction column.")] = "prediction"
     logit: Annotated[bool, typer.Option("--logit", help="Also write the log-odds, in a column `logit`.")] = False
@@ -38,7 +41,7 @@ def run(options: PredictOptions) -> None:
     """
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.bundle.score_file import check_two_files, score_file
-    from fieldwise.data.read.tables import SlicedTable
+    from fieldwise.data.read.sliced import SlicedTable
     from fieldwise.data.read.writing import TableWriter
     from fieldwise.storage.files import check_file
 

@@ -2,19 +2,36 @@
 
 import math
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
-__all__ = ["looks_like_row", "name_among_values", "names_among_values", "warn", "warn_of_header"]
+__all__ = ["looks_like_row", "names_among_values", "warn_of_header", "warn_of_names"]
 
 
 def warn_of_header(frame: pl.DataFrame, path: Path) -> None:
     """Warn if the column names of a text file look like one of its rows, which would then be missing."""
-    warn(path, looks_like_row(frame))
+    _warn(path, looks_like_row(frame))
 
 
-def warn(path: Path, reason: str) -> None:
+def warn_of_names(empty: pl.DataFrame, first: Path, names: Mapping[str, Path]) -> None:
+    """The same for a table that was read in pieces.
+
+    Args:
+        empty: the table without its rows.
+        first: its first file.
+        names: columns one of whose values is the column's name, with the file.
+    """
+    found = next((name for name in empty.columns if name in names and empty.schema[name] == pl.String), None)
+    reason = looks_like_row(empty)
+    if reason or found is None:
+        _warn(first, reason)
+    else:
+        _warn(names[found], _among_values(found))
+
+
+def _warn(path: Path, reason: str) -> None:
     """Warn that the column names of a text file look like a row, if there is a reason."""
     if reason:
         warnings.warn(
@@ -38,7 +55,7 @@ def looks_like_row(frame: pl.DataFrame) -> str:
     if numbers == names and names not in counted and all(kind.is_numeric() for kind in frame.dtypes):
         return f"all its names are numbers, such as {names[0]!r}"
     found = names_among_values(frame)
-    return name_among_values(found[0]) if found else ""
+    return _among_values(found[0]) if found else ""
 
 
 def names_among_values(frame: pl.DataFrame) -> list[str]:
@@ -47,7 +64,7 @@ def names_among_values(frame: pl.DataFrame) -> list[str]:
     return [name for name in text if (frame.get_column(name) == name).any()]
 
 
-def name_among_values(name: str) -> str:
+def _among_values(name: str) -> str:
     """The reason that a column's name is one of its values."""
     return f"{name!r} is a value of its column too"
 

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from fieldwise.data.read.bytesource import stream_source
 from fieldwise.data.read.found import find_files, is_many
 from fieldwise.data.read.kinds import kind_of
-from fieldwise.data.read.one_file import is_stream, text_separator
-from fieldwise.data.read.text_pieces import libfm_pieces
-from fieldwise.data.read.unpacking import CHUNK
+from fieldwise.data.read.one_file import text_separator
+from fieldwise.data.read.pieces import count_rows
 from fieldwise.errors import DataError, SchemaError
 
 __all__ = ["counting_from", "line_of", "naming_lines", "renumbering_rows"]
@@ -43,7 +41,7 @@ def naming_lines(
             if found is not None:
                 return f"line {found} of {file}"
             if rows is None and many:
-                rows = _count(file)
+                rows = count_rows(file)
                 if row < rows:
                     return f"row {row} (counting from 0) of {file}"
             row -= rows or 0
@@ -107,17 +105,6 @@ def _line_or_rows(
             wanted -= 1
         start = records.line_num + 1
     return None, row - wanted
-
-
-def _count(path: Path) -> int:
-    """The number of rows of a file that is no delimited text."""
-    if kind_of(path) == "libFM":
-        return sum(piece.height for piece in libfm_pieces(path, CHUNK))
-    if kind_of(path) == "Parquet":
-        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
-    if is_stream(path):
-        return pl.read_ipc_stream(path).height
-    return int(pl.scan_ipc(path, glob=False).select(pl.len()).collect().item())
 
 
 @contextmanager

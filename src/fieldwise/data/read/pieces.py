@@ -11,9 +11,11 @@ import polars as pl
 from fieldwise.data.read.kinds import kind_of
 from fieldwise.data.read.mapped import arrow_library
 from fieldwise.data.read.one_file import is_stream, read_binary
-from fieldwise.errors import DataError
+from fieldwise.data.read.text_pieces import libfm_pieces
+from fieldwise.data.read.unpacking import CHUNK
+from fieldwise.errors import DataError, MissingExtraError
 
-__all__ = ["Bounds", "binary_pieces", "binary_schema", "estimated_bytes"]
+__all__ = ["Bounds", "binary_pieces", "binary_schema", "count_rows", "estimated_bytes"]
 
 _PROBE = 1_000  # rows
 _SMALL = 1 << 20  # bytes that any piece may take
@@ -76,9 +78,8 @@ def estimated_bytes(path: Path) -> float:
 
     def estimate() -> float:
         scan = pl.scan_parquet if kind == "Parquet" else pl.scan_ipc
-        rows = scan(path, glob=False)
-        head = rows.head(_PROBE).collect()
-        return int(rows.select(pl.len()).collect().item()) * head.estimated_size() / max(1, head.height)
+        head = scan(path, glob=False).head(_PROBE).collect()
+        return count_rows(path) * head.estimated_size() / max(1, head.height)
 
     return read_binary(path, str(kind), estimate)
 
@@ -96,19 +97,39 @@ def binary_schema(path: Path) -> pl.Schema:
     return read_binary(path, "Arrow IPC", lambda: pl.read_ipc_stream(path, n_rows=0).schema)
 
 
-def binary_pieces(path: Path, bounds: Bounds, columns: list[str] | None = None) -> Iterator[pl.DataFrame]:
+def count_rows(path: Path) -> int:
+    """The number of rows of a Parquet, Arrow or libFM file, from its metadata where it has them.
+
+    Errors:
+        DataError: the file is absent or broken.
+    """
+    kind = str(kind_of(path))
+    if kind == "libFM":
+        return sum(piece.height for piece in libfm_pieces(path, CHUNK))
+    if kind != "Parquet" and read_binary(path, kind, lambda: is_stream(path)):
+        return read_binary(path, kind, lambda: pl.read_ipc_stream(path)).height
+    scan = pl.scan_parquet if kind == "Parquet" else pl.scan_ipc
+    return int(read_binary(path, kind, lambda: scan(path, glob=False).select(pl.len()).collect().item()))
+
+
+def binary_pieces(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
     """The rows of a Parquet or Arrow file in pieces.
+
+    Without pyarrow Polars reads them, which holds several row groups in memory.
 
     Args:
         path: the file.
         bounds: the size of pieces.
-        columns: the wanted columns; None means all.
+        columns: the wanted columns.
 
     Errors:
         DataError: the file is absent or broken, or one of its batches needs too much memory.
-        MissingExtraError: pyarrow is not installed.
     """
-    arrow = arrow_library()
+    try:
+        arrow = arrow_library()
+    except MissingExtraError:
+        yield from _polars_batches(path, bounds, columns)
+        return
     with _explained(path, arrow):
         if kind_of(path) == "Parquet":
             yield from _parquet_pieces(path, bounds, columns)
@@ -123,14 +144,14 @@ def binary_pieces(path: Path, bounds: Bounds, columns: list[str] | None = None) 
             for batch in batches:
                 frame = _frame(batch)
                 bounds.check(frame, path)
-                frame = frame if columns is None else frame.select(columns)
+                frame = frame.select(columns)
                 yield from frame.iter_slices(_rows(bounds, frame.estimated_size() / max(1, frame.height)))
 
 
-def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str] | None) -> Iterator[pl.DataFrame]:
+def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
     schema = binary_schema(path)
-    if not all(_readable(dtype) for name, dtype in schema.items() if columns is None or name in columns):
-        yield from _parquet_slices(path, bounds, columns or schema.names())
+    if not columns or not all(_readable(schema[name]) for name in columns):
+        yield from _parquet_slices(path, bounds, columns)
         return
     import pyarrow.parquet
 
@@ -142,7 +163,7 @@ def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str] | None) -> It
         for batch in file.iter_batches(batch_size=rows, columns=columns):
             frame = _frame(batch)
             bounds.check(frame, path)
-            yield frame if columns is None else frame.select(columns)
+            yield frame.select(columns)
 
 
 def _readable(dtype: pl.DataType) -> bool:
@@ -165,6 +186,19 @@ def _parquet_slices(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[
             return
         yield piece
         at += piece.height
+
+
+def _polars_batches(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
+    kind = str(kind_of(path))
+    if kind != "Parquet" and read_binary(path, kind, lambda: is_stream(path)):
+        yield from read_binary(path, kind, lambda: pl.read_ipc_stream(path)).select(columns).iter_slices()
+        return
+    scan = pl.scan_parquet if kind == "Parquet" else pl.scan_ipc
+    rows = read_binary(path, kind, lambda: scan(path, glob=False).select(columns))
+    step = bounds.piece_rows
+    batches = read_binary(path, kind, lambda: rows.collect_batches(chunk_size=step, maintain_order=True))
+    while (batch := read_binary(path, kind, lambda: next(batches, None))) is not None:
+        yield batch
 
 
 def _rows(bounds: Bounds, row_bytes: float) -> int:

@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.data.read.bytesource import stream_source
 from fieldwise.data.read.found import check_unchanged, file_state, find_files
-from fieldwise.data.read.headers import looks_like_row, name_among_values, names_among_values, warn
+from fieldwise.data.read.headers import names_among_values, warn_of_names
 from fieldwise.data.read.kinds import kind_of
 from fieldwise.data.read.mapped import RowsWriter, arrow_library, map_rows
 from fieldwise.data.read.one_file import (
@@ -24,7 +24,7 @@ from fieldwise.data.read.text_pieces import delimited_pieces, libfm_pieces
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import VectorLengths, as_lists, has_vectors, position_columns, with_positions
 
-__all__ = ["open_files", "open_table", "raw_pieces"]
+__all__ = ["file_states", "open_files", "open_table", "raw_pieces"]
 
 
 def open_table(
@@ -67,7 +67,7 @@ def open_table(
         raise ValueError("open_table needs a folder for scratch files where memory is bounded")
     small = memory is None or sum(estimated_bytes(path) for path in files) <= memory
     if small and len(files) == 1:
-        states = _states(files)
+        states = file_states(files)
         frame = read_file(files[0], text)
         check_unchanged(states)
         return with_positions(frame)
@@ -76,7 +76,7 @@ def open_table(
 
 def open_files(files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: Path | None) -> pl.DataFrame:
     """The table of these files of one kind, within bounds; see `open_table`."""
-    states = _states(files)
+    states = file_states(files)
     types = TextTypes() if kind_of(files[0]) == "delimited text" else None
     rows, lengths, names = _Rows(folder, bounds, "rows"), VectorLengths(), dict[str, Path]()
     for path, piece in raw_pieces(files, text, bounds):
@@ -95,14 +95,22 @@ def open_files(files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: 
     check_unchanged(states)
     frame = rows.finish()
     if types is not None and text.columns is None:
-        _warn_of_header(frame, files[0], names)
+        warn_of_names(frame.clear(), files[0], names)
     return (
         rows.with_columns(frame, position_columns(frame.schema, lengths.common)) if has_vectors(frame.schema) else frame
     )
 
 
-def raw_pieces(files: Sequence[Path], text: TextFormat, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
+def raw_pieces(
+    files: Sequence[Path], text: TextFormat, bounds: Bounds, columns: Sequence[str] | None = None
+) -> Iterator[tuple[Path, pl.DataFrame]]:
     """The rows of files of one kind in pieces with the same columns, each with its file; text as String columns.
+
+    Args:
+        files: the files.
+        text: how delimited text is written.
+        bounds: the size of pieces.
+        columns: the columns to read of Parquet and Arrow files; None means all.
 
     Errors:
         DataError: as `open_table`.
@@ -116,8 +124,9 @@ def raw_pieces(files: Sequence[Path], text: TextFormat, bounds: Bounds) -> Itera
         yield from ((path, piece) for path in files for piece in libfm_pieces(path, bounds.piece_bytes))
     else:
         schema = common_schema({path: binary_schema(path) for path in files})
+        schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
         for path in files:
-            pieces = binary_pieces(path, bounds) if bounds.bounded else iter([read_file(path, text)])
+            pieces = binary_pieces(path, bounds, schema.names()) if bounds.bounded else iter([read_file(path, text)])
             for piece in pieces:
                 yield path, piece if piece.schema == schema else piece.select(schema.names()).cast(schema)
 
@@ -202,14 +211,6 @@ class _Rows:
         return frame.hstack(map_rows(writer.finish()))
 
 
-def _warn_of_header(frame: pl.DataFrame, first: Path, names: Mapping[str, Path]) -> None:
-    reason = looks_like_row(frame.clear())
-    for name in () if reason else frame.columns:
-        if name in names and frame.schema[name] == pl.String:
-            warn(names[name], name_among_values(name))
-            return
-    warn(first, reason)
-
-
-def _states(files: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
+def file_states(files: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
+    """The state of each file that exists, for `check_unchanged`."""
     return {path: file_state(path) for path in files if path.is_file()}

@@ -1,25 +1,21 @@
 """Reading and writing tables: files and frames of other libraries as polars DataFrames."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
 
-from fieldwise.data.read.kinds import ARROW, PARQUET, suffix_of
-from fieldwise.data.read.one_file import TextFormat, is_stream, read_binary
 from fieldwise.data.read.source import open_table
-from fieldwise.data.read.vectors import position_columns, vector_length, with_positions
+from fieldwise.data.read.vectors import with_positions
 from fieldwise.data.read.writing import TableWriter
 from fieldwise.errors import DataError, MissingExtraError
 
-__all__ = ["SlicedTable", "TableLike", "as_given", "as_table", "write_table"]
+__all__ = ["TableLike", "as_given", "as_table", "write_table"]
 
 TableLike = Annotated[Any, "as_table"]
 """Input of `as_table`: a path, or a polars, pandas or pyarrow table."""
-
-_PROBE = 100  # rows
 
 
 def as_table(
@@ -96,85 +92,6 @@ def write_table(frame: pl.DataFrame, path: str | Path) -> None:
     """
     with TableWriter(Path(path)) as writer:
         writer.add(frame)
-
-
-class SlicedTable:
-    """A table file that is read in slices, in order.
-
-    Parquet and Arrow files are read lazily, and only the requested columns. Text is read as a whole, since all of a
-    column's values determine its type.
-
-    Args:
-        path: as for `as_table`.
-        separator: delimiter of text.
-        encoding: encoding of delimited text.
-        columns: column names of delimited text without a header.
-
-    After construction:
-        path: see the arguments.
-        empty: the table without its rows: names and types of all columns.
-
-    Errors:
-        DataError: as `as_table`.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        separator: str | None = None,
-        encoding: str = "utf-8",
-        columns: Sequence[str] | None = None,
-    ) -> None:
-        suffix, packed = suffix_of(path)
-        self.path, self._kind = path, "Parquet" if suffix in PARQUET else "Arrow IPC"
-        self._rows: pl.DataFrame | pl.LazyFrame
-        TextFormat(columns=columns).check_applies(path)
-        if not packed and suffix in PARQUET:
-            self._rows = read_binary(path, self._kind, lambda: pl.scan_parquet(path, glob=False))
-        elif not packed and suffix in ARROW and not read_binary(path, self._kind, lambda: is_stream(path)):
-            self._rows = read_binary(path, self._kind, lambda: pl.scan_ipc(path, glob=False))
-        else:
-            self._rows = as_table(path, separator=separator, encoding=encoding, columns=columns)
-        if isinstance(self._rows, pl.LazyFrame):
-            self._rows = read_binary(path, self._kind, lambda: _lazily(self._rows.lazy()))
-        self.empty = read_binary(path, self._kind, self._rows.collect_schema).to_frame()
-
-    def count(self) -> int:
-        """Number of rows, from the file's metadata where it has them.
-
-        Errors:
-            DataError: the file is damaged.
-        """
-        rows = self._rows
-        if isinstance(rows, pl.DataFrame):
-            return rows.height
-        return int(read_binary(self.path, self._kind, lambda: rows.select(pl.len()).collect().item()))
-
-    def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
-        """All rows with these columns, in slices of at most `rows` rows.
-
-        Errors:
-            DataError: the file is truncated.
-        """
-        if isinstance(self._rows, pl.DataFrame):
-            wanted = self._rows.select(columns)
-            yield from (wanted.slice(start, rows) for start in range(0, wanted.height, rows))
-            return
-        lazy = self._rows.select(columns)
-        batches = read_binary(self.path, self._kind, lambda: lazy.collect_batches(chunk_size=rows, maintain_order=True))
-        while (batch := read_binary(self.path, self._kind, lambda: next(batches, None))) is not None:
-            yield batch
-
-
-def _lazily(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with a column for each position of their vectors, whose lengths are found from the first rows."""
-    schema = rows.collect_schema()
-    nested = [name for name, kind in schema.items() if isinstance(kind, (pl.List, pl.Array))]
-    head = rows.select(nested).head(_PROBE).collect() if nested else pl.DataFrame()
-    lengths = {c.name: n for c in head.iter_columns() if (n := vector_length(c)) is not None}
-    fixed = [pl.col(name).arr.to_list() for name, kind in schema.items() if isinstance(kind, pl.Array)]
-    return rows.with_columns(position_columns(schema, lengths).values()).with_columns(fixed) if nested else rows
 
 
 def _from_pandas(data: Any) -> pl.DataFrame:

@@ -73,7 +73,7 @@ class TextTypes:
         """Rows whose values are among those added, with the types so far."""
         columns: list[pl.Series | pl.Expr] = []
         for name, dtype in self.types.items():
-            if dtype == pl.String or piece.schema[name] != pl.String:
+            if dtype == pl.String or piece.schema.get(name) != pl.String:
                 continue
             if made is not None and name in made and made[name].dtype == dtype:
                 columns.append(made[name])

@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.read.tables import SlicedTable
+from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.errors import DataError
 from fieldwise.serving.stores.plain import check_ids, plain_table
 from fieldwise.serving.stores.url import StoreURL
