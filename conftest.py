@@ -1,11 +1,13 @@
 """Fixtures that the tests of every folder and the examples in docstrings share."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+gc.disable()  # until all is collected: loading makes objects that stay
 # Before PyTorch is imported, and for every process that a test starts.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or "1"  # an empty value means an unset one
 
 import pytest
 import torch
@@ -15,6 +17,13 @@ from serving.servers import postgres_server, redis_server
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None, max_examples=40)
 settings.load_profile("shared")
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded stays: the garbage collector need not walk it again for every test that makes many objects."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

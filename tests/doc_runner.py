@@ -26,6 +26,7 @@ import pytest
 import tomli_w
 import typer.main
 from doc_blocks import NOT_RUN, Block
+from forked import Command
 
 from fieldwise.cli import run
 from fieldwise.cli.app import app
@@ -111,7 +112,7 @@ class PageRunner:
         self.names: dict[str, object] = {}
         self.output = ""
         self.serve: list[str] = []  # the words of a server that is to be started
-        self.server: subprocess.Popen[str] | None = None
+        self.server: Command | None = None
         self.address = ADDRESS
 
     def run(self, block: Block) -> None:
@@ -146,8 +147,7 @@ class PageRunner:
         if self.serve and self.slow:
             self._start()
         if self.server is not None:
-            self.server.terminate()
-            self.server.communicate(timeout=30)
+            self.server.end()
 
     def _python(self, block: Block) -> None:
         text = block.text.replace(ADDRESS, self.address)
@@ -216,16 +216,8 @@ class PageRunner:
 
     def _start(self) -> None:
         words, self.serve = self.serve, []
-        command = [sys.executable, "-m", "fieldwise", *words, "--port", "0", "--threads", "1"]
-        self.server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self.server.stderr is not None
-        said = ""
-        for line in self.server.stderr:
-            said += line
-            if found := re.search(r"serving at http://([\d.:]+)", line):
-                self.address = found[1]
-                return
-        raise AssertionError(f"fieldwise {shlex.join(words)} did not start: {said}")
+        self.server = Command(*words, "--port", "0", "--threads", "1")
+        self.address = self.server.heard(r"serving at http://([\d.:]+)")[1]
 
 
 def check_output(block: Block, printed: str) -> None:

@@ -6,13 +6,12 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import polars as pl
 import pytest
+from forked import Command
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.signals import as_interrupts
@@ -415,18 +414,13 @@ def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, t
         "--set",
         "training.plateau_factor=1",
     ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fieldwise", "train", str(recipe), "--out", "b", "--json", "--threads", "1", *settings],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-    )  # fmt: skip
-    assert process.stderr is not None
-    for line in process.stderr:
-        if " epoch 3/" in line:
-            break
+    process = Command("train", recipe, "--out", "b", "--json", "--threads", 1, *settings, folder=tmp_path)
+    process.heard(r" epoch 3/.*\n")
     time.sleep(0.05)
     for name in signals.split():  # of a terminal that closes: several
         process.send_signal(getattr(signal, name))
-    out, err = process.communicate(timeout=60)
+    process.wait(60)
+    out, err = process.output, process.errors
     either = (-signal.SIGHUP, -signal.SIGTERM)  # which of two at once comes first is the system's choice
     assert process.returncode == code if code is not None else process.returncode in either
     record = json.loads(out)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 import typer.main
+from forked import Command
 
 import fieldwise as package
 from fieldwise.bundle.bundle import Bundle
@@ -851,11 +852,8 @@ def started():
     running, clients = [], []
 
     def start(*words):
-        line = [sys.executable, "-m", "fieldwise", "serve", *words, "--port", "0", "--watch", "0"]
-        running.append(subprocess.Popen(line, stderr=subprocess.PIPE, text=True))
-        heard = [running[-1].stderr.readline() for _ in range(2)]
-        place = re.search(r"http://[^ /]+", heard[-1])
-        assert place is not None, heard
+        running.append(Command("serve", *words, "--port", "0", "--watch", "0"))
+        place = running[-1].heard(r"http://[^ /]+")
         clients.append(httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place[0], timeout=20))
         return clients[-1]
 
@@ -863,8 +861,7 @@ def started():
     for client in clients:
         client.close()
     for one in running:
-        one.terminate()
-        one.communicate(timeout=30)
+        one.end()
 
 
 def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch):

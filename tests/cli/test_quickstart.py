@@ -2,13 +2,11 @@
 
 import dataclasses
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cli.test_bad_input import refused
+from forked import Command
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import demo_runs
@@ -16,11 +14,10 @@ from fieldwise.cli import quickstart as module
 from fieldwise.cli.next import command
 
 SMALL = ("data.rows=600", "data.users=20", "data.items=60", "training.epochs=1", "training.batch_size=256")
-SCRIPT = f"""
-import dataclasses, sys
-from fieldwise.cli import demo_runs, main
+BEFORE = f"""
+import dataclasses
+from fieldwise.cli import demo_runs
 demo_runs.QUICK = dataclasses.replace(demo_runs.QUICK, settings={SMALL!r})
-main(sys.argv[1:])
 """
 
 
@@ -32,30 +29,20 @@ def small(monkeypatch):
 def test_one_command_serves_what_it_printed():
     httpx = pytest.importorskip("httpx", reason="httpx is absent: pip install 'fieldwise[dev]'")
     pytest.importorskip("uvicorn", reason="uvicorn is absent: pip install 'fieldwise[serve]'")
-    ask = [sys.executable, "-c", SCRIPT, "quickstart", "--port", "0", "--quiet", "--out", "q"]
-    with (
-        open("out.txt", "wb") as out,
-        subprocess.Popen(ask, stdout=out, stderr=subprocess.PIPE, text=True) as running,
-    ):
-        assert running.stderr is not None
-        lines = []
-        for line in running.stderr:
-            lines.append(line)
-            if "serving at" in line:
-                break
-        found = re.search(r"serving at (\S+)", lines[-1])
-        assert found, "".join(lines)
-        assert any(line.startswith("next, start the page again later: ") for line in lines)
-        text = Path("out.txt").read_text()
-        user = re.search(r"ten films for user (\S+) by simulated/(\S+) ", text)
+    running = Command("quickstart", "--port", "0", "--quiet", "--out", "q", before=BEFORE)
+    try:
+        place = running.heard(r"serving at (\S+)")[1]
+        assert any(line.startswith("next, start the page again later: ") for line in running.errors.splitlines())
+        user = re.search(r"ten films for user (\S+) by simulated/(\S+) ", running.output)
         assert user
-        printed = re.findall(r"^ (m\d{4}) .* (0\.\d{3}) *$", text, re.M)
+        printed = re.findall(r"^ (m\d{4}) .* (0\.\d{3}) *$", running.output, re.M)
         assert len(printed) == 10
-        with httpx.Client(base_url=found[1], timeout=30) as page:
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place, timeout=30) as page:
             context = page.get(f"/v1/users/{user[1]}").json()["context"]
             asked = {"user": user[1], "context": context, "k": 10}
             items = page.post("/v1/recommend", json=asked).json()["items"]
-        running.send_signal(signal.SIGTERM)
+    finally:
+        running.end()
     assert [(item["id"], f"{item['prediction']:.3f}") for item in items] == printed
     assert Bundle.load(Path("q") / user[2]).about["run"]["recipe"] == f"simulated/{user[2]}"
 

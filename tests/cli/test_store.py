@@ -1,16 +1,14 @@
 """`fieldwise store load`, and `fieldwise serve` with stores."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import polars as pl
 import pytest
 from cli.test_bad_input import refused
+from forked import Command
 from serving.servers import PASSWORD, QUOTED
 
 httpx = pytest.importorskip("httpx", reason="httpx is absent: pip install 'fieldwise[dev]'")
@@ -85,33 +83,24 @@ def test_the_command_serves_from_stores(fieldwise, bundle, users, items, redis, 
     for file, url, column in zip(("users.csv", "items.parquet"), addresses.values(), ("user", "item"), strict=True):
         assert fieldwise("store", "load", file, "--to", url, "--id", column)[0] == 0
     options = ["--user-id", "user", "--item-id", "item", "--store-timeout", "1", "--port", "0"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "fieldwise", "serve", str(bundle), *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **addresses},
-    )
-    assert started.stderr is not None
+    started = Command("serve", bundle, *options, **addresses)
     try:
-        first = started.stderr.readline()
-        place = re.search(r"http://\S+", first)
-        assert place is not None, first
+        place = started.heard(r"http://\S+")
         rows = [{"user": "u1", "item": item} for item in items["item"]]
-        for _ in range(100):
+        for _ in range(1000):
             try:
                 answer = httpx.post(f"{place[0]}/v1/predict", json={"rows": rows}, timeout=20)
                 break
             except httpx.ConnectError:
-                time.sleep(0.1)
+                time.sleep(0.02)
         whole = [{**row, "user": "u1"} for row in items.to_dicts()]
         assert answer.json() == httpx.post(f"{place[0]}/v1/predict", json={"rows": whole}).json()
         assert answer.json()["degraded"] == []
         states = httpx.get(f"{place[0]}/readyz").json()["stores"]
         assert states == {"users": {"kind": "redis", "state": "ok"}, "items": {"kind": "postgresql", "state": "ok"}}
     finally:
-        started.send_signal(signal.SIGTERM)
-        rest = first + started.communicate(timeout=30)[1]
+        started.end()
     assert started.returncode in (0, -signal.SIGTERM)
-    assert "Traceback" not in rest
-    assert QUOTED not in rest
-    assert PASSWORD not in rest
+    assert "Traceback" not in started.errors
+    assert QUOTED not in started.errors
+    assert PASSWORD not in started.errors

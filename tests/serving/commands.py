@@ -1,62 +1,43 @@
 """`fieldwise serve` as a process of its own, for tests of what only a whole server shows."""
 
-import os
-import re
-import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 
 import httpx
+from forked import Command
 
 
 class Running:
-    """A server that listens: its process, its address, and what it has written to standard error so far."""
+    """A server that listens: its process, and its address."""
 
-    def __init__(self, process, place, log):
-        self.process, self.place, self._log = process, place, log
+    def __init__(self, process, place):
+        self.process, self.place = process, place
         self.port = int(place.rpartition(":")[2])
 
     @property
     def log(self):
-        return self._log.read_text()
+        """What it has written to standard error so far."""
+        return self.process.errors
 
     def get(self, path, **more):
         return httpx.get(self.place + path, timeout=30, **more)
 
 
 @contextmanager
-def serving(folder, *arguments, before=None, **environment):
-    """Serve from a folder until the block ends; `before` runs in the child before it becomes the server."""
-    log = folder / f"serve-{time.monotonic_ns()}.log"
-    with log.open("w") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fieldwise", "serve", *map(str, arguments), "--port", "0", "--threads", "1"],
-            cwd=folder,
-            stderr=stderr,
-            env={**{k: v for k, v in os.environ.items() if k != "FIELDWISE_TOKEN"}, **environment},
-            preexec_fn=before,
-        )
+def serving(folder, *arguments, before="", **environment):
+    """Serve from a folder until the block ends; the child runs the Python `before` before it becomes the server."""
+    words = ["serve", *arguments, "--port", "0", "--threads", "1"]
+    process = Command(*words, folder=folder, before=before, **{"FIELDWISE_TOKEN": None, **environment})
     try:
+        running = Running(process, process.heard(r"serving at (http://[^\s;]+)")[1].rstrip("/"))
         deadline = time.monotonic() + 90
-        while not (place := re.search(r"serving at (http://\S+)", log.read_text())):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        running = Running(process, place[1], log)
         while True:
             try:
                 running.get("/healthz")
                 break
             except httpx.TransportError:
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
+                assert time.monotonic() < deadline, process.errors
+                time.sleep(0.02)
         yield running
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        finally:
-            process.kill()
+        process.end()

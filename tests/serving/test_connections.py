@@ -1,7 +1,6 @@
 """Connections within limits: heads, silence, slow readers, how many; asked with raw sockets on loopback."""
 
 import json
-import resource
 import socket
 import time
 
@@ -231,9 +230,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_without_a_word_in_the_log(server
 def test_few_files_are_no_end_of_service(folder):
     """Half heads from 400 connections where the system allows 200 files: others are answered once those are late."""
 
-    def few():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
-
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))"
     with serving(folder, "ranker", "--head-timeout", 1, before=few) as server:
         assert "at most 72 connections, because of the system's limit of open files" in server.log
         held = []

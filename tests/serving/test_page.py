@@ -3,11 +3,8 @@
 import asyncio
 import dataclasses
 import html.parser
-import os
 import re
 import signal
-import subprocess
-import sys
 from importlib import resources
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -16,6 +13,7 @@ import httpx
 import numpy as np
 import polars as pl
 import pytest
+from forked import Command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -482,19 +480,12 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
     log().with_columns(click=pl.lit(0)).write_csv(tmp_path / "log.csv")
     (tmp_path / "tmp").mkdir()
     arguments = ["ranker", "--prerank", "tower", "--log", "log.csv", "--port", "0"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "fieldwise", "serve", *arguments],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
-    )
-    assert started.stderr is not None
+    started = Command("serve", *arguments, folder=tmp_path, TMPDIR=str(tmp_path / "tmp"))
     try:
-        lines = [started.stderr.readline() for _ in range(3)]
+        place = started.heard(r"http://\S+")
+        lines = started.errors.splitlines()
         assert "users by 'user' (--user-id), items by 'item' (--item-id)" in lines[0]
-        place = re.search(r"http://\S+", lines[2])
-        assert place is not None, lines
+        assert place[0] in lines[2]
         with httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place[0], timeout=20) as asking:
             about = asking.get("/v1/about").json()
             assert about["items"]["count"] == log()["item"].n_unique()
@@ -508,7 +499,6 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
             assert answer.json()["seen"] == len(used)
             assert not used & {item["id"] for item in answer.json()["items"]}
     finally:
-        started.send_signal(signal.SIGTERM)
-        rest = started.communicate(timeout=30)[1]
+        started.end()
     assert started.returncode in (0, -signal.SIGTERM)
-    assert "Traceback" not in rest
+    assert "Traceback" not in started.errors

@@ -3,10 +3,6 @@
 import asyncio
 import gc
 import os
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -14,6 +10,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from forked import Command
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
@@ -305,15 +302,10 @@ def test_no_request_fails_while_the_command_replaces(tmp_path, tower, ranker, bu
     ranker.save(tmp_path / "ranker")
     build_index(tower, catalogue(), tmp_path / "ix")
     arguments = ["ranker", "--prerank", "tower", "--index", "ix", "--watch", "0.1", "--port", "0", "--threads", "1"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "fieldwise", "serve", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
+    started = Command("serve", *arguments, folder=tmp_path)
     answers, stop = [], threading.Event()
     try:
-        place = re.search(r"http://\S+", started.stderr.readline())
-        assert place is not None
-        notes = threading.Thread(target=started.stderr.read)
-        notes.start()
+        place = started.heard(r"http://\S+")
 
         def ask():
             with httpx.Client(base_url=place[0], timeout=20) as client:
@@ -324,12 +316,12 @@ def test_no_request_fails_while_the_command_replaces(tmp_path, tower, ranker, bu
         def ready():
             return httpx.get(f"{place[0]}/readyz", timeout=20).json()
 
-        for _ in range(200):
+        for _ in range(1000):
             try:
                 ready()
                 break
             except httpx.ConnectError:
-                time.sleep(0.1)
+                time.sleep(0.02)
         askers = [threading.Thread(target=ask) for _ in range(4)]
         for asker in askers:
             asker.start()
@@ -346,9 +338,6 @@ def test_no_request_fails_while_the_command_replaces(tmp_path, tower, ranker, bu
             asker.join()
     finally:
         stop.set()
-        started.send_signal(signal.SIGTERM)
-        started.wait(30)
-        notes.join()
-        started.stderr.close()
+        started.end()
     assert {status for status, _ in answers} == {200}
     assert {tuple(items) for _, items in answers} == expected

@@ -1,17 +1,14 @@
 """One bundle that ranks a whole catalogue, and what users have used: against rows scored by hand, and `recommend`."""
 
 import asyncio
-import os
 import re
-import signal
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import httpx
 import numpy as np
 import polars as pl
 import pytest
+from forked import Command
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
@@ -267,17 +264,16 @@ def started(tmp_path):
     running = []
 
     def start(*arguments, lines):
-        command = [sys.executable, "-m", "fieldwise", "serve", *arguments, "--port", "0", "--watch", "0"]
-        running.append(subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ}))
-        heard = [running[-1].stderr.readline() for _ in range(lines)]
-        place = re.search(r"http://[^ /]+", heard[-1])
-        assert place is not None, heard
-        return heard, httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place[0], timeout=20)
+        running.append(Command("serve", *arguments, "--port", "0", "--watch", "0", folder=tmp_path))
+        place = running[-1].heard(r"(http://[^ /]+).*\n")
+        heard = running[-1].errors.splitlines(keepends=True)
+        assert len(heard) == lines, heard
+        return heard, httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place[1], timeout=20)
 
     yield start
     for one in running:
-        one.send_signal(signal.SIGTERM)
-        assert "Traceback" not in one.communicate(timeout=30)[1]
+        one.end()
+        assert "Traceback" not in one.errors
 
 
 def test_one_bundle_and_its_log_recommend(started, tmp_path, ranker):
