@@ -1,12 +1,14 @@
 """Runs the code blocks of a page in order, in one folder, on small data.
 
-Commands are as the page has them, with SMALLER behind them, so that a page takes seconds. Commands with `--data-dir`,
+Commands are as the page has them, with SMALLER behind them, and scripts and commands train for one epoch in large
+batches, so that a page takes seconds. Commands with `--data-dir`,
 which need real data, and LONG ones run in slow tests, as does a server that no later block of the page asks anything.
 `fieldwise serve` listens at a free port, which later blocks are given for 8000. A program that is not known here is an
 error.
 """
 
 import contextlib
+import dataclasses
 import doctest
 import io
 import json
@@ -18,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from fieldwise.cli.app import app
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.runs.recipe_files import SECTIONS
 from fieldwise.schema import Schema
+from fieldwise.training.fit import Training
 
 LOG = {"rows": 4000, "users": 320, "items": 320}
 SMALL_LOG = [word for name, count in LOG.items() for word in ("--set", f"data.{name}={count}")]
@@ -49,6 +52,21 @@ LONG = {"export", "report"}
 RECIPES_TAKEN = {"train", "compare", "tune", "describe"}
 ADDRESS = "127.0.0.1:8000"
 ROOT = Path(__file__).parents[1]
+
+
+@contextlib.contextmanager
+def one_epoch() -> Iterator[None]:
+    """Every training takes one epoch in batches of at least 128 rows, whatever its settings are."""
+    whole = Training.__post_init__
+
+    def short(self: Training) -> None:
+        size = max(128, self.settings.batch_size)
+        self.settings = dataclasses.replace(self.settings, epochs=1, batch_size=size)
+        whole(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Training, "__post_init__", short)
+        yield
 
 
 def resolve(words: list[str]) -> tuple[str, Any, list[str]]:
@@ -163,11 +181,14 @@ class PageRunner:
         script.write_text(text, "utf-8")
         sys.path.insert(0, str(Path.cwd()))  # as `python SCRIPT` has it; a page's scripts import one another
         try:
-            with contextlib.redirect_stdout(io.StringIO()) as out:
+            with contextlib.redirect_stdout(io.StringIO()) as out, self._pace():
                 runpy.run_path(str(script), run_name=script.stem)
         finally:
             sys.path.remove(str(Path.cwd()))
         self.output = out.getvalue()
+
+    def _pace(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.slow else one_epoch()
 
     def _sh(self, block: Block) -> None:
         self.output = ""
@@ -209,7 +230,8 @@ class PageRunner:
         words = [*words, *SMALLER.get(command, [])]
         if command in RECIPES_TAKEN and any(word.startswith("simulated/") for word in words):
             words += SMALL_LOG
-        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        said = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(said[0]) as out, contextlib.redirect_stderr(said[1]) as err, self._pace():
             code = run(words)
         assert code == 0, f"{place}: fieldwise {shlex.join(words)}\n{err.getvalue()}"
         return out.getvalue()
