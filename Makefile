@@ -22,6 +22,9 @@ demo: export OUT := $(OUT)
 demo: demo-venv ## train, compare and save six models (DATA=movielens-1m, DATA_DIR=folder, OUT=folder)
 	@$(PYTHON) -m fieldwise demo $${DATA:+--data "$$DATA"} $${DATA_DIR:+--data-dir "$$DATA_DIR"} $${OUT:+--out "$$OUT"}
 
+# Else every worker, and every process that a test starts, would compile all modules.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+
 test: venv ## run the fast tests on all cores
 	@$(PYTHON) -m pytest $(ON_ALL_CORES)
 

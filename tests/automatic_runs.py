@@ -7,10 +7,12 @@ from fieldwise.runs.recipe import Recipe
 
 
 def shorten(patch, trials=2):
-    """LR, FM and LightGBM alone, two epochs each, and so many trials."""
+    """LR, FM and LightGBM alone, two epochs each in large batches, and so many trials."""
 
     def recipe(problem, model, name):
-        return Recipe.from_dict({**problem.settings, "model": model, "training": {"epochs": 2}}, name)
+        return Recipe.from_dict(
+            {**problem.settings, "model": model, "training": {"epochs": 2, "batch_size": 256}}, name
+        )
 
     for name in set(TITLES) - {"lr", "fm"}:
         patch.delitem(TITLES, name)

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -89,20 +90,33 @@ def _bundle(settings: Any) -> Bundle:
     return Bundle(SCHEMA, encoder, settings, network, LOG.head(7), {})
 
 
+@cache
+def _ranker() -> Bundle:
+    return _bundle(FM(embedding_dim=4))
+
+
+@cache
+def _towers() -> Bundle:
+    return _bundle(TOWER)
+
+
+@cache
+def _fitted() -> Recommender:
+    return Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
+
+
 pytestmark = pytest.mark.filterwarnings("ignore:.* were trained on")
-BUNDLE, TOWERS = _bundle(FM(embedding_dim=4)), _bundle(TOWER)
-FITTED = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
 RECIPE = load_recipe("simulated/lr", ["data.rows=300"])
 SIMULATED = fieldwise.simulate(300)
 Given = Callable[[pl.DataFrame], Any]
 
 
 def _index(given: Given, folder: Path) -> Any:
-    return build_index(TOWERS, given(ITEMS), folder / "index")[0]
+    return build_index(_towers(), given(ITEMS), folder / "index")[0]
 
 
 def _cascade_report(given: Given, folder: Path) -> Any:
-    report = evaluate_cascade(Cascade(TOWERS, _index(as_table, folder), BUNDLE), given(CONTEXTS), k=3, prerank=6)
+    report = evaluate_cascade(Cascade(_towers(), _index(as_table, folder), _ranker()), given(CONTEXTS), k=3, prerank=6)
     return {k: v for k, v in dataclasses.asdict(report).items() if k != "milliseconds"}
 
 
@@ -111,46 +125,48 @@ def _refitted(given: Given, **more: Any) -> np.ndarray:
 
 
 CASES: dict[str, Callable[[Given, Path], Any]] = {
-    "fieldwise.Bundle.score": lambda given, _: BUNDLE.score(given(LOG)),
-    "fieldwise.Bundle.predict": lambda given, _: BUNDLE.predict(given(LOG)),
-    "fieldwise.Bundle.score_candidates": lambda given, _: BUNDLE.score_candidates(
+    "fieldwise.Bundle.score": lambda given, _: _ranker().score(given(LOG)),
+    "fieldwise.Bundle.predict": lambda given, _: _ranker().predict(given(LOG)),
+    "fieldwise.Bundle.score_candidates": lambda given, _: _ranker().score_candidates(
         given(LOG.head(1).select("user", "device")), given(ITEMS)
     ),
     "fieldwise.Encoder.fit": lambda given, _: Encoder.fit(given(LOG), SCHEMA).to_json(),
     "fieldwise.Encoder.fit_transform": lambda given, _: Encoder.fit_transform(given(LOG), SCHEMA)[1].ids,
-    "fieldwise.Encoder.transform": lambda given, _: BUNDLE.encoder.transform(given(LOG)).ids,
+    "fieldwise.Encoder.transform": lambda given, _: _ranker().encoder.transform(given(LOG)).ids,
     "fieldwise.Encoder.transform_part": lambda given, _: (
-        BUNDLE.encoder.transform_part(given(LOG), BUNDLE.encoder.layout).ids
+        _ranker().encoder.transform_part(given(LOG), _ranker().encoder.layout).ids
     ),
     "fieldwise.Recommender.fit": lambda given, _: _refitted(given, valid=given(LOG.tail(60))),
-    "fieldwise.Recommender.predict": lambda given, _: FITTED.predict(given(LOG)),
-    "fieldwise.Recommender.predict_proba": lambda given, _: FITTED.predict_proba(given(LOG)),
-    "fieldwise.Recommender.decision_function": lambda given, _: FITTED.decision_function(given(LOG)),
-    "fieldwise.Recommender.score_candidates": lambda given, _: FITTED.score_candidates(
+    "fieldwise.Recommender.predict": lambda given, _: _fitted().predict(given(LOG)),
+    "fieldwise.Recommender.predict_proba": lambda given, _: _fitted().predict_proba(given(LOG)),
+    "fieldwise.Recommender.decision_function": lambda given, _: _fitted().decision_function(given(LOG)),
+    "fieldwise.Recommender.score_candidates": lambda given, _: _fitted().score_candidates(
         given(LOG.head(1).select("user", "device")), given(ITEMS)
     ),
-    "fieldwise.Recommender.evaluate": lambda given, _: FITTED.evaluate(given(LOG)),
-    "fieldwise.Recommender.score": lambda given, _: FITTED.score(given(LOG)),
+    "fieldwise.Recommender.evaluate": lambda given, _: _fitted().evaluate(given(LOG)),
+    "fieldwise.Recommender.score": lambda given, _: _fitted().score(given(LOG)),
     "fieldwise.Recommender.explain": lambda given, _: (
-        FITTED.explain(given(LOG.head(5)), background=given(LOG)).contributions
+        _fitted().explain(given(LOG.head(5)), background=given(LOG)).contributions
     ),
     "fieldwise.Recommender.plot": lambda given, _: (
-        FITTED.plot("roc", given(LOG), ax=Figure().subplots()).get_lines()[0].get_xydata()
+        _fitted().plot("roc", given(LOG), ax=Figure().subplots()).get_lines()[0].get_xydata()
     ),
-    "fieldwise.Recommender.recommend": lambda given, _: FITTED.recommend(given(LOG), CATALOGUE, "u1"),
+    "fieldwise.Recommender.recommend": lambda given, _: _fitted().recommend(given(LOG), CATALOGUE, "u1"),
     "fieldwise.as_table": lambda given, _: as_table(given(LOG)),
     "fieldwise.explain.Subject.of": lambda given, _: (
-        Subject.of(BUNDLE, given(LOG.head(5)), background=given(LOG)).values
+        Subject.of(_ranker(), given(LOG.head(5)), background=given(LOG)).values
     ),
     "fieldwise.explain.explain": lambda given, _: (
-        explain(BUNDLE, given(LOG.head(5)), background=given(LOG)).contributions
+        explain(_ranker(), given(LOG.head(5)), background=given(LOG)).contributions
     ),
     "fieldwise.infer_schema": lambda given, _: infer_schema(given(LOG), label="click").to_toml(),
     "fieldwise.prepare_recipe": lambda given, folder: prepare_recipe(RECIPE, folder, given(SIMULATED)).train.table.ids,
     "fieldwise.bundle.recommend.recommend": lambda given, _: recommend(
-        BUNDLE, given(LOG), CATALOGUE, users=["u1", "u2"]
+        _ranker(), given(LOG), CATALOGUE, users=["u1", "u2"]
     ),
-    "fieldwise.serving.WholeRanking.__init__": lambda given, _: WholeRanking(BUNDLE, given(ITEMS), "item").index.items,
+    "fieldwise.serving.WholeRanking.__init__": lambda given, _: (
+        WholeRanking(_ranker(), given(ITEMS), "item").index.items
+    ),
     "fieldwise.serving.build_index": lambda given, folder: _index(given, folder).items,
     "fieldwise.serving.evaluate_cascade": _cascade_report,
 }

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise import AFM, Bundle, Categorical, Label, Recommender, Schema, SchemaError, simulate
+from fieldwise import AFM, Bundle, Categorical, Label, Recommender, Schema, SchemaError, TrainingSettings, simulate
 from fieldwise.config import to_plain
 from fieldwise.explain import explain
 from fieldwise.runs.data import prepare_recipe
@@ -76,7 +76,7 @@ def test_each_of_several_labels_has_its_own(rows):
         label=Label("hours", task="regression"),
         more_labels=(Label("price", task="regression", weight=0.5),),
     )
-    found = Recommender(schema, model=AFM(embedding_dim=8)).fit(frame)
+    found = Recommender(schema, model=AFM(embedding_dim=8), training=TrainingSettings(epochs=5)).fit(frame)
     assert found.bundle_.schema.label.scale is None
     spread = frame["price"].std()
     assert found.bundle_.schema.more_labels[0].scale == pytest.approx(spread, rel=0.1)

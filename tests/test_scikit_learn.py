@@ -56,7 +56,7 @@ EXPECTED_FAILED_CHECKS = {
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_own_checks() -> None:
-    training = TrainingSettings(learning_rate=0.05, batch_size=32, epochs=15, patience=15)
+    training = TrainingSettings(learning_rate=0.1, batch_size=64, epochs=8, patience=8)
     recommender = Recommender(model=FM(embedding_dim=4), training=training, valid_share=0.4)
     found = check_estimator(recommender, on_fail=None, on_skip=None)
     failed = {one["check_name"]: str(one["exception"]) for one in found if one["status"] == "failed"}

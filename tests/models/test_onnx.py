@@ -14,7 +14,7 @@ from fieldwise.layout import Batch
 
 FIRST = {name: next(iter(reference.CASES)) for name, reference in REFERENCES.items()}
 # A conversion takes seconds. Programs of these models hold every operator that those of all models hold.
-COVER = ("autoint", "afm", "finalmlp", "dssm", "xdeepfm", "inttower", "hofm", "dcn", "din")
+COVER = ("autoint", "finalmlp", "dssm", "xdeepfm", "inttower", "hofm", "dcn", "din")
 
 
 def export(network, layout, batch):

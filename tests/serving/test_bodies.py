@@ -40,7 +40,6 @@ def test_a_large_body_is_refused_soon(case):
         with pytest.raises((RequestError, RequestValidationError)):
             parsed(text.encode(), KINDS[path], LIMITS)
     spent = time.process_time() - began
-    gc.unfreeze()
     assert spent < 1
 
 
@@ -56,7 +55,7 @@ FORMS = [st.fixed_dictionaries({}, optional=ANY), st.fixed_dictionaries({}, opti
 
 @pytest.mark.parametrize("kind", KINDS.values())
 @given(body=st.one_of(*FORMS, CELLS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_the_published_form_takes_is_what_is_taken(kind, body):
     """Against Pydantic itself: the same bodies are refused, and the others are read as the same."""
     if isinstance(body, dict) and not kind.model_fields.keys() >= body.keys():
@@ -117,7 +116,7 @@ def server(tmp_path_factory, ranker):
 
 def test_the_server_is_healthy_whatever_is_sent(server):
     """Six clients send all hostile bodies again and again; `/healthz` is asked meanwhile, and a good client at last."""
-    until, statuses, waits = time.monotonic() + 5, set(), []
+    until, statuses, waits = time.monotonic() + 3, set(), []
     headers = {"Content-Type": "application/json"}
 
     def send(number):

@@ -39,6 +39,9 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--disable-extensions",
+    "--in-process-gpu",
+    "--renderer-process-limit=1",
 )
 USERS = pl.DataFrame(
     {

@@ -75,7 +75,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, case, o
 
 @pytest.mark.parametrize("kind", CASES)
 def test_two_writers_and_a_reader_never_meet(tmp_path, case):
-    folder, errors, numbers, rounds = tmp_path / "a", [], set(), 12
+    folder, errors, numbers, rounds = tmp_path / "a", [], set(), 6
     case.save(folder, 1)
     writers_left = [2]
 
