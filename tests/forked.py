@@ -63,7 +63,7 @@ while True:
     main()
 """
 LOADED = (
-    "torch",
+    "torch._dynamo",  # loaded by the first optimizer
     "uvicorn",
     "fieldwise.cli.app",
     "fieldwise.runs.pipeline",

@@ -39,9 +39,6 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
-    "--disable-extensions",
-    "--in-process-gpu",
-    "--renderer-process-limit=1",
 )
 USERS = pl.DataFrame(
     {
