@@ -1,0 +1,123 @@
+"""Recipes whose rows do not fit in `data.memory`: prepared in files, with the same result, and resumed."""
+
+import dataclasses
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pieces_lab import assert_equal
+
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.data.read.simulated.log import simulate
+from fieldwise.errors import ConfigError, DataError, MissingExtraError
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.storage.cache import Cache
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("log")
+    rows = simulate(40_000, users=300, items=100).with_columns(wide=pl.lit("x" * 400))
+    for k in range(2):
+        rows[k * 20_000 : (k + 1) * 20_000].write_parquet(folder / f"{k}.parquet", row_group_size=5_000)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(log: Path) -> Prepared:
+    return prepare_recipe(recipe(log), Path())
+
+
+def recipe(log: Path, memory: str | None = None) -> Recipe:
+    one = load_recipe("simulated/afm", [f"data.path={log}"])
+    return dataclasses.replace(one, data=dataclasses.replace(one.data, memory=memory))
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def cache(tmp_path: Path, said: list[str]) -> Cache:
+    return Cache(folder=tmp_path / "cache", note=said.append)
+
+
+def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache, said: list[str]) -> None:
+    found = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
+    assert found.train.bound is not None
+    assert found.train.bound.piece < len(found.train.table)
+    assert found.train.frame.n_chunks() > 1
+    assert_equal(found, whole)
+    assert [p.name for p in cache.folder.iterdir() if not p.name.startswith(".making")] == [
+        cache.entries()[0].folder.name
+    ]
+    assert not list((cache.folder / ".making").iterdir())
+    again = prepare_recipe(recipe(log, "65MB"), Path(), cache=cache)  # the memory is no part of the key
+    assert_equal(again, whole)
+    assert any(line.startswith("read from the cache: ") for line in said)
+
+
+def test_no_cache_leaves_no_file(log: Path, whole: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = prepare_recipe(recipe(log, "64MB"), Path())
+    assert list(tmp_path.iterdir()) == []
+    assert_equal(found, whole)
+
+
+def test_an_interrupted_preparation_goes_on(
+    log: Path, whole: Prepared, cache: Cache, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("fieldwise.data.prepare.stages.group_codes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
+    assert cache.entries() == []
+    assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
+    assert any("was interrupted: it goes on" in line for line in said)
+
+
+def test_clearing_the_cache_removes_interrupted_preparations(
+    log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldwise.data.prepare.stages.Encoder.fit", lambda *_, **__: pytest.fail("as if killed"))
+    with pytest.raises(pytest.fail.Exception):
+        prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
+    assert list((cache.folder / ".making").iterdir())
+    cache.clear()
+    assert not list((cache.folder / ".making").iterdir())
+
+
+def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: (10**9, 10**9 - 10**6, 10**6))
+    monkeypatch.setattr("fieldwise.runs.large.open_table", lambda *_, **__: pytest.fail("work was begun"))
+    with pytest.raises(DataError, match=r"needs some 0\.1 GB of disk, and .* has 0\.0 GB free"):
+        prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
+
+
+def test_rows_too_wide_for_the_memory_name_the_least_that_works(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(2_000, users=30, items=20).with_columns(wide=pl.lit("x" * 10_000)).write_parquet(
+        tmp_path / "wide.parquet", row_group_size=100
+    )
+    with pytest.raises(DataError, match=r"data\.memory must hold a piece .* set it to 3\d\dMB or more"):
+        prepare_recipe(recipe(tmp_path / "wide.parquet", "64MB"), Path(), cache=cache)
+    with pytest.raises(ConfigError, match=r"data.memory must be at least 64MB"):
+        recipe(tmp_path / "wide.parquet", "1MB")
+
+
+def test_without_pyarrow_only_a_stated_memory_is_an_error(
+    log: Path, whole: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise MissingExtraError("pip install 'fieldwise[large]'")
+
+    monkeypatch.setattr("fieldwise.runs.large.arrow_library", missing)
+    monkeypatch.setattr("fieldwise.runs.data_settings.available_memory", lambda: 10**7)
+    assert_equal(prepare_recipe(recipe(log), Path()), whole)
+    with pytest.raises(MissingExtraError, match="large"):
+        prepare_recipe(recipe(log, "64MB"), Path())
