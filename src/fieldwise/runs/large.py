@@ -53,6 +53,7 @@ class LargeTable:
             columns=data.columns,
             folder=folder,
             memory=self.memory // IN_MEMORY,
+            share=IN_MEMORY,
         )
 
     def piece_rows(self, frame: pl.DataFrame) -> int:

@@ -30,18 +30,20 @@ class Bounds:
         memory: bytes of rows above which a table is written to scratch files.
         piece_bytes: bytes per piece, about.
         piece_rows: rows per piece, at most.
+        share: `data.memory` is so many times `memory`; for messages.
     """
 
     memory: float = float("inf")
     piece_bytes: int = 1 << 24
     piece_rows: int = 1 << 20
+    share: int = 1
 
     @classmethod
-    def within(cls, memory: int | None) -> "Bounds":
+    def within(cls, memory: int | None, share: int = 1) -> "Bounds":
         """Bounds for a total of `memory` bytes; None: any number."""
         if memory is None:
             return cls()
-        return cls(memory=memory, piece_bytes=min(1 << 24, max(1 << 16, memory // 32)))
+        return cls(memory=memory, piece_bytes=min(1 << 24, max(1 << 16, memory // 32)), share=share)
 
     @property
     def bounded(self) -> bool:
@@ -58,8 +60,8 @@ class Bounds:
         if size > max(self.memory // 2, 4 * self.piece_bytes, _SMALL):
             raise DataError(
                 f"the memory must hold two pieces of a table, but {path} has one of {piece.height:,} rows and "
-                f"{size / 1e6:,.0f} MB: set data.memory to {2 * size / 1e6:,.0f}MB or more, or write the file with "
-                "smaller batches"
+                f"{size / 1e6:,.0f} MB: set data.memory to {2 * size * self.share / 1e6:,.0f}MB or more, or write the "
+                "file with smaller batches"
             )
 
 
