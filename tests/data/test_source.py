@@ -2,18 +2,21 @@
 
 import datetime as dt
 import gzip
+import subprocess
+import sys
 import tempfile
 from decimal import Decimal
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from fieldwise.data.read import sliced
+from fieldwise.data.read import sliced, source
 from fieldwise.data.read.bytesource import open_source
 from fieldwise.data.read.delimited import infer_types, read_delimited
 from fieldwise.data.read.mapped import RowsWriter, map_rows
@@ -208,3 +211,134 @@ def test_errors_in_pieces_name_file_and_line(tmp_path, content, message):
             with pytest.raises(DataError, match=message) as e:
                 in_pieces([tmp_path / "0.csv", path], tmp_path / "scratch", 1, size)
             assert name in str(e.value)
+
+
+def told(folder: Path, **more) -> str:
+    """The error for all Parquet, Arrow or text files of a folder, without the folder's name."""
+    with pytest.raises(DataError) as e:
+        open_table(folder, **more)
+    return str(e.value).replace(f"{folder}/", "").replace(str(folder), "FOLDER")
+
+
+def write(folder: Path, **frames: dict[str, list]) -> Path:
+    folder.mkdir()
+    for name, columns in frames.items():
+        pl.DataFrame(columns).write_parquet(folder / f"{name}.parquet")
+    return folder
+
+
+def test_files_that_do_not_fit_together_are_named(tmp_path):
+    parts = [{"n": pl.Series([1], dtype=kind), "s": ["x"]} for kind in (pl.Int8, pl.UInt16)]
+    folder = write(tmp_path / "types", a=parts[0], b=parts[1], c={"n": [1.5], "s": ["x"]})
+    assert told(folder) == (
+        "a column must have one type in all files, but 'n' is Int32 in b.parquet and Float64 in c.parquet: convert one "
+        "of them"
+    )
+    (folder / "c.parquet").unlink()
+    assert open_table(folder).equals(pl.DataFrame({"n": [1, 1], "s": ["x"] * 2}, schema_overrides={"n": pl.Int32}))
+    assert told(write(tmp_path / "missing", a={"n": [1], "m": [1]}, b={"n": [1]})) == (
+        "the files of a table must have the same columns, but a.parquet has 'm' and b.parquet has not: remove or add "
+        "it, or leave out the file"
+    )
+    assert "but b.parquet has 'm' and a.parquet has not" in told(
+        write(tmp_path / "extra", a={"n": [1]}, b={"n": [1], "m": [1]})
+    )
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "text" / "b.csv.gz").write_bytes(gzip.compress(b"y,x\n3,4\n"))
+    assert open_table(tmp_path / "text").rows() == [(1, 2), (4, 3)], "columns may stand in any order"
+    (tmp_path / "text" / "c.csv").write_text("x,z\n1,2\n")
+    assert "but c.csv has 'z' and a.csv has not" in told(tmp_path / "text")
+
+
+def test_what_is_no_table_of_files_is_said(tmp_path):
+    folder = write(tmp_path / "log", a={"n": [1]})
+    (folder / "_SUCCESS").touch()
+    (folder / ".a.parquet.crc").touch()
+    assert open_table(folder).rows() == [(1,)]
+    (folder / "b.csv").write_text("n\n1\n")
+    assert "must be of one kind, found a.parquet (Parquet) and b.csv (delimited text)" in told(folder)
+    (folder / "README.md").touch()
+    assert "found README.md: remove it, or give a pattern" in told(folder)
+    assert open_table(folder / "*.parquet").rows() == [(1,)]
+    (folder / "README.md").rename(folder / "c.parquet")
+    assert open_table(folder / "[ab].parquet").rows() == [(1,)]
+    with pytest.raises(DataError, match=r"c\.parquet is empty: a Parquet file was expected"):
+        open_table(folder / "*.parquet")
+    (folder / "c.parquet").write_bytes((folder / "a.parquet").read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"c\.parquet is not a whole Parquet file"):
+        open_table(folder / "*.parquet")
+    (folder / "below").mkdir()
+    assert "must hold files alone, but below is a folder: give a pattern such as" in told(folder)
+    with pytest.raises(DataError, match=r"no file matches the pattern .*\*\.arrow"):
+        open_table(folder / "*.arrow")
+    (folder / "[x].csv").write_text("n\n7\n")
+    assert open_table(folder / "[x].csv").rows() == [(7,)], "a file's own name comes before a pattern"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "libfm"])
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch, suffix):
+    rows = {"csv": "n\n1\n2\n", "libfm": "1 0:1\n0 1:1\n"}
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.{suffix}"
+        path.write_text(rows[suffix]) if suffix in rows else pl.DataFrame({"n": [1, 2]}).write_parquet(path)
+    real = source.raw_pieces
+
+    def changing(*args):
+        yield from real(*args)
+        with path.open("ab") as file:
+            file.write(b"3\n")
+
+    monkeypatch.setattr(source, "raw_pieces", changing)
+    with pytest.raises(DataError, match=rf"b\.{suffix} has changed while it was read"):
+        open_table(tmp_path)
+
+
+def test_a_memory_too_small_for_one_piece_says_what_is_needed(tmp_path):
+    frame = pl.DataFrame({"n": np.arange(400_000)})
+    frame.write_ipc(tmp_path / "one.arrow", record_batch_size=400_000)
+    with pytest.raises(DataError, match=r"one\.arrow has one of 400,000 rows and 3 MB: set data\.memory to 6MB or"):
+        open_table(tmp_path / "one.arrow", folder=tmp_path / "scratch", memory=1_000_000)
+    frame.write_ipc(tmp_path / "many.arrow", record_batch_size=1_000)
+    found = open_table(tmp_path / "many.arrow", folder=tmp_path / "scratch", memory=1_000_000)
+    assert found.equals(frame)
+
+
+MEMORY = """
+import sys, tempfile, threading, time
+from pathlib import Path
+from fieldwise.data.read.source import open_table
+
+def anonymous():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
+
+def watch():
+    while True:
+        seen.append(anonymous())
+        time.sleep(0.001)
+
+seen = []
+threading.Thread(target=watch, daemon=True).start()
+with tempfile.TemporaryDirectory() as folder:
+    table = open_table(sys.argv[1], folder=Path(folder), memory=2_000_000)
+    print(table.height, table["n"].sum(), max(seen))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_memory_does_not_grow_with_the_table(tmp_path, suffix):
+    rows = 150_000
+    frame = pl.DataFrame({"n": np.arange(rows), **{f"s{k}": [f"{k} of some long text"] * rows for k in range(2)}})
+    taken = {}
+    for files in (2, 8):
+        folder = tmp_path / str(files)
+        folder.mkdir()
+        for k in range(files):
+            path = folder / f"{k}.{suffix}"
+            frame.write_csv(path) if suffix == "csv" else frame.write_parquet(path, row_group_size=20_000)
+        done = subprocess.run([sys.executable, "-c", MEMORY, folder], capture_output=True, text=True, check=True)
+        height, total, taken[files] = map(int, done.stdout.split())
+        assert (height, total) == (files * rows, files * sum(range(rows)))
+    assert 6 * frame.estimated_size() > 40_000_000, "bytes"
+    assert taken[8] - taken[2] < 15_000, "kB"
