@@ -9,7 +9,9 @@ import pytest
 from pieces_lab import assert_equal
 
 from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.reports import NoReports
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
@@ -94,7 +96,7 @@ def test_clearing_the_cache_removes_interrupted_preparations(
 
 def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**6))
-    monkeypatch.setattr("fieldwise.runs.large.open_table", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr("fieldwise.runs.large.open_files", lambda *_, **__: pytest.fail("work was begun"))
     with pytest.raises(DataError, match=r"needs some 0\.1 GB of disk, and .* has 0\.0 GB free"):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
 
@@ -124,3 +126,32 @@ def test_without_pyarrow_only_a_stated_memory_is_an_error(
     assert_equal(prepare_recipe(recipe(log), Path()), whole)
     with pytest.raises(MissingExtraError, match="large"):
         prepare_recipe(recipe(log, "64MB"), Path())
+
+
+def test_the_phases_of_a_large_preparation_are_told(log: Path) -> None:
+    told = Told()
+    prepared = prepare_recipe(recipe(log, "64MB"), Path(), reports=told)
+    rows = {name: len(getattr(prepared, name).table) for name in PARTS}
+    assert [phase for phase, _ in told.phases] == [
+        "reading rows",
+        "labels, split and rows of each part",
+        "vocabularies and scales",
+        *(f"encoding {name} rows" for name in PARTS),
+    ]
+    assert dict(told.phases)["encoding train rows"] == told.done["encoding train rows"] == rows["train"]
+    assert dict(told.phases)["labels, split and rows of each part"] == 40_000
+
+
+class Told(NoReports):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.phases: list[tuple[str, int | None]] = []
+        self.done: dict[str, int] = {}
+
+    def begin(self, phase: str, rows: int | None = None, **_: object) -> None:
+        self.phases.append((phase, rows))
+
+    def add(self, rows: int, **_: object) -> None:
+        phase = self.phases[-1][0]
+        self.done[phase] = self.done.get(phase, 0) + rows

@@ -4,6 +4,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,9 +102,11 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, unfinished: "Unf
     from fieldwise.runs.fitting import lr_on_valid, settled
 
     began = time.perf_counter()
-    reports.begin("preparation", run=recipe.name)
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
-    prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache, options.quiet))
+    with nullcontext(reports) if options.progress == "json" else reports_for("text", quiet=options.quiet) as told:
+        told.begin("preparation", run=recipe.name)
+        cache = cache_for(options.cache, options.quiet)
+        prepared = prepare_recipe(recipe, data_dir, cache=cache, reports=told)
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
     _tell(recipe, prepared, options.quiet)

@@ -21,6 +21,7 @@ from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.public import PUBLIC_SETS
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.data.reports import Reports
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs.data_settings import DataSettings
@@ -48,7 +49,12 @@ def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
 
 
 def prepare_recipe(
-    recipe: Recipe, data_dir: Path, frame: TableLike | None = None, *, cache: Cache | None = None
+    recipe: Recipe,
+    data_dir: Path,
+    frame: TableLike | None = None,
+    *,
+    cache: Cache | None = None,
+    reports: Reports | None = None,
 ) -> Prepared:
     """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
 
@@ -58,10 +64,13 @@ def prepare_recipe(
         frame: the raw table, if it has already been read.
         cache: cache of prepared data, which is read if it has the same data and settings, else written; not used
             with `frame`.
+        reports: told the phases of preparing a large table, and their rows.
     """
     if frame is not None:
         return _prepare(recipe, as_table(frame))
     large = large_table(recipe.data)
+    if large is not None and reports is not None:
+        large = dataclasses.replace(large, reports=reports)
     if cache is None:
         return _prepared_anew(recipe, data_dir) if large is None else _large_anew(recipe, large)
     paths = _data_files(recipe.data, data_dir)
@@ -117,7 +126,7 @@ def _in_stages(recipe: Recipe, large: LargeTable, folder: Path, place: Path) -> 
     plan = Plan(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
     large.check_space(folder)
     with _naming_lines(recipe.data):
-        Stages(folder=folder, plan=plan).run(partial(large.read, recipe.data), large.piece_rows)
+        Stages(folder=folder, plan=plan, reports=large.reports).run(partial(large.read, recipe.data), large.piece_rows)
     prepared = read_prepared(folder)
     return large.bounded(prepared, place)  # all rows are mapped now: the files will have other names
 

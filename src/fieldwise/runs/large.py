@@ -2,17 +2,18 @@
 
 import dataclasses
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
 from fieldwise.data.prepare.prepared import Part, Prepared
-from fieldwise.data.read.found import find_files
 from fieldwise.data.read.kinds import TEXT, suffix_of
 from fieldwise.data.read.mapped import arrow_library
-from fieldwise.data.read.pieces import estimated_bytes
-from fieldwise.data.read.source import open_table
+from fieldwise.data.read.one_file import TextFormat
+from fieldwise.data.read.pieces import Bounds, estimated_bytes
+from fieldwise.data.read.source import open_files
+from fieldwise.data.reports import NoReports, Reports
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.storage.scratch import Bound
@@ -33,10 +34,12 @@ class LargeTable:
     Args:
         memory: bytes that may be in memory.
         size: bytes that its rows take, about.
+        reports: told the phases of the preparation.
     """
 
     memory: int
     size: float
+    reports: Reports = field(default_factory=NoReports)
 
     def read(self, data: DataSettings, folder: Path) -> pl.DataFrame:
         """The raw table, mapped if it takes more than its share of the memory.
@@ -45,16 +48,8 @@ class LargeTable:
             data: where it is.
             folder: for scratch files.
         """
-        assert data.path is not None, "only files are large tables"
-        return open_table(
-            data.path,
-            separator=data.separator,
-            encoding=data.encoding,
-            columns=data.columns,
-            folder=folder,
-            memory=self.memory // IN_MEMORY,
-            share=IN_MEMORY,
-        )
+        text = TextFormat(separator=data.separator, encoding=data.encoding, columns=data.columns)
+        return open_files(data.files, text, Bounds.within(self.memory // IN_MEMORY, IN_MEMORY), folder)
 
     def piece_rows(self, frame: pl.DataFrame) -> int:
         """How many rows of a table are processed at once.
@@ -108,7 +103,7 @@ def large_table(data: DataSettings) -> LargeTable | None:
     if data.path is None:
         return None
     memory = data.memory_bytes
-    files = find_files(Path(data.path))
+    files = data.files
     if not all(path.is_file() for path in files):
         return None  # reading it says so
     if sum(map(estimated_bytes, files)) * IN_MEMORY <= memory:

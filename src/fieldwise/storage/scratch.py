@@ -3,7 +3,7 @@
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ class Scratch:
     Args:
         folder: for the files, which the caller removes with the folder; None keeps all arrays in memory.
         piece: rows that are processed at once; None processes all rows at once.
+        told: called with the number of rows of each encoded piece.
 
     >>> [part.stop - part.start for part in Scratch(piece=4).pieces(10)]
     [4, 4, 2]
@@ -34,6 +35,7 @@ class Scratch:
 
     folder: Path | None = None
     piece: int | None = None
+    told: Callable[[int], None] = lambda _: None
 
     def pieces(self, rows: int) -> Iterator[slice]:
         """Consecutive slices of `rows` rows; at least one, which is empty if there are no rows."""

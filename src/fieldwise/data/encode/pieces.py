@@ -38,4 +38,5 @@ def join_pieces(
         ids[at], numbers[at] = table.ids, table.values
         offsets[at.start * bags + 1 : at.stop * bags + 1] = table.bag_offsets[1:] + bag_ids.length
         bag_ids.add(table.bag_ids)
+        scratch.told(len(table))
     return EncodedTable(layout, ids, numbers, bag_ids.whole(), offsets, y)

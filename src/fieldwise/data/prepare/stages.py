@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fieldwise.data.prepare.prepared import group_codes
 from fieldwise.data.prepare.raw_rows import join_rows
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.mapped import map_folder
+from fieldwise.data.reports import NoReports, Reports
 from fieldwise.data.table import EncodedTable
 from fieldwise.storage.arrays import map_array, write_array
 from fieldwise.storage.files import cannot_write, sync_folder, write_atomically
@@ -40,10 +41,12 @@ class Stages:
     Args:
         folder: of this preparation alone; it exists.
         plan: what the preparation does.
+        reports: told the phases and their rows.
     """
 
     folder: Path
     plan: Plan
+    reports: Reports = field(default_factory=NoReports)
 
     @staticmethod
     def begun(folder: Path) -> bool:
@@ -76,7 +79,9 @@ class Stages:
     def _write_rows(
         self, source: Callable[[Path], pl.DataFrame], piece: Callable[[pl.DataFrame], int], place: Path
     ) -> dict[str, Any]:
+        self.reports.begin("reading rows")
         frame = source(place / "source")
+        self.reports.begin("labels, split and rows of each part", frame.height)
         (place / "work").mkdir(parents=True)
         scratch = Scratch(place / "work", piece=piece(frame))
         folders = {name: self.folder / ROWS.format(name) for name in PARTS}
@@ -99,6 +104,7 @@ class Stages:
         path = self.folder / "encoder.json"
         if self._facts("encoder") is None:
             train = self._rows("train")
+            self.reports.begin("vocabularies and scales", train.height)
             with self._scratch() as place:
                 encoder = Encoder.fit(train, self.plan.schema, scratch=Scratch(place, piece=piece(train)))
             write_atomically(path, encoder.to_json().encode())
@@ -110,8 +116,9 @@ class Stages:
         found = self._facts(name)
         if found is None:
             rows = self._rows(name)
+            self.reports.begin(f"encoding {name} rows", rows.height)
             with self._scratch() as place:
-                scratch = Scratch(place, piece=piece(rows))
+                scratch = Scratch(place, piece=piece(rows), told=self.reports.add)
                 table = encoder.transform(rows, y=map_array(self.folder / TARGETS.format(name)), scratch=scratch)
                 table.save(self.folder / name)
                 if (groups := group_codes(rows, self.plan.schema, scratch)) is not None:

@@ -35,7 +35,6 @@ def open_table(
     columns: Sequence[str] | None = None,
     folder: Path | None = None,
     memory: int | None = None,
-    share: int = 1,
 ) -> pl.DataFrame:
     r"""The table of a file, a folder or a pattern: the same as `as_table`, also where it is larger than memory.
 
@@ -49,7 +48,6 @@ def open_table(
         columns: as for `as_table`.
         folder: an empty folder for scratch files, which the caller removes; not used if the table fits in memory.
         memory: bytes that the table may take in memory; None: any number.
-        share: the user's `data.memory` is so many times `memory`; for messages.
 
     Errors:
         DataError: as `as_table`; no file, files of different kinds, columns or types; a file that changes while it is
@@ -73,7 +71,7 @@ def open_table(
         frame = read_file(files[0], text)
         check_unchanged(states)
         return with_positions(frame)
-    return open_files(files, text, Bounds() if small else Bounds.within(memory, share), folder)
+    return open_files(files, text, Bounds() if small else Bounds.within(memory), folder)
 
 
 def open_files(files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: Path | None) -> pl.DataFrame:
