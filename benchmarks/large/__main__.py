@@ -79,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     full = _on_a_log(commands, "disk-full", "no space in the midst of each kind of writing", disk_full.run)
     full.add_argument("--way", choices=("mount", "file"), default="mount", help="a small tmpfs, or a limit on files")
     full.add_argument("--model", choices=MODELS, default="fm")
+    full.add_argument("--only", nargs="+", choices=disk_full.NAMES, help="these cases alone")
     return found
 
 

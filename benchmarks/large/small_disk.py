@@ -6,6 +6,7 @@ lines of standard error, the most bytes that were used, and digests of all files
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -21,11 +22,12 @@ from typing import Any
 __all__ = ["digests", "on_small_disk"]
 
 WAYS = ("mount", "file")
+TAKEN = "another-program"
 MORE = 64 * 1024  # for folders
 
 
 def on_small_disk(
-    place: Path, size: int, contents: Path, command: Sequence[str], *, way: str = "mount"
+    place: Path, size: int, contents: Path, command: Sequence[str], *, way: str = "mount", room: int = 0
 ) -> dict[str, Any]:
     """Run a command where a folder has room for `size` bytes beside its contents.
 
@@ -35,12 +37,25 @@ def on_small_disk(
         contents: a folder whose files are put there first.
         command: its words.
         way: `mount` or `file`.
+        room: bytes of free space at first, of which another program takes all that is left once the command has written
+            `size` bytes: for commands that look how much is free before they begin.
 
     Returns:
         code, lines, used (bytes), before and after (digests of files by their path in the folder).
     """
     place.mkdir(parents=True, exist_ok=True)
-    own = [sys.executable, "-m", "benchmarks.large.small_disk", "--way", way, str(place), str(size), str(contents)]
+    own = [
+        sys.executable,
+        "-m",
+        "benchmarks.large.small_disk",
+        "--way",
+        way,
+        "--room",
+        str(room),
+        str(place),
+        str(size),
+        str(contents),
+    ]
     apart = ["unshare", "--map-root-user", "--mount"] if way == "mount" else []
     done = subprocess.run([*apart, *own, "--", *command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -58,6 +73,7 @@ def digests(folder: Path) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--way", choices=WAYS, required=True)
+    parser.add_argument("--room", type=int, default=0)
     parser.add_argument("place", type=Path)
     parser.add_argument("size", type=int)
     parser.add_argument("contents", type=Path)
@@ -65,7 +81,7 @@ def main() -> None:
     options = parser.parse_args()
     full = sum(_blocks(path.stat().st_size) for path in options.contents.rglob("*")) + MORE
     if options.way == "mount":
-        size = f"size={full + options.size}"
+        size = f"size={full + max(options.size, options.room)}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(options.place)], check=True)
     shutil.copytree(options.contents, options.place, dirs_exist_ok=True)
     before, used, end = digests(options.place), [_used(options.place)], threading.Event()
@@ -73,6 +89,9 @@ def main() -> None:
     def look() -> None:
         while not end.wait(0.02):
             used.append(_used(options.place))
+            if options.room and options.way == "mount" and used[-1] - used[0] >= options.size:
+                _take_all(options.place / TAKEN)
+                return
 
     def limit() -> None:
         if options.way == "file":
@@ -88,9 +107,16 @@ def main() -> None:
         "lines": out.stderr.splitlines(),
         "used": max(used) - used[0],
         "before": before,
-        "after": digests(options.place),
+        "after": {path: digest for path, digest in digests(options.place).items() if path != TAKEN},
     }
     json.dump(found, sys.stdout)
+
+
+def _take_all(path: Path) -> None:
+    """Write until there is no space left."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(2**16))
 
 
 def _blocks(size: int) -> int:

@@ -212,3 +212,19 @@ def test_recipes_are_whole_and_take_changes(tmp_path):
         recipe = load_recipe(str(path))
         assert (recipe.model.embedding_dim, recipe.training.epochs, recipe.data.path) == (4, 3, log["path"])
         assert len(recipe.schema.fields) == 39
+
+
+def test_space_that_another_program_takes_is_gone_in_the_midst(tmp_path):
+    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("mount namespaces are not permitted here")
+    held, place = tmp_path / "held", tmp_path / "disk"
+    held.mkdir()
+    code = (
+        f"import pathlib, shutil, time; folder = pathlib.Path({str(place)!r}); "
+        "assert shutil.disk_usage(folder).free > 3 * 10**6; "
+        "[((folder / str(k)).write_bytes(bytes(10**5)), time.sleep(0.05)) for k in range(20)]"
+    )
+    found = on_small_disk(place, 300_000, held, [sys.executable, "-c", code], room=4 * 10**6)
+    assert found["code"] == 1
+    assert "No space left" in found["lines"][-1]
+    assert {"0", "1"} <= set(found["after"]) < {str(k) for k in range(20)}
