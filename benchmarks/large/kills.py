@@ -7,6 +7,7 @@ with those of a run that nobody killed.
 import argparse
 import hashlib
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -33,31 +34,50 @@ PREPARED = " test rows"  # how the line ends that is printed once the data is pr
 
 @dataclass
 class Attempt:
-    """One process that trains, and what it says on standard error."""
+    """One process that trains, and what it says on standard error.
+
+    Args:
+        words: the command.
+        env: its environment.
+        out: file for its standard output.
+    """
 
     words: list[str]
     env: Mapping[str, str]
+    out: Path = Path(os.devnull)
     lines: list[str] = field(default_factory=list)
     prepared: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.child = subprocess.Popen(
-            self.words, env=self.env, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            start_new_session=True,
-        )  # fmt: skip
+        with self.out.open("wb") as out:
+            self.child = subprocess.Popen(
+                self.words, env=self.env, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True,
+                start_new_session=True,
+            )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def killed_after(self, seconds: float) -> bool:
-        """Whether kill -9 ended it, not its own end."""
-        try:
-            self.child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
+        """Whether kill -9 ended it, not its own end.
+
+        Args:
+            seconds: processor seconds from its start, which do not depend on what else the machine does.
+        """
+        while self.child.poll() is None and (self.spent() < seconds):
+            time.sleep(0.003)
+        self.child.kill()  # nothing if it has ended
         killed = self.child.wait() < 0
         end(self.child)
         self._reader.join()
         return killed
+
+    def spent(self) -> float:
+        """Processor seconds so far; infinite once it has ended."""
+        try:
+            fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return float("inf")
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _read(self) -> None:
         assert self.child.stderr is not None
@@ -84,14 +104,26 @@ class Campaign:
     recipe: Path
     threads: int
     what: str
-    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)  # to the begin of preparation, to its end, of training
+    begin: float = 0.0  # of preparation, its end, and the run's end, in processor seconds
+    prepared: float = 0.0
+    over: float = 0.0
 
     def whole(self) -> dict[str, Any]:
         """The result of a run that nobody kills; its phases are timed."""
-        done = watched(self._words("whole"), env=self._env("whole")).checked()
-        record = json.loads(done.out)
-        prepared = next(at for at, line in done.lines if line.endswith(PREPARED))
-        self.seconds = max(0.0, prepared - record["seconds_preparing"]), prepared, done.seconds - prepared
+        out, looks, began = self.work / "whole.json", list[tuple[float, float]](), time.perf_counter()
+        attempt, at = Attempt(self._words("whole"), self._env("whole"), out), None
+        while attempt.child.poll() is None:
+            looks.append((time.perf_counter() - began, attempt.spent()))
+            if at is None and attempt.prepared.is_set():
+                at = len(looks) - 1
+            time.sleep(0.02)
+        attempt.killed_after(0)
+        if attempt.child.returncode != 0:
+            sys.exit("the run failed:\n" + "\n".join(attempt.lines[-20:]))
+        assert at is not None
+        start = looks[at][0] - json.loads(out.read_text("utf-8"))["seconds_preparing"]
+        self.begin = next(spent for moment, spent in looks if moment >= start)
+        self.prepared, self.over = looks[at][1], max(spent for _, spent in looks if spent < float("inf"))
         return result(self.work / "whole" / "bundle")
 
     def chain(self, name: str, draws: random.Random, most: int) -> tuple[int, int, dict[str, Any], list[str]]:
@@ -99,13 +131,12 @@ class Campaign:
         hits, others, said = 0, 0, list[str]()
         for _ in range(min(most, draws.choice(IN_A_ROW))):
             attempt = Attempt(self._words(name), self._env(name))
-            began, prepared, training = self.seconds
             if self.what == "training":
                 attempt.prepared.wait()
-                killed = attempt.killed_after(draws.random() * training)
+                killed = attempt.killed_after(attempt.spent() + draws.random() * (self.over - self.prepared))
                 hit = True
             else:
-                killed = attempt.killed_after(draws.uniform(began, prepared))
+                killed = attempt.killed_after(draws.uniform(self.begin, self.prepared))
                 hit = not any(line.endswith(PREPARED) for line in attempt.lines)
             said += attempt.lines
             if not killed:
@@ -171,7 +202,7 @@ def run(options: argparse.Namespace) -> int:
         "said to resume": resumed,
         "differences": differ,
         "seconds": round(time.perf_counter() - began, 1),
-        "seconds of phases": [round(one, 2) for one in campaign.seconds],
+        "processor seconds": {"begin": campaign.begin, "prepared": campaign.prepared, "end": campaign.over},
         "log": log,
     }
     store(options.json, "kills", options.words, told)

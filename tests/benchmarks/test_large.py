@@ -189,9 +189,12 @@ def test_an_attempt_is_killed_or_ends_and_says_when_it_is_prepared():
     words = [sys.executable, "-c"]
     one = Attempt([*words, code.format(60)], dict(os.environ))
     assert one.prepared.wait(30)
-    assert one.killed_after(0.05)
+    assert one.killed_after(0)
     assert one.lines == ["1 test rows"]
     assert not Attempt([*words, code.format(0)], dict(os.environ)).killed_after(30)
+    busy = Attempt([*words, "while True: pass"], dict(os.environ))
+    assert busy.killed_after(0.3)
+    assert not busy.lines
 
 
 def test_the_rows_that_another_library_reads_are_the_log_in_three_parts(tmp_path):
