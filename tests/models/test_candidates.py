@@ -87,21 +87,25 @@ def splits(layout, seed):
     return [Split.by_role(layout), *(Split.at(layout, positions) for positions in drawn)]
 
 
-@pytest.mark.parametrize("name", REFERENCES)
-def test_candidates_score_as_their_full_rows(lab, name, subtests):
-    for case, layout_name in cases(name):
+def test_candidates_score_as_their_full_rows(lab, subtests):
+    for name, case, layout_name in [(one, *place) for one in REFERENCES for place in cases(one)]:
         layout = LAYOUTS[layout_name]
         network, full = lab.randomized(REFERENCES[name].CASES[case].build(layout)), lab.batch(layout, 5)
         for split in splits(layout, seed=layout.num_rows):
-            with subtests.test(case=case, layout=layout_name, context=split.context.positions):
+            with subtests.test(name=name, case=case, layout=layout_name, context=split.context.positions):
                 context, candidates, rows = request(layout, full, split)
                 found = score_candidates(network, split, context, candidates)
                 torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", FIRST)
-def test_blocks_of_any_number_of_candidates_and_of_several_labels(lab, monkeypatch, name):
+def test_blocks_of_any_number_of_candidates_and_of_several_labels(lab, monkeypatch, subtests):
     monkeypatch.setattr(module, "SCORING_BATCH", 3)
+    for name in FIRST:
+        with subtests.test(name=name):
+            candidates_in_blocks(lab, name)
+
+
+def candidates_in_blocks(lab, name):
     layout = LAYOUTS[hardest(name)]
     network = lab.randomized(build_network(FIRST[name], layout, 0, labels=2))
     split = Split.by_role(layout)

@@ -1,5 +1,6 @@
 """What every model must do, on the layout with most kinds of fields; `parity` scores its rows on every layout."""
 
+import inspect
 import itertools
 
 import numpy as np
@@ -16,23 +17,18 @@ PLACES = [(name, layout) for name, reference in REFERENCES.items() for layout in
 HARDEST = [(name, hardest(name)) for name in REFERENCES]
 
 
-def each(places, *, fast=None):
-    """Parameters of a test: (model, layout) places; those outside `fast`, where given, are slow tests."""
-    marks = {place: pytest.mark.slow for place in places if fast is not None and place not in fast}
-    return pytest.mark.parametrize(
-        ("name", "layout_name"),
-        [pytest.param(*place, marks=marks.get(place, ()), id="-".join(place)) for place in places],
-    )
+def of_every_model(check):
+    """A test of `check` for each model on its hardest layout; it takes what it names of lab, layout, settings, name."""
+    wanted = inspect.signature(check).parameters
 
+    def test(lab, subtests):
+        for name, layout in HARDEST:
+            with subtests.test(name=name):
+                given = {"lab": lab, "layout": lab.layouts[layout], "settings": FIRST[name], "name": name}
+                check(**{one: given[one] for one in wanted})
 
-@pytest.fixture
-def layout(lab, layout_name):
-    return lab.layouts[layout_name]
-
-
-@pytest.fixture
-def settings(name):
-    return FIRST[name]
+    test.__doc__ = check.__doc__
+    return test
 
 
 def test_every_model_is_tested_here():
@@ -45,7 +41,7 @@ def test_settings_survive_plain_values():
             assert parse(type(settings), to_plain(settings), "model") == settings
 
 
-@each(HARDEST)
+@of_every_model
 def test_a_batch_equals_its_single_rows(lab, layout, settings):
     network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 6)
     singles = torch.cat([network(lab.take(layout, batch, [b])) for b in range(6)])
@@ -85,7 +81,7 @@ def training_loss(network, batch, label):
     return F.binary_cross_entropy_with_logits(network(batch), label)
 
 
-@each(HARDEST)
+@of_every_model
 def test_the_loss_is_finite_and_gradients_reach_every_parameter(lab, layout, settings):
     network, batch = lab.randomized(settings.build(layout), seed=1).train(), lab.batch(layout, 24)
     loss = training_loss(network, batch, (torch.arange(24) % 3 == 0).double())
@@ -99,7 +95,7 @@ def test_the_loss_is_finite_and_gradients_reach_every_parameter(lab, layout, set
     assert {name for name, size in largest.items() if size < 1e-12} == without_gradient(network)
 
 
-@each(HARDEST)
+@of_every_model
 def test_overfits_32_rows(lab, layout, settings):
     torch.manual_seed(0)
     network, batch = settings.build(layout).eval(), lab.batch(layout, 32)
@@ -115,7 +111,7 @@ def test_overfits_32_rows(lab, layout, settings):
     pytest.fail(f"a loss of {loss:.3f} after 250 steps, not below {enough}")
 
 
-@each(HARDEST)
+@of_every_model
 def test_seeded_training_is_equal_to_the_bit(lab, layout, settings):
     """From the starting values on."""
     runs = []
@@ -131,7 +127,7 @@ def test_seeded_training_is_equal_to_the_bit(lab, layout, settings):
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
 
 
-@each(HARDEST)
+@of_every_model
 def test_saved_and_loaded_scores_are_equal_to_the_bit(lab, layout, settings):
     """What is saved are the weights, without an index: what the layout tells is rebuilt from it."""
     from safetensors.torch import load, save
@@ -146,7 +142,7 @@ def test_saved_and_loaded_scores_are_equal_to_the_bit(lab, layout, settings):
     assert torch.equal(other(batch), network(batch))
 
 
-@each(HARDEST)
+@of_every_model
 def test_permuting_fields_only_permutes(lab, layout, settings, name):
     """The same rows with both halves of the fields swapped, and parameters that belong to a field moved with it."""
     half = layout.num_fields // 2
@@ -164,7 +160,7 @@ def test_permuting_fields_only_permutes(lab, layout, settings, name):
     torch.testing.assert_close(moved(moved_batch), network(batch), atol=1e-10, rtol=1e-10)
 
 
-@each(HARDEST)
+@of_every_model
 def test_train_and_eval_modes_are_respected(lab, layout, settings):
     """Evaluation is a function of the row alone; training draws dropout anew and moves statistics of the batch."""
     network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 32)
@@ -179,8 +175,18 @@ def test_train_and_eval_modes_are_respected(lab, layout, settings):
     assert moved == normalizes
 
 
-@each(PLACES, fast=HARDEST)
+@of_every_model
 def test_compiles_without_graph_breaks(lab, layout, settings):
+    compiles_without_graph_breaks(lab, layout, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "layout_name"), [place for place in PLACES if place not in HARDEST])
+def test_compiles_without_graph_breaks_on_every_layout(lab, name, layout_name):
+    compiles_without_graph_breaks(lab, lab.layouts[layout_name], FIRST[name])
+
+
+def compiles_without_graph_breaks(lab, layout, settings):
     network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 6)
     torch.compiler.reset()
     compiled = torch.compile(network, backend="eager", fullgraph=True)

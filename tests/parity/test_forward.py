@@ -16,10 +16,9 @@ def test_every_model_has_a_reference():
         assert {type(settings) for settings in reference.CASES.values()} == {MODELS[name]}
 
 
-@pytest.mark.parametrize("name", REFERENCES)
-def test_forward_is_the_equations(name, subtests):
-    for case, layout in main_cases(name):
-        with subtests.test(case=case, layout=layout):
+def test_forward_is_the_equations(subtests):
+    for name, case, layout in [(one, *place) for one in REFERENCES for place in main_cases(one)]:
+        with subtests.test(name=name, case=case, layout=layout):
             scores_are_the_references(REFERENCES[name], REFERENCES[name].CASES[case], lab.LAYOUTS[layout])
 
 
@@ -34,11 +33,10 @@ def scores_are_the_references(reference, settings, layout):
         np.testing.assert_allclose(first, expected[:rows], atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", REFERENCES)
-def test_gradients_are_those_of_differences(name, subtests):
-    for case, settings in REFERENCES[name].CASES.items():
-        with subtests.test(case=case):
-            gradients_are_those_of_differences(settings, lab.LAYOUTS[hardest(name)])
+def test_gradients_are_those_of_differences(subtests):
+    for name, case in ((name, case) for name, reference in REFERENCES.items() for case in reference.CASES):
+        with subtests.test(name=name, case=case):
+            gradients_are_those_of_differences(REFERENCES[name].CASES[case], lab.LAYOUTS[hardest(name)])
 
 
 def gradients_are_those_of_differences(settings, layout):

@@ -78,14 +78,19 @@ REGRESSION = dataclasses.replace(SCHEMA, label=Label("stars", task="regression")
 SEVERAL = dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))
 
 
-@pytest.mark.parametrize(
-    ("name", "schema"),
-    [
-        *((name, SCHEMA) for name in MODELS),
-        *((name, schema) for name in ("afm", "din", "inttower") for schema in (REGRESSION, SEVERAL)),
-    ],
-)
-def test_every_model_ranks_several_contexts_at_once(tower, index, build, name, schema):
+RANKED = [
+    *((name, SCHEMA) for name in MODELS),
+    *((name, schema) for name in ("afm", "din", "inttower") for schema in (REGRESSION, SEVERAL)),
+]
+
+
+def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtests):
+    for name, schema in RANKED:
+        with subtests.test(name=name, labels=schema.labels):
+            ranks_several_contexts_at_once(tower, index, build, name, schema)
+
+
+def ranks_several_contexts_at_once(tower, index, build, name, schema):
     chosen = MODELS[name]()
     if name == "inttower" and schema is REGRESSION:
         chosen = dataclasses.replace(chosen, cir_weight=0)
