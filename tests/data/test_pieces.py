@@ -13,6 +13,7 @@ from fieldwise.data.encode.fitted import Vocabulary
 from fieldwise.data.encode.learning import quantile_edges
 from fieldwise.data.prepare.cuts import time_cuts
 from fieldwise.data.prepare.grouping import group_rows, rank_texts
+from fieldwise.data.prepare.ordering import order_numbers
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.split_settings import (
     ColumnSplit,
@@ -150,3 +151,14 @@ def test_a_long_vocabulary_finds_texts_by_their_hashes() -> None:
     assert vocabulary.ids(pl.Series(texts)).tolist() == vocabulary.ids_of(texts).tolist()
     assert vocabulary.ids(pl.Series(texts)).dtype == np.int32
     assert "_hashes" in vars(vocabulary)
+
+
+def test_times_of_text_with_a_format_are_read_in_pieces(tmp_path: Path) -> None:
+    days = [f"{1 + k % 28:02}.{1 + k % 12:02}.2026" for k in np.random.default_rng(0).integers(0, 300, 500)]
+    frame = pl.DataFrame({"day": days})
+    whole = order_numbers(frame, "day", "time", "%d.%m.%Y")
+    found = order_numbers(frame, "day", "time", "%d.%m.%Y", scratch=Scratch(tmp_path, piece=64))
+    np.testing.assert_array_equal(found, whole, strict=True)
+    broken = frame.with_columns(day=pl.when(pl.int_range(pl.len()) == 300).then(pl.lit("soon")).otherwise("day"))
+    with pytest.raises(DataError, match="holds 'soon' in row 300 "):
+        order_numbers(broken, "day", "time", "%d.%m.%Y", scratch=Scratch(tmp_path, piece=64))

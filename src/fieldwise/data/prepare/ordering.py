@@ -55,7 +55,7 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
 def order_numbers(
     frame: pl.DataFrame, name: str, what: str, form: str | None = None, *, scratch: Scratch = IN_MEMORY
 ) -> np.ndarray:
-    """`order_values` of a long table, piece by piece; a column of text is read at once, as all cells give its format.
+    """`order_values` of a long table, piece by piece; text without a format at once, since all cells decide it.
 
     Args:
         frame: the table.
@@ -64,12 +64,13 @@ def order_numbers(
         form: format of text with dates.
         scratch: where the values lie, and how many rows are processed at once.
     """
-    if not scratch.several(frame.height) or name not in frame.columns or frame.schema[name] == pl.String:
+    at_once = name not in frame.columns or (frame.schema[name] == pl.String and form is None)
+    if at_once or not scratch.several(frame.height):
         return order_values(frame, name, what, form)
-    values = scratch.empty(frame.height, order_values(frame.head(1), name, what).dtype.type)
+    values = scratch.empty(frame.height, order_values(frame.head(1), name, what, form).dtype.type)
     for at in scratch.pieces(frame.height):
         with counting_from(at.start):
-            values[at] = order_values(frame[at], name, what)
+            values[at] = order_values(frame[at], name, what, form)
     return values
 
 
