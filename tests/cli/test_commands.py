@@ -904,3 +904,16 @@ def test_an_unknown_optimizer_is_one_sentence(fieldwise, recipe):
     code, _, err = fieldwise("describe", recipe, "--set", "training.optimizer=adm")
     assert code != 0
     assert f"training.optimizer must be one of {', '.join(map(repr, OPTIMIZERS))}, found 'adm'" in err
+
+
+def test_inference_says_how_many_rows_of_a_large_table_it_saw(fieldwise, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fieldwise.data.read.sampled.WHOLE", 1000)
+    monkeypatch.setattr("fieldwise.data.read.sampled.MOST_ROWS", 3000)
+    frame = pl.DataFrame({"x": [f"v{k % 7}" for k in range(9_000)], "click": [k % 2 for k in range(9_000)]})
+    frame.write_parquet(tmp_path / "log.parquet")
+    for words in (["data", "infer"], ["init"]):
+        code, _, err = fieldwise(*words, "log.parquet")
+        assert code == 0
+        assert "inferred from 3,000 of 9,000 rows, drawn at random" in err
+        assert "an earlier row" not in err, "a sample does not tell"

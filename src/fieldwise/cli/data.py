@@ -125,11 +125,13 @@ def run_infer(options: InferOptions) -> None:
     from fieldwise.data.infer.schema import infer_schema
     from fieldwise.data.prepare.repeats import copies_sentence
 
-    frame = options.reading.table(options.table)
+    sample = options.reading.sample(options.table)
     with options.reading.lines(options.table):
-        guess = infer_schema(frame, label=options.label, positive=options.positive or ())
+        guess = infer_schema(sample, label=options.label, positive=options.positive or ())
     print(guess.to_toml())
-    if copies := copies_sentence(frame):
+    if sample.told:
+        say(f"inferred from {sample.told}")
+    elif copies := copies_sentence(sample.frame):
         say(copies)
     for doubt in guess.doubts.values():
         say(f"CHECK: {doubt}")

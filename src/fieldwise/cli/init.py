@@ -55,26 +55,30 @@ def run(options: InitOptions) -> None:
     """Write a commented schema and recipe for a table, ready to train."""
     from fieldwise.data.infer.schema import infer_schema
     from fieldwise.data.prepare.repeats import copies_sentence
+    from fieldwise.data.read.lines import renumbering_rows
     from fieldwise.schema import Schema
     from fieldwise.storage.files import check_folder, write_atomically
 
     recipe_file, schema_file = _places(options)
     check_folder(options.out)
-    frame = options.reading.table(options.table)
+    sample = options.reading.sample(options.table)
     text, doubts = None, []
     with options.reading.lines(options.table):
         if options.given_schema is not None:
             schema = Schema.from_toml(options.given_schema)
         else:
-            guess = infer_schema(frame, label=options.label, positive=options.positive or ())
+            guess = infer_schema(sample, label=options.label, positive=options.positive or ())
             schema, text, doubts = guess.schema, guess.to_toml(), list(guess.doubts.values())
-        recipe = _recipe(frame, schema, recipe_file, schema_file, options)
+        with renumbering_rows(sample.kept):
+            recipe = _recipe(sample.frame, schema, recipe_file, schema_file, options)
     if text is not None:
         write_atomically(schema_file, text.encode())
         print(schema_file)
     write_atomically(recipe_file, recipe.encode())
     print(recipe_file)
-    if copies := copies_sentence(frame):
+    if sample.told:
+        say(f"inferred from {sample.told}")
+    elif copies := copies_sentence(sample.frame):
         say(copies)
     for doubt in doubts:
         say(f"CHECK: {doubt}")

@@ -14,6 +14,7 @@ from fieldwise.version import __version__
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.data.read.sampled import Sample
     from fieldwise.data.reports import Reports
     from fieldwise.storage.cache import Cache
 
@@ -137,6 +138,16 @@ class Reading:
         from fieldwise.data.read.tables import as_table
 
         return as_table(path, **self.arguments)
+
+    def sample(self, path: Path) -> "Sample":
+        """All rows of a table of usual size, else a random sample of them.
+
+        Errors:
+            DataError: as `sample_table` raises.
+        """
+        from fieldwise.data.read.sampled import sample_table
+
+        return sample_table(path, **self.arguments)
 
     def lines(self, path: Path | None) -> AbstractContextManager[None]:
         """A context in which errors about a row of a text file name its line; it has no effect without a file."""

@@ -24,8 +24,13 @@ _LISTS = "write them with a separator, as a|b|c, or keep the table as Parquet, w
 _NAMING = frozenset(("id", "code", "zip", "zipcode", "postcode", "isbn", "user", "item", "movie", "product"))
 
 
-def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
+def guess_field(column: pl.Series, role: Role, sampled: float = 1.0) -> tuple[Field | None, str]:
     """The field inferred from a column, or None, and the reason.
+
+    Args:
+        column: the cells.
+        role: the field's role.
+        sampled: the share of the table's rows that the column has, if it is a random sample of them.
 
     >>> guess_field(pl.Series("tags", ["a|b", "b", "b|a", "a"]), "item")[0].kind
     'bag'
@@ -46,12 +51,12 @@ def guess_field(column: pl.Series, role: Role) -> tuple[Field | None, str]:
     if kind.is_temporal():
         return None, "a date or time must be converted first (to its hour, its weekday)"
     if not kind.is_numeric() and kind != pl.Boolean:
-        return _from_text(present, role, distinct)
+        return _from_text(present, role, distinct, sampled)
     if kind == pl.Boolean:
         return Categorical(name, role=role), "it is true or false"
     whole = not kind.is_float() or bool((column.drop_nans().drop_nulls() % 1 == 0).all())
     if whole and _is_name(name):
-        if distinct > _NEAR_UNIQUE * len(present) and distinct > _UNIQUE_FLOOR:
+        if _nearly_unique(distinct, len(present), sampled):
             return None, _unique(distinct, len(present))
         return Categorical(name, role=role), f"whole numbers used as ids, {distinct} of them"
     if whole and distinct <= _LOW_CARDINALITY:
@@ -81,7 +86,7 @@ def _from_lists(column: pl.Series, role: Role) -> tuple[Field | None, str]:
     return Bag(column.name, role=role), f"its cells are lists, {distinct} values in total"
 
 
-def _from_text(present: pl.Series, role: Role, distinct: int) -> tuple[Field | None, str]:
+def _from_text(present: pl.Series, role: Role, distinct: int, sampled: float) -> tuple[Field | None, str]:
     name, words = present.name, present.cast(pl.String)
     if words.str.contains(r"^\s*\[.*\]\s*$").all():
         return None, f"CHECK: its cells are lists written as text, {words[0][:40]!r}: {_LISTS}"
@@ -98,7 +103,7 @@ def _from_text(present: pl.Series, role: Role, distinct: int) -> tuple[Field | N
             return Sequence(name, role="user", separator=separator), f"{found}, and its name suggests a history"
         if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
             return Bag(name, role=role, separator=separator), found
-    if distinct > _NEAR_UNIQUE * len(words) and distinct > _UNIQUE_FLOOR:
+    if _nearly_unique(distinct, len(words), sampled):
         return None, _unique(distinct, len(words))
     if distinct > _LOW_CARDINALITY and looks_like_dates(words):
         return None, "its text is dates, which must be converted first (to an age, a weekday)"
@@ -138,6 +143,15 @@ def _is_name(name: str) -> bool:
 
 def _is_history(name: str) -> bool:
     return any(w in HISTORIES for w in words_of(name))
+
+
+def _nearly_unique(distinct: int, rows: int, sampled: float) -> bool:
+    """Whether nearly every cell of a table is different, from a random sample of its rows.
+
+    The two rows of a pair of equal cells are both in a sample of share f with probability f^2, so that the share of
+    cells with an equal one before them is f times that of the table.
+    """
+    return distinct > (1 - (1 - _NEAR_UNIQUE) * sampled) * rows and distinct > _UNIQUE_FLOOR
 
 
 def _unique(distinct: int, rows: int) -> str:

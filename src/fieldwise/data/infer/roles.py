@@ -60,7 +60,7 @@ def settled_role(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> 
     return replace(found, role=best), reason
 
 
-def display_of(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> str:
+def display_of(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str], *, sampled: bool = False) -> str:
     """The reason why a categorical field only is a display name of the user or item, or an empty text.
 
     >>> films = pl.DataFrame({"film": list(range(60)) * 2, "title": [f"film {k}" for k in range(60)] * 2})
@@ -71,6 +71,8 @@ def display_of(frame: pl.DataFrame, found: Field, ids: Mapping[Role, str]) -> st
     key = ids.get(found.role)
     if key is None or key == found.column or found.cell != "category":
         return ""
+    if sampled:  # a key that occurs once tells nothing: any column of many values looks like its name
+        frame = frame.filter(pl.col(key).is_duplicated())
     values, keys = frame.get_column(found.column).n_unique(), frame.get_column(key).n_unique()
     pairs = frame.select(found.column, key).n_unique()
     if keys <= _MANY or values < _NAMES * keys or pairs > keys / _NAMES:

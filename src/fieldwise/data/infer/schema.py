@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import polars as pl
 
@@ -9,6 +10,8 @@ from fieldwise.data.infer.fields import guess_field
 from fieldwise.data.infer.label import guess_label, label_name
 from fieldwise.data.infer.roles import display_of, id_of, settled_role
 from fieldwise.data.infer.time import GuessedTime, guess_time
+from fieldwise.data.read.lines import renumbering_rows
+from fieldwise.data.read.sampled import Sample, sample_table
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.vectors import is_position, vector_length
 from fieldwise.errors import SchemaError
@@ -35,11 +38,13 @@ class Inference:
         notes: a sentence for every column, in the table's order.
         doubts: by column, what cannot be inferred and the user must check, such as which of two values of a label is
             positive.
+        seen: how many rows of how many were looked at, if not all.
     """
 
     schema: Schema
     notes: dict[str, str]
     doubts: dict[str, str] = field(default_factory=dict)
+    seen: str = ""
 
     def to_toml(self) -> str:
         """The schema as TOML, with the reason in a comment above each field; omitted columns are listed at the top."""
@@ -48,7 +53,8 @@ class Inference:
         taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
         others = [f"#   {_plain(name)}: {_line(note)}" for name, note in self.notes.items() if name not in taken]
         lines = [
-            "# Inferred from the table: check and correct it." + (" Columns that are not fields:" if others else "")
+            f"# Inferred from {self.seen or 'the table'}: check and correct it."
+            + (" Columns that are not fields:" if others else "")
         ]
         lines += others + [f"# CHECK: {_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
         plain = self.schema.to_dict()
@@ -71,11 +77,12 @@ class Inference:
         return "\n\n".join(blocks) + "\n"
 
 
-def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequence[str] = ()) -> Inference:
+def infer_schema(frame: TableLike | Sample, *, label: str | None = None, positive: Sequence[str] = ()) -> Inference:
     """Infer a schema from a table's column names (role, label, time) and contents (kind).
 
     Args:
-        frame: the table; all of its rows are used.
+        frame: the table; all of its rows are used. Of files of more than about 1 GiB a random sample of 200,000 rows is
+            used (see `sample_table`).
         label: the label's column; inferred from its name if omitted.
         positive: positive values of the label; if omitted, inferred from the meaning of words such as `yes` and
             `clicked`, else from frequency, which is reported as a doubt.
@@ -91,13 +98,22 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
     >>> Schema.from_toml(guess.to_toml()) == guess.schema
     True
     """
-    frame = as_table(frame)
+    if isinstance(frame, (str, Path)):
+        frame = sample_table(frame)
+    sample = frame if isinstance(frame, Sample) else Sample(frame=(whole := as_table(frame)), rows=whole.height)
+    with renumbering_rows(sample.kept):
+        return _inferred(sample, label, [positive] if isinstance(positive, str) else positive)
+
+
+def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inference:
+    frame = sample.frame
     if frame.height == 0:
         raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
     name = label_name(frame, label)
-    target = guess_label(frame.get_column(name), [positive] if isinstance(positive, str) else positive)
+    target = guess_label(frame.get_column(name), positive)
     notes = {name: target.note, **_left_out(frame, name)}
-    fields = _fields(frame, notes)
+    share = frame.height / max(1, sample.rows)
+    fields = _fields(frame, notes, share)
     found = {role: id_of(frame, fields.values(), role) for role in _SIDES}
     ids: dict[Role, str] = {role: column for role, column in found.items() if column is not None}
     reasons = _settle_roles(frame, fields, ids)
@@ -105,7 +121,7 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
     time = guess_time(frame, {name, *ids.values(), *settled_ones, *_never(frame)})
     _mark_times(frame, time, notes, fields)
     for column, f in list(fields.items()):
-        display = display_of(frame, f, ids) or _twin(frame, f, list(fields.values()))
+        display = display_of(frame, f, ids, sampled=share < 1) or _twin(frame, f, list(fields.values()))
         if display:
             del fields[column]
             notes[column] = f"omitted: {display}"
@@ -130,6 +146,7 @@ def infer_schema(frame: TableLike, *, label: str | None = None, positive: Sequen
         schema=schema,
         notes={column: notes[column] for column in frame.columns},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
+        seen=sample.told,
     )
 
 
@@ -156,7 +173,7 @@ def _left_out(frame: pl.DataFrame, label: str) -> dict[str, str]:
     return notes
 
 
-def _fields(frame: pl.DataFrame, notes: dict[str, str]) -> dict[str, Field]:
+def _fields(frame: pl.DataFrame, notes: dict[str, str], share: float) -> dict[str, Field]:
     """Fields from columns without a note, by column; every column gets a note."""
     fields: dict[str, Field] = {}
     for column in frame.iter_columns():
@@ -169,7 +186,7 @@ def _fields(frame: pl.DataFrame, notes: dict[str, str]) -> dict[str, Field]:
         elif f"{column.name}[0]" in frame.columns and vector_length(column) is not None:
             notes[column.name] = "omitted: a vector, each number of which is a field below"
         else:
-            found, note = guess_field(column, role_of(column.name)[0])
+            found, note = guess_field(column, role_of(column.name)[0], share)
             notes[column.name] = note if found is not None else f"omitted: {note}"
             if found is not None:
                 fields[column.name] = found
