@@ -189,8 +189,9 @@ def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path):
 
 
 def test_the_page_sets_now_beside_before(run, tmp_path, monkeypatch):
-    run("--models", "lr,fm,constant,sklearn-lr", "--seeds", "2", "--tag", "now")
-    run("--models", "lr,fm", "--seeds", "1", "--tag", "before", "--set", "training.learning_rate=1e-9")
+    few = "--set", "training.epochs=3"
+    run("--models", "lr,fm,constant,sklearn-lr", "--seeds", "2", "--tag", "now", *few)
+    run("--models", "lr,fm", "--seeds", "1", "--tag", "before", *few, "--set", "training.learning_rate=1e-9")
     monkeypatch.setattr("benchmarks.defaults.page.COUNTED", ("toy",))
     where = ["--json", str(tmp_path / "r.json"), "--page", str(tmp_path / "p.md")]
     assert command.main(["write", "--tag", "now", "--tables", "toy", "--store", str(tmp_path), *where]) == 0
