@@ -105,6 +105,7 @@ def test_bags_are_gathered_in_one_place():
         {path.relative_to(src).as_posix() for path in src.rglob("*.py") if name in path.read_text()}
         for name in ("bag_offsets", "bag_segments")
     )
-    assert offsets == {"data/table.py"}, "the encoded table holds them"
-    pooled = {"layers/embedding.py", "layers/subset_embedding.py", "models/din.py"}
+    encoded = {"data/table.py", "data/windows.py", "data/encode/pieces.py"}
+    assert offsets == encoded, "an encoded table, a window of its rows and the pieces that it is written in hold them"
+    pooled = {"layers/pooling.py", "layers/subset_embedding.py", "models/din.py"}
     assert segments == {"layout.py", "bundle/export.py", "scoring/candidates.py", "testing/data.py"} | pooled
