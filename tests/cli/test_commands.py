@@ -596,8 +596,13 @@ def test_describe_counts_what_can_be_counted_by_hand(fieldwise, recipe):
     # Three single fields (int32), one number (float32), labels (float32), tags (int32) and where they begin (int64).
     values = 400 * (3 * 4 + 4 + 4 + 8) + 3 * 8
     tags = sum(len({f"t{k % 3}", f"t{k % 2}"}) * 0 + 2 for k in range(400))
-    assert memory["encoded_rows"] * 2**20 == values + tags * 4
-    assert memory["sum"] == pytest.approx(sum(v for k, v in memory.items() if k != "sum"))
+    disk = facts["disk_mib"]
+    assert disk["encoded_rows"] * 2**20 == values + tags * 4
+    purposes = ["program", "raw_rows", "windows_and_order_of_rows", "parameters_gradients_and_optimizer", "step"]
+    assert memory["sum"] == pytest.approx(sum(memory[name] for name in purposes))
+    # Three checkpoints of the weights, their mean, Adam's two moments and the best weights.
+    assert disk["checkpoints"] * 2**20 == 3 * 20 * (table * 5 + 1)
+    assert disk["sum"] == pytest.approx(sum(v for k, v in disk.items() if k != "sum"))
     assert facts["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
     assert not Path("runs").exists()
 
@@ -607,7 +612,8 @@ def test_describe_reads_well(fieldwise, recipe):
     assert code == 0
     assert re.search(r"^ tags +item +bag +5 +0\.0%", out, re.M)
     assert "136 parameters; 0 dropped by label, 240 train rows, 80 valid rows, 80 test rows" in out
-    assert "memory estimate in MiB: " in out
+    assert "memory estimate for training in MiB: program " in out
+    assert "disk estimate in MiB: encoded rows " in out
 
 
 def test_brackets_in_names_are_no_markup(fieldwise, recipe, log, tmp_path):

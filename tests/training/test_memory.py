@@ -1,14 +1,20 @@
 """The estimate of a training's memory against what a training holds, tensor by tensor."""
 
+import weakref
+
+import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fieldwise import simulate
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import AFM, FM, DeepFM, XDeepFM
 from fieldwise.models.build import build_network
 from fieldwise.schema import Categorical, Label, Numeric, Schema
-from fieldwise.training.memory import bytes_of_parameters, bytes_saved_for_backward
+from fieldwise.training import memory
+from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step
+from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import LARGE_TABLE, run_optimizer
 from fieldwise.training.settings import TrainingSettings
 
@@ -19,7 +25,7 @@ def table_of(rows, buckets=64):
     fields = (Categorical("user_id", hash_buckets=buckets), Categorical("item_id"), Numeric("length"))
     schema = Schema(fields=fields, label=Label("liked"))
     frame = LOG.head(rows)
-    return Encoder.fit(frame, schema).transform(frame)
+    return Encoder.fit(frame, schema).transform(frame, y=frame["liked"].to_numpy().astype(np.float32))
 
 
 def held(network, table, settings):
@@ -56,25 +62,53 @@ def test_parameters_are_counted_with_all_that_has_their_size(subtests):
             assert estimate == held(network, table, settings)
 
 
-def test_what_autograd_keeps_does_not_grow_with_the_table(subtests):
-    """The reference counts a whole batch of that size; the table has 2,000 rows."""
-    for rows in [100, 700, 2_000]:
-        for model in [FM(), AFM(), DeepFM(hidden=(8,), batch_norm=True), XDeepFM(hidden=(8,))]:
+class Live(TorchDispatchMode):
+    """The most bytes that the tensors of operations take at once, by their storages' addresses."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes, self.most = weakref.WeakKeyDictionary(), 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple) else (made,):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_sparse:
+                self.sizes[tensor.untyped_storage()] = tensor.untyped_storage().nbytes()
+        self.most = max(self.most, sum(self.sizes.values()))
+        return made
+
+
+def test_a_step_is_estimated_by_few_rows(subtests):
+    """The reference counts a forward and a backward pass over a whole batch; the table has 2,000 rows."""
+    for rows in [400, 2_000]:
+        for model in [AFM(embedding_dim=8), DeepFM(hidden=(8,), batch_norm=True), XDeepFM(hidden=(8,))]:
             with subtests.test(rows=rows, model=model):
                 table = table_of(2_000)
                 network = build_network(model, table.layout, 0)
-                batch, _ = table.batch(torch.arange(rows))
-                own = {p.untyped_storage().data_ptr() for p in network.parameters()}
-                kept = {}
+                batch, y = table.batch(torch.arange(rows))
+                with Live() as live:
+                    Objective().loss(network(batch), y).backward()
+                parameters = sum(p.nbytes for p in network.parameters())
+                settings = TrainingSettings(batch_size=rows, optimizer="sgd")
+                found = bytes_of_step(lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective())
+                assert found == pytest.approx(live.most - parameters, rel=0.2)
 
-                def keep(tensor, kept=kept, own=own):
-                    storage = tensor.untyped_storage()
-                    kept[storage.data_ptr()] = 0 if storage.data_ptr() in own else storage.nbytes()
-                    return tensor
 
-                with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-                    alive = network(batch)
-                assert alive.shape == (rows,)
-                before = {name: t.clone() for name, t in network.state_dict().items()}
-                assert bytes_saved_for_backward(network, table, rows) == pytest.approx(sum(kept.values()), rel=0.05)
-                assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
+def test_a_step_does_not_grow_with_the_vocabulary_or_the_table():
+    settings = TrainingSettings(batch_size=500, optimizer="adagrad", embedding_update="lazy")
+    found = {
+        bytes_of_step(lambda layout: build_network(FM(), layout, 0), table_of(rows, buckets), settings, Objective())
+        for rows in (1_000, 2_000)
+        for buckets in (5_000, 500_000)
+    }
+    assert len(found) == 1
+    assert found.pop() < 2 * 2**20
+
+
+def test_rows_of_a_full_shuffle_and_of_windows(monkeypatch):
+    table = table_of(2_000)
+    row = table.nbytes / 2_000
+    settings = TrainingSettings(batch_size=16, shuffle_rows=100)
+    monkeypatch.setattr(memory, "GATHERED_ROWS", 64)
+    assert bytes_of_rows(table, 10, TrainingSettings(batch_size=16)) == round(8 * 2_000 + 2 * 64 * row + 900)
+    assert bytes_of_rows(table, 10, settings) == round(2 * 100 * (row + 8) + 2 * 64 * row + 900)

@@ -47,22 +47,24 @@ def run(options: DescribeOptions) -> None:
     from fieldwise.runs.recipe import check_recipe, load_recipe
 
     check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
-    from fieldwise.cli.describe_facts import describe
+    from fieldwise.cli.describe_facts import PROGRAM_MIB, describe
+    from fieldwise.data.reports import memory_mib
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.fitting import settled
 
     recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
+    program = memory_mib() or PROGRAM_MIB
     prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache))
     peak = _peak_mib()  # the peak of preparing the data, unless they came from the cache
-    facts = describe(recipe, prepared)
+    facts = describe(recipe, prepared, program)
     if options.json:
         print_json(facts)
         return
     _tell(recipe, prepared)
     _show(facts, settled(recipe, prepared)[1])
     if peak is not None:
-        shown = f"peak memory of this process so far, including Python and PyTorch: {peak:,.0f} MiB"
+        shown = f"peak memory of preparing the rows, mapped files included: {peak:,.0f} MiB"
         console().print(shown)
     given = [part for setting in options.settings or () for part in ("--set", setting)]
     given += [] if options.protocol is None else ["--protocol", options.protocol]
@@ -100,14 +102,18 @@ def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:
         parts.add_row(p["name"], " x ".join(map(str, p["shape"])), f"{p['numbers']:,}")
     out.print(parts)
     rows = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
-    memory = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts["memory_mib"].items())
+    memory, disk = (
+        ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts[name].items())
+        for name in ("memory_mib", "disk_mib")
+    )
     if facts["defaults"]:
         chosen = Table("chosen from the data", "value", "why", box=None)
         for choice in choices:
             chosen.add_row(choice.setting, choice.shown, choice.reason)
         out.print(chosen)
     out.print(f"{facts['parameter_count']:,} parameters; {rows}")
-    out.print(f"memory estimate in MiB: {memory}")
+    out.print(f"memory estimate for training in MiB: {memory}")
+    out.print(f"disk estimate in MiB: {disk}")
 
 
 def _peak_mib() -> float | None:

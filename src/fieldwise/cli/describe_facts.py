@@ -5,21 +5,34 @@ from typing import Any
 from torch import nn
 
 from fieldwise.config import to_plain
-from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.data.prepare.prepared import Part, Prepared
+from fieldwise.layout import Layout
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.runs.fitting import settled
+from fieldwise.runs.large import large_table
 from fieldwise.runs.recipe import Recipe
-from fieldwise.training.memory import bytes_of_parameters, bytes_saved_for_backward
+from fieldwise.training.memory import bytes_of_checkpoint, bytes_of_parameters, bytes_of_rows, bytes_of_step
+from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["MIB", "describe"]
 
 MIB = 2**20
+PROGRAM_MIB = 175.0  # Python, PyTorch and Polars, where the system does not tell
+FIRST_STEP_MIB = 68.0  # what PyTorch loads for the first gradients and the first update
+HEAP = 1.5  # memory of a step by its tensors' bytes: freed blocks between used ones, and work space of kernels
+CHECKPOINTS = 3  # two are kept while the next one is written
 
 
-def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
-    """Fields, sizes, parameters and memory of training a recipe on these rows, as plain values."""
+def describe(recipe: Recipe, prepared: Prepared, program_mib: float = PROGRAM_MIB) -> dict[str, Any]:
+    """Fields, sizes, parameters, memory and disk of training a recipe on these rows, as plain values.
+
+    Args:
+        recipe: its settings.
+        prepared: its rows.
+        program_mib: memory of the process before it read any row.
+    """
     recipe, chosen = settled(recipe, prepared)
     layout = prepared.encoder.layout
     labels = recipe.schema.labels
@@ -49,19 +62,44 @@ def describe(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
         ],
         "parameter_count": parameters,
         "counts": dict(prepared.counts),
-        "memory_mib": _memory(network, prepared, recipe.training),
+        "memory_mib": _memory(recipe, network, prepared, program_mib),
+        "disk_mib": _disk(recipe.training, network, prepared),
     }
 
 
-def _memory(network: nn.Module, prepared: Prepared, training: TrainingSettings) -> dict[str, float]:
-    """Memory estimates in MiB, by purpose."""
-    parts = (prepared.train, prepared.valid, prepared.test)
+def _memory(recipe: Recipe, network: nn.Module, prepared: Prepared, program_mib: float) -> dict[str, float]:
+    """Estimates of the memory for training in MiB, by purpose; the copy for a checkpoint is not in the sum."""
+    training, labels = recipe.training, recipe.schema.labels
+    mapped = large_table(recipe.data) is not None
+    raw = 0 if mapped else sum(part.frame.estimated_size() for part in _parts(prepared))
+
+    def build(layout: Layout) -> nn.Module:
+        return build_network(recipe.model, layout, recipe.seed, labels=len(labels))
+
+    step = bytes_of_step(build, prepared.train.table, training, Objective.of(*labels))
     memory = {
-        "raw_rows": sum(part.frame.estimated_size() for part in parts) / MIB,
-        "encoded_rows": sum(part.table.nbytes for part in parts) / MIB,
+        "program": program_mib + FIRST_STEP_MIB,
+        "raw_rows": raw / MIB,
+        "windows_and_order_of_rows": bytes_of_rows(prepared.train.table, len(prepared.valid.table), training) / MIB,
         "parameters_gradients_and_optimizer": bytes_of_parameters(network, training) / MIB,
-        "kept_for_the_backward_pass": bytes_saved_for_backward(network, prepared.train.table, training.batch_size)
-        / MIB,
+        "step": HEAP * step / MIB,
     }
-    memory["sum"] = sum(memory.values())
-    return memory
+    copy = bytes_of_checkpoint(network, training) / MIB if training.checkpoint_minutes else 0.0
+    return memory | {"sum": sum(memory.values()), "copy_for_a_checkpoint": copy}
+
+
+def _disk(training: TrainingSettings, network: nn.Module, prepared: Prepared) -> dict[str, float]:
+    """Estimates of the disk space in MiB, by purpose."""
+    weights = sum(p.nbytes for p in network.parameters()) / MIB
+    checkpoint = bytes_of_checkpoint(network, training) / MIB + weights  # and the best weights so far
+    disk = {
+        "encoded_rows": sum(part.table.nbytes for part in _parts(prepared)) / MIB,
+        "cached_raw_rows": sum(part.frame.estimated_size() for part in _parts(prepared)) / MIB,
+        "checkpoints": CHECKPOINTS * checkpoint if training.checkpoint_minutes else 0.0,
+        "bundle": weights,
+    }
+    return disk | {"sum": sum(disk.values())}
+
+
+def _parts(prepared: Prepared) -> tuple[Part, ...]:
+    return prepared.train, prepared.valid, prepared.test

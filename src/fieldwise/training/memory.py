@@ -1,18 +1,31 @@
-"""Estimates of the memory for training: per parameter, and per batch."""
+"""Estimates of the memory for training: per parameter, per batch, and for rows."""
 
-from collections.abc import Mapping
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from fieldwise.data.table import EncodedTable
+from fieldwise.data.windows import window_rows
+from fieldwise.layout import Batch, Layout
+from fieldwise.training.objective import Objective
 from fieldwise.training.optimizer_kinds import OPTIMIZERS
 from fieldwise.training.optimizers import run_optimizer
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.step import Step
 
-__all__ = ["bytes_of_parameters", "bytes_saved_for_backward"]
+__all__ = ["bytes_of_checkpoint", "bytes_of_parameters", "bytes_of_rows", "bytes_of_step"]
 
 PROBE_ROWS = 64
+LEAST_ROWS = 4  # two halves of at least two rows, for batch normalization
+PROBE_VOCABULARY = 1_024  # rows of a field
+GATHERED_ROWS = 32_768  # `EncodedTable.batches`
+EVALUATED = 90  # bytes of metrics per row
 
 
 def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
@@ -32,49 +45,131 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
     >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="sgd"))
     160
     """
+    weights, gradients, states = _sizes(network, settings)
+    return weights * (3 + int(bool(settings.average))) + gradients + states  # itself and twice the best
+
+
+def bytes_of_checkpoint(network: nn.Module, settings: TrainingSettings) -> int:
+    """Bytes of a checkpoint without the best weights: what is copied in memory while one is written.
+
+    >>> bytes_of_checkpoint(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
+    80
+    """
+    weights, _, states = _sizes(network, settings)
+    return weights * (1 + int(bool(settings.average))) + states
+
+
+def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, int]:
+    """Bytes of weights, of gradients of whole parameters, and of the optimizer's states."""
     optimizer = run_optimizer(network, settings)
     lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
     kind = OPTIMIZERS[settings.optimizer]
-    kept = 3 + int(bool(settings.average))  # itself and twice the best
-    total = 0
+    weights = gradients = kept = 0
     for parameter in network.parameters():
         size = parameter.numel() * parameter.element_size()
+        weights += size
         if id(parameter) not in lazy:
-            total += size * (kept + 1 + kind.numbers(settings))
+            gradients += size
+            kept += size * kind.numbers(settings)
         else:
             assert kind.rows is not None, "run_optimizer refuses the others"
             states = kind.rows.states(parameter.detach().to("meta"), 0.0).values()
-            total += size * kept + sum(state.numel() * state.element_size() for state in states)
-    return total
+            kept += sum(state.numel() * state.element_size() for state in states)
+    return weights, gradients, kept
 
 
-def bytes_saved_for_backward(network: nn.Module, table: EncodedTable, batch_size: int) -> int:
-    """Bytes that autograd saves for one batch, without the parameters.
+def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettings) -> int:
+    """Bytes of rows, their order, and the metrics of validation rows; the mapped table itself is not counted."""
+    row = train.nbytes / max(len(train), 1)
+    window = window_rows(train, settings.shuffle_rows)
+    ordered = 8 * len(train) if window == len(train) else 2 * window * (row + 8)
+    gathered = 2 * min(max(GATHERED_ROWS, settings.batch_size), len(train)) * row
+    return round(ordered + gathered + EVALUATED * valid_rows)
 
-    Measured on a few rows and on twice as many, and extrapolated linearly, so that constant parts are not scaled.
+
+def bytes_of_step(
+    build: Callable[[Layout], nn.Module], table: EncodedTable, settings: TrainingSettings, objective: Objective
+) -> int:
+    """Bytes that a step allocates for its batch: what autograd keeps, gradients of layers, and temporary tensors.
+
+    Steps over a few rows and over twice as many are watched, and extrapolated linearly, so that constant parts, such
+    as gradients of parameters, are not counted. They train a network with at most 1,024 rows per field.
+
+    Args:
+        build: a network for a layout.
+        table: rows with targets.
+        settings: of the training.
+        objective: the loss.
     """
-    rows = min(batch_size, len(table))
-    if rows <= 2 * PROBE_ROWS:
-        return _saved(network, table, rows)
-    few, more = (_saved(network, table, n) for n in (PROBE_ROWS, 2 * PROBE_ROWS))
-    return round(more + (more - few) / PROBE_ROWS * (rows - 2 * PROBE_ROWS))
+    small, moved = _small(table.layout)
+    network = build(small)
+    rows = min(2 * PROBE_ROWS, len(table))
+    if rows < LEAST_ROWS:
+        return 0
+    batch, y = table.batch(torch.arange(rows))
+    assert y is not None, "training rows have targets"
+    batch = batch._replace(ids=moved(batch.ids), bag_ids=moved(batch.bag_ids))
+    groups = table.bags_per_row
+    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False)
+    step = Step(network, table, plain, objective, 0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network.train()
+        few, more = (_watched(step, batch.rows(torch.arange(n), groups), y[:n]) for n in (rows // 2, rows))
+    return round(max(0, more - few) / (rows - rows // 2) * min(settings.batch_size, len(table)))
 
 
-def _saved(network: nn.Module, table: EncodedTable, rows: int) -> int:
-    batch, _ = table.batch(torch.arange(rows))  # copied: a slice would share the memory of the whole table
-    own = {t.untyped_storage().data_ptr() for t in (*network.parameters(), *network.buffers())}
-    kept: dict[int, int] = {}
+def _small(layout: Layout) -> tuple[Layout, Callable[[Tensor], Tensor]]:
+    """The layout with small vocabularies, and what maps ids to it."""
+    own = sorted((f for f in layout.fields if f.shares is None), key=lambda f: f.offset)
+    sizes = [min(f.rows, PROBE_VOCABULARY) for f in own]
+    starts = [sum(sizes[:k]) for k in range(len(sizes))]
+    place = {f.offset: (start, size) for f, start, size in zip(own, starts, sizes, strict=True)}
+    fields = tuple(dataclasses.replace(f, offset=place[f.offset][0], rows=place[f.offset][1]) for f in layout.fields)
+    before, after, size = (torch.tensor(x) for x in ([f.offset for f in own], starts, sizes))
 
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+    def moved(ids: Tensor) -> Tensor:
+        k = torch.searchsorted(before, ids.long(), right=True) - 1
+        return (after[k] + (ids.long() - before[k]) % size[k]).to(ids.dtype)
 
-    before: Mapping[str, Tensor] = {name: t.clone() for name, t in network.named_buffers()}
-    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        alive = network.train()(batch)  # kept, so that no two tensors share an address
-    del alive
-    for name, buffer in network.named_buffers():  # running means, which the pass has changed
-        buffer.copy_(before[name])
-    return sum(kept.values())
+    return Layout(fields), moved
+
+
+def _watched(step: Step, batch: Batch, y: Tensor) -> int:
+    """The most bytes of tensors that a step holds at once beside what is there before."""
+    step(batch, y, None)  # makes the optimizer's states
+    step.network.zero_grad(set_to_none=True)
+    watch = _Allocations((*step.network.parameters(), *step.network.buffers(), *batch, y))
+    with watch:
+        step(batch, y, None)
+    return watch.most
+
+
+class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of the tensors that operations make, until they are freed."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.most = 0
+        self._seen = {tensor.untyped_storage()._cdata for tensor in known}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, Tensor) and tensor.layout == torch.strided:
+                self._count(tensor.untyped_storage())
+        return made
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key not in self._seen:
+            self._seen.add(key)
+            self.now += size
+            self.most = max(self.most, self.now)
+            weakref.finalize(storage, self._freed, key, size)
+
+    def _freed(self, key: int, size: int) -> None:
+        self._seen.discard(key)
+        self.now -= size
