@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,7 @@ from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.records import Store, run_key
+from fieldwise.training.progress import Silent
 
 DATA = Path("none")
 HERE = RunContext(data_dir=DATA)
@@ -232,3 +234,33 @@ def test_records_are_json_without_rows_of_the_data(recipes):
     text = (record.folder / "record.json").read_text()
     assert json.loads(text)["recipe"] == "lr.toml"
     assert str(Path.cwd()) not in json.dumps({**json.loads(text), "settings": None})
+
+
+class Steps(Silent):
+    """Counts steps, and interrupts at one of them."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.done, self.stop = 0, stop
+
+    def step(self, rows, loss):
+        self.done += 1
+        if self.done == self.stop:
+            raise KeyboardInterrupt
+
+
+def test_the_run_in_progress_of_a_comparison_is_resumed(recipes):
+    whole, rest = Steps(), Steps()
+    context = replace(HERE, progress=lambda _: whole)
+    wanted = recorded_runs(recipes[1:], [0], store=Store(Path("whole")), context=context)["fm.toml"][0]
+    stop, said = 2 * whole.done // 3, []
+    with pytest.raises(KeyboardInterrupt):
+        recorded_runs(
+            recipes[1:], [0], store=Store(Path("store")), context=replace(HERE, progress=lambda _: Steps(stop))
+        )
+    context = replace(HERE, progress=lambda _: rest, note=said.append)
+    found = recorded_runs(recipes[1:], [0], store=Store(Path("store")), context=context)["fm.toml"][0]
+    assert rest.done == whole.done - stop
+    assert any("fm.toml seed 0: " in sentence and "resumes the unfinished run" in sentence for sentence in said), said
+    assert found.about["test"] == wanted.about["test"]
+    assert (found.test_rows[1] == wanted.test_rows[1]).all()
+    assert not list(Path("store").glob("*.unfinished*")) + list(Path("store").glob(".*.unfinished*"))
