@@ -447,6 +447,15 @@ def test_a_signal_that_is_ignored_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")
+def test_a_signal_for_a_checkpoint_ends_no_command():
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    with as_interrupts() as received:
+        signal.raise_signal(signal.SIGUSR1)  # which would end this process
+    assert received == []
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
 def test_ctrl_c_before_training_leaves_nothing(fieldwise, recipe, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt

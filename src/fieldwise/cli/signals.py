@@ -10,6 +10,7 @@ from types import FrameType
 
 __all__ = ["as_interrupts", "die_by", "usual_ends"]
 
+ASKS = getattr(signal, "SIGUSR1", None)  # for a checkpoint, while a network is trained
 ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
 
 
@@ -18,7 +19,8 @@ def as_interrupts() -> Iterator[list[int]]:
     """Within it, SIGTERM and SIGHUP raise `KeyboardInterrupt`; gives the list that the first of them is added to.
 
     Further ones are ignored, since what the first one began is under way: a system that stops sends several. A signal
-    that is ignored from the start (`nohup`) stays ignored.
+    that is ignored from the start (`nohup`) stays ignored. SIGUSR1, which asks a training for a checkpoint and would
+    end any other process, is ignored where nothing is trained.
     """
     received: list[int] = []
     owner = os.getpid()
@@ -40,6 +42,10 @@ def as_interrupts() -> Iterator[list[int]]:
     for number, handler in before.items():
         if handler is signal.SIG_DFL:
             signal.signal(number, interrupt)
+    if ASKS is not None:
+        before[ASKS] = signal.getsignal(ASKS)
+        if before[ASKS] is signal.SIG_DFL:
+            signal.signal(ASKS, signal.SIG_IGN)
     try:
         yield received
     finally:
