@@ -21,6 +21,7 @@ from typing import Any
 # For each request a child is forked, which becomes the command after its own parent, which reports its end, forked it.
 FACTORY = """
 import gc, importlib, json, os, socket, sys
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command has it before it loads PyTorch
 for name in json.loads(sys.argv[2]):
     try:
         importlib.import_module(name)

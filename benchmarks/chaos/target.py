@@ -41,7 +41,8 @@ def users() -> pl.DataFrame:
 @contextmanager
 def served(folder: Path, *arguments: str, **environment: str) -> Iterator[Running]:
     """`fieldwise serve` on the first core, with the arguments of a cascade if none are given."""
-    with serving(folder, *(arguments or CASCADE), before=pin(SERVER_CORE), **environment) as running:
+    first = f"import os; os.sched_setaffinity(0, {SERVER_CORE})" if hasattr(os, "sched_setaffinity") else ""
+    with serving(folder, *(arguments or CASCADE), before=first, **environment) as running:
         yield running
 
 
