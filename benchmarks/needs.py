@@ -125,7 +125,9 @@ def mapped(case: Case, rows: int, folder: Path) -> EncodedTable:
     sizes = np.geomspace(10, case.values, FIELDS).astype(int)
     starts = np.cumsum(sizes) - sizes
     ids = (draws.integers(0, sizes, (rows, FIELDS)) + starts).astype(np.int32)
-    effect = ((ids * 2_654_435_761 % 1_009) / 1_009 - 0.5).sum(1)  # learned bit by bit: weights are kept several times
+    effect = ((ids * np.int64(7_919) % 1_009) / 1_009 - 0.5).sum(
+        1
+    )  # learned bit by bit: weights are kept several times
     y = (draws.random(rows) < 1 / (1 + np.exp(-effect))).astype(np.float32)
     none = np.zeros((rows, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
     EncodedTable(Layout.of_sizes(sizes.tolist()), ids, *none, y=y).save(folder)
