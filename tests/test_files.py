@@ -1,12 +1,21 @@
 import errno
 import os
 import stat
+from pathlib import Path
 
+import polars as pl
 import pytest
 
 from fieldwise.errors import DataError
 from fieldwise.storage import locks
-from fieldwise.storage.files import check_file, check_folder, keep_elsewhere, write_atomically
+from fieldwise.storage.files import (
+    cannot_write,
+    check_file,
+    check_folder,
+    disk_is_full,
+    keep_elsewhere,
+    write_atomically,
+)
 
 
 def fail_with(error):
@@ -192,3 +201,13 @@ def test_a_disk_without_locks_is_said_once(tmp_path, monkeypatch):
         pass
     saving.__exit__(None, None, None)
     locks._warn_once.cache_clear()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_known_from_an_error_of_polars_too():
+    """It has no errno."""
+    with pytest.raises(OSError, match="os error 28") as caught, open("/dev/full", "wb") as file:
+        pl.DataFrame({"a": range(100_000)}).write_ipc(file)
+    assert "the disk is full: cannot write rows; free some space there" in str(cannot_write(Path("rows"), caught.value))
+    assert not disk_is_full(OSError("No such file (os error 2)"))
+    assert not disk_is_full(OSError(errno.EIO, "Input/output error"))

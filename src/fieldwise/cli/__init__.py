@@ -3,7 +3,6 @@
 Results go to standard output; progress, warnings and errors go to standard error.
 """
 
-import errno
 import os
 import sys
 import time
@@ -61,7 +60,9 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        from fieldwise.storage.files import disk_is_full
+
+        if disk_is_full(e):
             place = f" at {e.filename}" if e.filename else ""
             return _fail(f"the disk is full{place}: free space and run it again", USER_FAULT)
         return _fail(f"the operating system reported an error: {e}", MACHINE_FAULT)

@@ -17,12 +17,14 @@ __all__ = [
     "cannot_write",
     "check_file",
     "check_folder",
+    "disk_is_full",
     "keep_elsewhere",
     "remove_old_partials",
     "sync_folder",
     "write_atomically",
 ]
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 PROBE_BYTES = 1 << 20
 PARTIAL = re.compile(r"\.[0-9a-f]{12}\.part")
 KILLED = 86_400  # seconds without a change after which an unfinished file belongs to nobody
@@ -137,9 +139,16 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
 
 def cannot_write(path: Path, error: OSError) -> DataError:
     """The error for a file or folder that could not be written, with the reason."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if disk_is_full(error):
         return DataError(f"the disk is full: cannot write {path}; free some space there")
     return DataError(f"cannot write {path}: {error.strerror or error}; choose a writable folder")
+
+
+def disk_is_full(error: OSError) -> bool:
+    """Whether there was no space, or none left of a quota; an error of Polars has the number in its text alone."""
+    if error.errno is None:
+        return any(f"(os error {number})" in str(error) for number in FULL)
+    return error.errno in FULL
 
 
 def sync_folder(folder: Path) -> None:

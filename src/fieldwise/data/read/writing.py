@@ -1,6 +1,5 @@
 """Writing tables slice by slice and atomically."""
 
-import errno
 import gzip
 import os
 import secrets
@@ -15,7 +14,7 @@ import polars as pl
 
 from fieldwise.data.read.kinds import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.errors import DataError
-from fieldwise.storage.files import remove_old_partials, sync_folder
+from fieldwise.storage.files import disk_is_full, remove_old_partials, sync_folder
 
 __all__ = ["TableWriter"]
 
@@ -129,7 +128,7 @@ class TableWriter:
         try:
             yield
         except OSError as e:
-            if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            if disk_is_full(e):
                 raise DataError(f"the disk is full: {self._path} was not written; free some space there") from e
             why = e.strerror or str(e)
             raise DataError(f"cannot write {self._path}: {why}; choose a writable folder") from e
