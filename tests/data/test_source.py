@@ -25,7 +25,7 @@ from fieldwise.data.read.pieces import Bounds
 from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.data.read.source import open_files, open_table
 from fieldwise.data.read.tables import as_table
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, MissingExtraError
 
 pa = pytest.importorskip("pyarrow")
 
@@ -342,3 +342,23 @@ def test_memory_does_not_grow_with_the_table(tmp_path, suffix):
         assert (height, total) == (files * rows, files * sum(range(rows)))
     assert 6 * frame.estimated_size() > 40_000_000, "bytes"
     assert taken[8] - taken[2] < 15_000, "kB"
+
+
+def test_without_pyarrow_only_tables_that_do_not_fit_are_refused(tmp_path, monkeypatch):
+    frame = pl.DataFrame({"n": np.arange(3000), "v": [[0.5, 1.0]] * 3000})
+    for k, part in enumerate(frame.iter_slices(1000)):
+        part.write_parquet(tmp_path / f"{k}.parquet")
+        part.select("n").write_csv(tmp_path / f"{k}.csv")
+        part.write_ipc_stream(tmp_path / f"{k}.arrow")
+    (tmp_path / "0.csv.zst").write_bytes(zst(b"n\n1\n"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for kind, columns in (("parquet", ["v[1]", "n"]), ("csv", ["n"]), ("arrow", ["n", "v[0]"])):
+        pattern = tmp_path / f"[0-9].{kind}"
+        assert_frame_equal(open_table(pattern), as_table(frame).select(open_table(pattern).columns))
+        parts = SlicedTable(pattern).slices(columns, 700)
+        assert_frame_equal(pl.concat(parts), as_table(frame).select(columns))
+        with pytest.raises(MissingExtraError, match=r"read through pyarrow.*pip install 'fieldwise\[large\]'"):
+            open_table(pattern, folder=tmp_path / "scratch", memory=1000)
+    with pytest.raises(MissingExtraError, match=r"0\.csv\.zst is unpacked by pyarrow.*fieldwise\[large\]"):
+        as_table(tmp_path / "0.csv.zst")
