@@ -15,6 +15,7 @@ from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.search_space import Choices, Range
 from fieldwise.runs.tune import tune
+from fieldwise.training.progress import Silent
 
 DATA = Path("none")
 SEARCH = """
@@ -113,7 +114,7 @@ def test_settings_that_cannot_be_are_failures_and_no_end(recipe, folder):
     text = Path("tuned.toml").read_text().replace("[search]", '[search]\n"training.batch_size" = { choices = [64] }')
     Path("tuned.toml").write_text(text)
 
-    def fails(one, prepared, progress):
+    def fails(one, prepared, progress, unfinished):
         raise ConfigError("these two do not go together")
 
     with pytest.MonkeyPatch.context() as patch:
@@ -212,3 +213,36 @@ def test_a_damaged_study_is_one_sentence(recipe):
         file.write_bytes(damaged)
         with pytest.raises(DataError, match="is damaged"):
             search(recipe, trials=2)
+
+
+class Steps(Silent):
+    """Counts steps, and interrupts at one of them."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.done, self.stop = 0, stop
+
+    def step(self, rows, loss):
+        self.done += 1
+        if self.done == self.stop:
+            raise KeyboardInterrupt
+
+
+def one_trial(recipe, place, steps, said):
+    context = RunContext(data_dir=DATA, progress=lambda _: steps, note=said.append)
+    return tune(recipe, trials=1, store=Path(place), context=context, final_seeds=1)
+
+
+def test_an_interrupted_trial_is_resumed(recipe):
+    whole, rest, said = Steps(), Steps(), []
+    wanted = one_trial(recipe, "whole", whole, [])
+    trained = whole.done // 2  # once in the trial, once more for the final run
+    stop = 2 * trained // 3
+    with pytest.raises(KeyboardInterrupt):
+        one_trial(recipe, "tune", Steps(stop), [])
+    assert list(Path("tune").glob(".*.unfinished"))
+    found = one_trial(recipe, "tune", rest, said)
+    assert any(line.startswith("trial 1 resumes the unfinished run") for line in said), said
+    assert rest.done == whole.done - stop
+    assert (found.value, found.values) == (wanted.value, wanted.values)
+    assert found.trials == {"complete": 1, "fail": 1}
+    assert not list(Path("tune").glob(".*.unfinished"))

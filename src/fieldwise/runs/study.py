@@ -16,8 +16,19 @@ from fieldwise.storage.files import write_atomically
 if TYPE_CHECKING:
     from optuna import Study
 
-__all__ = ["counted", "mend", "open_study", "optuna_library", "read_test_evaluations", "states", "with_test_evaluation"]
+__all__ = [
+    "CHECKPOINTS",
+    "counted",
+    "mend",
+    "open_study",
+    "optuna_library",
+    "read_test_evaluations",
+    "resume_later",
+    "states",
+    "with_test_evaluation",
+]
 
+CHECKPOINTS = "checkpoints"  # attribute of a trial: what names the folder of its checkpoints
 UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this long is abandoned
 
 
@@ -54,13 +65,26 @@ def open_study(file: Path, name: str, *, maximize: bool, first: Mapping[str, Any
 
 
 def _end_dead_trials(study: "Study") -> None:
-    """Mark trials of dead processes of this machine as failed."""
+    """Mark trials of dead processes of this machine as failed, and have them resumed from their checkpoints."""
     optuna = optuna_library()
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         host, process = trial.user_attrs.get("process", (None, 0))
         if host == socket.gethostname() and not _alive(int(process)):
             with contextlib.suppress(ValueError):  # another process was quicker
                 study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+                if (token := trial.user_attrs.get(CHECKPOINTS)) is not None:
+                    resume_later(study, trial.params, token)
+
+
+def resume_later(study: "Study", values: Mapping[str, Any], token: str) -> None:
+    """Have the next process that runs a trial of a study resume an interrupted one.
+
+    Args:
+        study: the study.
+        values: the trial's.
+        token: names its checkpoints.
+    """
+    study.enqueue_trial(dict(values), user_attrs={CHECKPOINTS: token})
 
 
 def _alive(process: int) -> bool:

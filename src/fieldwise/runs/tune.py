@@ -7,6 +7,7 @@ several processes can share it.
 import hashlib
 import json
 import os
+import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,11 +30,13 @@ from fieldwise.runs.recipe_space import check_space, search_space, value_at, wit
 from fieldwise.runs.records import Record, Store, run_key
 from fieldwise.runs.search_space import Bounds, Choices, chosen_value, suggested
 from fieldwise.runs.study import (
+    CHECKPOINTS,
     counted,
     mend,
     open_study,
     optuna_library,
     read_test_evaluations,
+    resume_later,
     states,
     with_test_evaluation,
 )
@@ -43,6 +46,7 @@ from fieldwise.training.objective import Objective
 from fieldwise.training.penalty import l2_strengths
 from fieldwise.training.progress import Progress
 from fieldwise.training.result import Evaluation
+from fieldwise.training.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -185,10 +189,29 @@ class _Search:
 
     def _trial(self, trial: "Trial") -> float:
         trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
+        token = trial.user_attrs.get(CHECKPOINTS) or secrets.token_hex(6)  # of the trial that this one resumes
+        trial.set_user_attr(CHECKPOINTS, token)
+        unfinished = Unfinished.beside(
+            self.file.with_name(f"{self.file.stem}.{token}"),
+            note=lambda sentence: self.note(f"trial {trial.number} {sentence}"),
+        )
         one = with_values(self.recipe, suggested(trial, self.space))
-        shown = self.progress(f"{self.recipe.name} trial {trial.number}")
         try:
-            result = fit_recipe(one, self.prepared, _Reporting(shown, trial, self.metric, self.note)).result
+            value = self._value(one, trial, unfinished)
+        except KeyboardInterrupt:
+            resume_later(trial.study, trial.params, token)
+            raise
+        except BaseException:  # pruned or failed
+            unfinished.remove()
+            raise
+        unfinished.remove()
+        return value
+
+    def _value(self, one: Recipe, trial: "Trial", unfinished: Unfinished) -> float:
+        shown = self.progress(f"{self.recipe.name} trial {trial.number}")
+        reporting = _Reporting(shown, trial, self.metric, self.note, one.training.evaluations_per_epoch)
+        try:
+            result = fit_recipe(one, self.prepared, reporting, unfinished).result
         except (ConfigError, TrainingError) as e:  # incompatible settings, or divergence: the search continues
             self.failures.append(str(e))
             trial.set_user_attr("failed", str(e))
@@ -211,15 +234,16 @@ def _write_recipe(found: Recipe, path: Path) -> Path:
 class _Reporting:
     """Forwards progress and reports every evaluation to the study, which may prune the trial."""
 
-    def __init__(self, shown: Progress, trial: "Trial", metric: str, note: Callable[[str], None]) -> None:
-        self.shown, self.trial, self.metric, self.note, self.looks = shown, trial, metric, note, 0
+    def __init__(
+        self, shown: Progress, trial: "Trial", metric: str, note: Callable[[str], None], per_epoch: int
+    ) -> None:
+        self.shown, self.trial, self.metric, self.note, self.per_epoch = shown, trial, metric, note, per_epoch
         self.epoch, self.step, self.close = shown.epoch, shown.step, shown.close
 
     def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         self.shown.evaluation(look, monitor, better)
-        self.trial.report(look.metrics[self.metric], self.looks)
-        self.looks += 1
+        self.trial.report(look.metrics[self.metric], round(look.epoch * self.per_epoch) - 1)
         if self.trial.should_prune():
             self.note(f"trial {self.trial.number}: stopped at {self.metric} {look.metrics[self.metric]:.4f}")
             raise optuna_library().TrialPruned
