@@ -39,8 +39,8 @@ def stores(folder: Path, seconds: float) -> list[Outcome]:
 def lies(folder: Path, name: str, store: Server, lie: Callable[[Server], str], seconds: float) -> Outcome:
     """Rows that cannot be read, asked for by a hostile client; the users of honest ones are whole.
 
-    The store has two seconds to answer, not the default 100 ms, which a busy machine exceeds whatever the rows are: those
-    that time out are no sign that one row's fault reached another.
+    The store has two seconds to answer, not the default 100 ms: a busy machine exceeds these whatever the rows are, and
+    a lookup that is late is no sign that one row's fault reached another.
     """
     load_table(folder / "users.parquet", StoreURL.parse(store.url("users")), "user")
     url = lie(store)
