@@ -44,15 +44,15 @@ class Size:
 Attack = Callable[[Path, Size], list[Outcome]]
 ATTACKS: dict[str, Attack] = {
     "floods": lambda at, size: floods(at, size.seconds(10), size.seed, {"values": size.count(6000)}),
-    "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed)],
+    "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed, size.seconds(240))],
     "overload": lambda at, size: [overload(at, size.seconds(10))],
     "replacement": lambda at, size: [replacement(at, size.seconds(30), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),
     "kills": lambda at, size: [kills(at, size.count(300, 7), size.seed)],
     "writers": lambda at, size: [
         saves(at, size.count(60, 4)),
-        calibrations(at, size.count(10)),
-        trainings(at, size.count(15)),
+        calibrations(at, size.count(9, 3)),
+        trainings(at, size.count(8)),
     ],
 }
 

@@ -1,10 +1,12 @@
 """Requests drawn from the published OpenAPI document, allowed and not, against the running server.
 
-`python -m benchmarks.chaos.documents PORT REQUESTS SEED` prints how many were asked, and what was wrong, as JSON.
+`python -m benchmarks.chaos.documents PORT REQUESTS SEED SECONDS` prints how many were asked, and what was wrong, as
+JSON. Each operation has an equal part of the requests and of the seconds, whichever ends first.
 """
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +24,25 @@ from benchmarks.chaos.target import result, served, start
 PAIRS = [(*one, mode) for one in OPERATIONS for mode in GenerationMode if one[1] != "/v1/about"]
 
 
-def documents(folder: Path, requests: int, seed: int) -> Outcome:
-    """Ask so many, with honest clients beside for as long as that takes."""
+def documents(folder: Path, requests: int, seed: int, seconds: float) -> Outcome:
+    """Ask so many, or for so long, with honest clients beside."""
     with served(folder) as server:
-        asking = start("documents", server.port, requests, seed)
+        asking = start("documents", server.port, requests, seed, seconds)
         witnesses = []
         while asking.poll() is None:
             witnesses.append(result(start("witness", server.port, 5), ENDS))
         found = result(asking, ENDS)
     one = Outcome(name="schemathesis", tried=found["requests"], broken=found["faults"])
+    one.figures |= {"wanted": requests}
     judge(one, max(witnesses, key=lambda witness: witness["health"]["p99"]))
     return one
 
 
-def ask(port: int, requests: int, seed: int) -> dict[str, Any]:
+def ask(port: int, requests: int, seed: int, seconds: float) -> dict[str, Any]:
     """Ask from one thread; every answer is checked against the document."""
     document = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
     each, faults, asked = -(-requests // len(PAIRS)), [], 0
+    began = time.monotonic()
     quick = settings(
         max_examples=each,
         deadline=None,
@@ -47,8 +51,10 @@ def ask(port: int, requests: int, seed: int) -> dict[str, Any]:
         suppress_health_check=list(HealthCheck),
     )
 
-    def run(data: st.DataObject, cases: Any, where: str) -> None:
+    def run(data: st.DataObject, cases: Any, where: str, until: float) -> None:
         nonlocal asked
+        if time.monotonic() > until:
+            return
         case = data.draw(cases)
         asked += 1
         try:
@@ -56,11 +62,12 @@ def ask(port: int, requests: int, seed: int) -> dict[str, Any]:
         except Exception as e:
             faults.append(f"{where}: {e}"[:600])
 
-    for method, path, mode in PAIRS:
+    for number, (method, path, mode) in enumerate(PAIRS, start=1):
+        until = began + seconds * number / len(PAIRS)
         cases = document[path][method].as_strategy(generation_mode=mode)
-        seeded(seed)(quick(given(st.data(), st.just(cases), st.just(f"{method} {path}"))(run)))()
+        seeded(seed)(quick(given(st.data(), st.just(cases), st.just(f"{method} {path}"), st.just(until))(run)))()
     return {"requests": asked, "faults": faults[:10]}
 
 
 if __name__ == "__main__":
-    print(json.dumps(ask(*map(int, sys.argv[1:]))))
+    print(json.dumps(ask(*map(int, sys.argv[1:4]), float(sys.argv[4]))))

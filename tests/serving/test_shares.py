@@ -101,6 +101,67 @@ def test_who_waits_goes_on_in_order_once_it_may_or_after_its_longest_wait():
     assert shares._all.inside == 5
 
 
+def test_expensive_requests_of_one_address_do_not_pile_up():
+    """Fifty of 70 ms at once, before any other address comes: five begin, the others wait in order."""
+    clock, begun = Clock(), []
+    shares = Shares(clock=clock)
+
+    async def ask(number):
+        begun.append((number, await shares.enter("a", least=0.07)))
+
+    async def run():
+        tasks = [asyncio.create_task(ask(number)) for number in range(50)]
+        await asyncio.sleep(0.05)
+        assert [number for number, _ in begun] == [0, 1, 2, 3, 4]
+        assert await shares.enter("b") > 0, "another address begins at once"
+        shares.leave("b", 0.001, 0.001)
+        assert await shares.enter("a") > 0, "and a cheap request of the same one, such as for the server's health"
+        shares.leave("a", 0.001, 0.001)
+        for _, counted in list(begun)[:2]:
+            shares.leave("a", counted, 0.07)
+        await asyncio.sleep(0.05)
+        clock.now += 10  # what was used is forgotten
+        await asyncio.sleep(0.05)
+        assert [number for number, _ in begun] == [0, 1, 2, 3, 4, 5, 6]
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _, counted in begun[2:]:
+            shares.leave("a", counted, 0.07)
+
+    asyncio.run(run())
+    assert shares._all.inside == 0
+    assert shares._all.pending == 0
+
+
+def test_many_cheap_requests_of_one_address_begin_at_once():
+    shares = Shares(clock=Clock())
+    entered(shares, *["a"] * 1000)
+    assert shares._all.inside == 1000
+
+
+def test_a_server_whose_loop_is_late_is_busy_however_little_it_computes():
+    """Other programs take the processor: the server's own use stays small."""
+
+    async def run():
+        shares = Shares()
+        await shares.enter("a")
+        await shares.enter("b")
+        shares.add("a", 0.2)
+        assert not shares.is_over("a")
+        for _ in range(20):
+            time.sleep(0.03)
+            await asyncio.sleep(0.001)
+        assert shares.is_over("a")
+        assert not shares.is_over("b")
+        shares.leave("a", 0, 0)
+        shares.leave("b", 0, 0)
+        await asyncio.sleep(0.05)
+        assert not shares.is_over("a"), "nothing is answered any more"
+
+    asyncio.run(run())
+
+
 def test_addresses_that_are_gone_are_forgotten(monkeypatch):
     monkeypatch.setattr(module, "MOST_ACCOUNTS", 10)
     clock = Clock()

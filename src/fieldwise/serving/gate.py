@@ -25,7 +25,7 @@ __all__ = ["Gate", "Metrics", "ServerSettings"]
 FAULT = "internal error of the server; see its log"
 PORT = re.compile(r":[0-9]*$")
 OVERHEAD = 2e-4  # assumed seconds of a request outside the application: its head, its answer, its task
-BYTE = 4e-8  # assumed seconds to parse a byte of a body
+BYTE = 5e-7  # assumed seconds to parse a byte of a body and to answer it: a large prediction takes as long
 HEALTH = "/healthz"
 OPEN = (HEALTH, "/readyz")  # without a token
 

@@ -17,9 +17,12 @@ __all__ = ["VISIT", "Shares", "Visit", "charge", "timed", "timed_call"]
 
 T = TypeVar("T")
 MEMORY = 1.0  # seconds after which use counts for 1/e
-BUSY = 0.5  # use of all addresses, in seconds per second, below which nobody waits
+BUSY = 0.5  # use of all addresses, in seconds per second, below which nobody waits, unless the event loop is late
+LATE = 0.005  # mean seconds that the event loop is late, above which the server is busy: other programs use the machine
 ABOVE = 1.1  # an address waits above this multiple of the mean use
 BURST = 0.05  # seconds of requests of such an address that are answered together while no other is served
+BACKLOG = 0.3  # assumed seconds of requests of an address under way, above which it begins no expensive one
+EXPENSIVE = 0.01  # assumed seconds of such a request
 PACE = 0.01  # seconds between two looks at those that wait
 FIRST = 0.001  # assumed seconds of an address's first request
 LEARN = 0.2  # weight of the newest request in an address's estimate
@@ -35,6 +38,7 @@ class _Account:
     at: float = 0.0  # time of the sum
     seen: float = 0.0  # time of the newest use
     inside: int = 0  # requests being answered
+    pending: float = 0.0  # estimated seconds of the requests being answered
     each: float = FIRST  # estimated seconds of a request
     waiting: "deque[_Turn]" = field(default_factory=deque)
 
@@ -81,6 +85,7 @@ class Shares:
         self._waiting: dict[str, _Account] = {}
         self._pump: asyncio.TimerHandle | None = None
         self._present, self._counted = 1, -math.inf  # number of addresses in use, and when it was counted
+        self._late, self._beat = 0.0, False  # mean lateness of the event loop, and whether it is measured
 
     async def enter(self, address: str, *, least: float = 0.0, most: float | None = None) -> float:
         """Begin a request of an address, after a wait if the address is over its share.
@@ -94,7 +99,8 @@ class Shares:
             The seconds that were counted for it, which `leave` takes back.
         """
         account = self._account(address)
-        if account.waiting or self.is_over(address):
+        passes = least <= EXPENSIVE < account.waiting[0].least if account.waiting else True
+        if not passes or self.is_over(address, least):
             self.delayed()
             return await self._wait(address, account, _Turn(least), most)
         return self._begin(account, least)
@@ -102,7 +108,7 @@ class Shares:
     def leave(self, address: str, counted: float, seconds: float) -> None:
         """End a request that `enter` counted, and that took `seconds` of the server's time."""
         account = self._account(address)
-        self._end(account)
+        self._end(account, counted)
         self.add(address, seconds - counted)
         account.each += LEARN * (seconds - account.each)
 
@@ -112,12 +118,20 @@ class Shares:
         self._account(address).add(seconds, now)
         self._all.add(seconds, now)
 
-    def is_over(self, address: str) -> bool:
-        """Whether an address is above its share of a busy server; a little is let in while no other is served."""
+    def is_over(self, address: str, least: float = 0.0) -> bool:
+        """Whether an address is above its share of a busy server; a little is let in while no other is served.
+
+        Args:
+            address: the client's.
+            least: seconds that its next request will take at least.
+        """
         account, now = self._account(address), self.clock()
-        if self._all.use(now) <= BUSY or account.use(now) <= ABOVE * self._all.use(now) / self._number(now):
+        if least > EXPENSIVE and account.pending > BACKLOG:
+            return True  # also if it is alone: who comes next would wait for all of them
+        busy = self._all.use(now) > BUSY or self._late > LATE
+        if not busy or account.use(now) <= ABOVE * self._all.use(now) / self._number(now):
             return False
-        return self._all.inside > account.inside or account.inside * account.each > BURST
+        return self._all.inside > account.inside or account.pending > BURST
 
     def _number(self, now: float) -> int:
         """Number of addresses that used the server just now."""
@@ -141,11 +155,14 @@ class Shares:
                 del self._accounts[address]
 
     def _begin(self, account: _Account, least: float) -> float:
-        account.inside += 1
-        self._all.inside += 1
+        if not self._beat:
+            self._beat = True
+            self._measure()
         now, expected = self.clock(), max(least, account.each)
-        account.add(expected, now)
-        self._all.add(expected, now)
+        for one in (account, self._all):
+            one.inside += 1
+            one.pending += expected
+            one.add(expected, now)
         return expected
 
     async def _wait(self, address: str, account: _Account, turn: "_Turn", most: float | None) -> float:
@@ -161,12 +178,24 @@ class Shares:
             if turn.begun.cancelled():
                 account.waiting.remove(turn)
             else:
-                self._end(account)
+                self._end(account, turn.begun.result())
             raise
 
-    def _end(self, account: _Account) -> None:
-        account.inside -= 1
-        self._all.inside -= 1
+    def _end(self, account: _Account, counted: float) -> None:
+        for one in (account, self._all):
+            one.inside -= 1
+            one.pending = one.pending - counted if one.inside else 0.0
+
+    def _measure(self, due: float | None = None) -> None:
+        """Measure how late the event loop is, again and again while requests are answered."""
+        loop = asyncio.get_running_loop()
+        self._late += 0.0 if due is None else LEARN * (max(0.0, loop.time() - due) - self._late)
+        self._beat = self._all.inside > 0 or bool(self._waiting) or due is None
+        if self._beat:
+            due = loop.time() + PACE
+            loop.call_at(due, self._measure, due)
+        else:
+            self._late = 0.0
 
     def _schedule(self) -> None:
         if self._pump is None:
@@ -175,7 +204,7 @@ class Shares:
     def _let_in(self) -> None:
         self._pump = None
         for address, account in list(self._waiting.items()):
-            while account.waiting and not self.is_over(address):
+            while account.waiting and not self.is_over(address, account.waiting[0].least):
                 turn = account.waiting.popleft()
                 if not turn.begun.done():
                     turn.begun.set_result(self._begin(account, turn.least))
