@@ -44,7 +44,7 @@ class Size:
 Attack = Callable[[Path, Size], list[Outcome]]
 ATTACKS: dict[str, Attack] = {
     "floods": lambda at, size: floods(at, size.seconds(10), size.seed, {"values": size.count(6000)}),
-    "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed, size.seconds(240))],
+    "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed, max(30, size.seconds(200)))],
     "overload": lambda at, size: [overload(at, size.seconds(10))],
     "replacement": lambda at, size: [replacement(at, size.seconds(30), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),

@@ -15,8 +15,9 @@ def floods(folder: Path, seconds: float, seed: int, requests: dict[str, int]) ->
     found = []
     with served(folder) as server:
         result(start("witness", server.port, 2), ENDS)  # warm
+        after = alone(server.port, seconds)
         for name in FLOODS:
-            alone = result(start("witness", server.port, seconds / 2), ENDS)
+            before = after
             attack = start("flood", name, server.port, seed, seconds + 3, requests.get(name, 0))
             assert attack.stdout is not None
             attack.stdout.readline()  # it begins
@@ -24,7 +25,8 @@ def floods(folder: Path, seconds: float, seed: int, requests: dict[str, int]) ->
             sent = result(attack, 10 * seconds + ENDS)
             one = Outcome(name=f"50 x {name}", tried=sent["requests"], broken=sent["faults"])
             judge(one, witness)
-            one.figures |= {"share": witness["rate"] / alone["rate"], "statuses": sent["statuses"]}
+            after = alone(server.port, seconds)
+            one.figures |= {"share": 2 * witness["rate"] / (before + after), "statuses": sent["statuses"]}
             if one.figures["share"] < SHARE:
                 one.late.append(f"honest clients kept {one.figures['share']:.0%} of their rate, not {SHARE:.0%}")
             found.append(one)
@@ -32,3 +34,8 @@ def floods(folder: Path, seconds: float, seed: int, requests: dict[str, int]) ->
                 one.broken.append(trouble)
                 break
     return found
+
+
+def alone(port: int, seconds: float) -> float:
+    """The rate of honest clients without an attack; before and after each, since the machine's pace changes."""
+    return float(result(start("witness", port, seconds / 2), ENDS)["rate"])
