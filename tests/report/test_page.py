@@ -3,9 +3,8 @@
 import base64
 import hashlib
 import re
-import subprocess
-import sys
 
+from forked import Command
 from markupsafe import Markup
 
 from fieldwise.report.blocks import Code, Figure, Note, Section, Table, measured, number
@@ -64,7 +63,6 @@ def test_numbers():
 
 
 def test_without_jinja_it_says_what_to_install():
-    code = "import sys; sys.modules['jinja2'] = None\nfrom fieldwise.cli import run\nsys.exit(run(['report', 'x']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == "fieldwise: a report needs Jinja: pip install 'fieldwise[report]'\n"
+    done = Command("report", "x", before="import sys; sys.modules['jinja2'] = None")
+    assert done.wait() == 2
+    assert done.errors == "fieldwise: a report needs Jinja: pip install 'fieldwise[report]'\n"
