@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fieldwise.schema import Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
+
+    from fieldwise.storage.scratch import Scratch
 
 __all__ = ["SplitColumns", "SplitKind", "SplitRows"]
 
@@ -57,7 +58,7 @@ class SplitRows:
     columns: SplitColumns
     seed: int
     y: "np.ndarray | None"
-    scratch: Scratch = IN_MEMORY
+    scratch: "Scratch"
 
 
 @dataclass(frozen=True, kw_only=True)
