@@ -44,11 +44,13 @@ def run(options: PredictOptions) -> None:
     from fieldwise.data.read.sliced import SlicedTable
     from fieldwise.data.read.writing import TableWriter
     from fieldwise.storage.files import check_file
+    from fieldwise.storage.memory import return_freed_memory
 
     data, out, reading = options.data, options.out, options.reading
     check_file(out)
     check_two_files(data, out)
     set_threads(options.threads)
+    return_freed_memory()
     bundle = Bundle.load(options.bundle)
     with reading.lines(data), reports_for(options.progress) as reports:
         writer = TableWriter(out, raw=options.raw)

@@ -1,15 +1,18 @@
 """Amounts of memory: as text, and what the machine has available."""
 
+import contextlib
+import ctypes
 import os
 import re
 from pathlib import Path
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["available_memory", "parse_bytes"]
+__all__ = ["available_memory", "parse_bytes", "return_freed_memory"]
 
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?)(I?)B?", re.IGNORECASE)
 _MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+_MMAP_THRESHOLD = -3  # of mallopt: larger arrays are mapped one by one, and the limit no longer grows
 _UNTOLD = 1 << 32  # where a system tells nothing
 _UNLIMITED = 1 << 60  # version 1 of cgroups writes a huge number for no limit
 
@@ -42,6 +45,16 @@ def available_memory() -> int:
     True
     """
     return max(1, min(_of_machine(), _of_container()))
+
+
+def return_freed_memory() -> None:
+    """Let the process return large arrays to the system when they are freed.
+
+    glibc keeps freed arrays of up to 32 MiB in the arena of each thread, where those of other sizes do not fit: work in
+    pieces then takes ever more memory. It has no effect where the C library is another.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
 
 
 def _of_machine() -> int:
