@@ -150,7 +150,7 @@ def test_a_server_whose_loop_is_late_is_busy_however_little_it_computes():
         shares.add("a", 0.2)
         assert not shares.is_over("a")
         for _ in range(20):
-            time.sleep(0.03)
+            time.sleep(0.06)
             await asyncio.sleep(0.001)
         assert shares.is_over("a")
         assert not shares.is_over("b")
