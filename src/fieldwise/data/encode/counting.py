@@ -38,7 +38,7 @@ class TextCounts:
         self._files: list[list[Path]] = [[] for _ in range(SHARDS)]
 
     def add(self, texts: pl.Series, counts: np.ndarray) -> None:
-        """Add distinct texts with their counts.
+        """Add texts with their counts.
 
         Errors:
             DataError: the disk is full.

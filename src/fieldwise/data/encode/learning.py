@@ -7,7 +7,7 @@ import polars as pl
 
 from fieldwise.data.encode.cells import Cells, bag_cells, number_cells, with_nan
 from fieldwise.data.encode.coded import Coded, code_texts, coded
-from fieldwise.data.encode.columns import as_list, as_number
+from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.encode.counting import TextCounts
 from fieldwise.data.encode.fitted import MISSING, UNKNOWN, Bins, Fitted, Hashing, Scaling, Vocabulary, signed_log
 from fieldwise.data.read.lines import counting_from
@@ -67,15 +67,29 @@ def learn_pieces(f: Field, column: pl.Series, scratch: Scratch) -> Fitted:
         return _fit_numeric(f, numbers.whole(), scratch)
     counts, present = TextCounts(scratch), 0
     for at in scratch.pieces(len(column)):
-        cells = coded(column[at]) if isinstance(f, Categorical) else _list_cells(f, column[at])
-        present += int(cells.counts().sum())
+        texts, often = _counted(column[at]) if isinstance(f, Categorical) else _counted_list(f, column[at])
+        present += int(often.sum())
         if f.hash_buckets is None:
-            counts.add(cells.texts, cells.counts())
+            counts.add(texts, often)
     _check_present(f, len(column), present)
     if f.hash_buckets is not None:
         return Hashing(buckets=f.hash_buckets)
     kept, rare = counts.at_least(f.min_count)
     return Vocabulary(values=_in_order(kept), rare=rare)
+
+
+def _counted(column: pl.Series) -> tuple[pl.Series, np.ndarray]:
+    """The different values of a column as text, not necessarily different, and how many cells hold each."""
+    as_text(column.clear())  # raises if cells are not single values
+    found = column.rename("value").value_counts(name="n")
+    texts, numbers = as_text(found.get_column("value")), found.get_column("n").to_numpy()
+    present = texts.is_not_null()
+    return texts.filter(present), numbers[present.to_numpy()]
+
+
+def _counted_list(f: Bag | Sequence, column: pl.Series) -> tuple[pl.Series, np.ndarray]:
+    cells = _list_cells(f, column)
+    return cells.texts, cells.counts()
 
 
 def _numbers(f: Numeric, column: pl.Series) -> pl.Series:
