@@ -28,6 +28,7 @@ from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.large import LargeTable, large_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.storage.cache import Cache
+from fieldwise.storage.memory import return_freed_memory
 
 __all__ = ["data_inputs", "data_settings", "load_frame", "prepare_recipe"]
 
@@ -125,6 +126,7 @@ def _in_stages(recipe: Recipe, large: LargeTable, folder: Path, place: Path) -> 
     """Prepared data in files of `folder`; `place` is for scratch files later."""
     plan = Plan(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
     large.check_space(folder)
+    return_freed_memory()
     with _naming_lines(recipe.data):
         Stages(folder=folder, plan=plan, reports=large.reports).run(partial(large.read, recipe.data), large.piece_rows)
     prepared = read_prepared(folder)
