@@ -11,9 +11,12 @@ from pieces_lab import assert_equal
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.data.reports import NoReports
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
 from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.large import large_table
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.cache import Cache
 
@@ -97,7 +100,7 @@ def test_clearing_the_cache_removes_interrupted_preparations(
 def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**6))
     monkeypatch.setattr("fieldwise.runs.large.open_files", lambda *_, **__: pytest.fail("work was begun"))
-    with pytest.raises(DataError, match=r"needs some 0\.1 GB of disk, and .* has 0\.0 GB free"):
+    with pytest.raises(DataError, match=r"needs some \d\d MB of disk, and .* has 1 MB free"):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
 
 
@@ -126,6 +129,20 @@ def test_without_pyarrow_only_a_stated_memory_is_an_error(
     assert_equal(prepare_recipe(recipe(log), Path()), whole)
     with pytest.raises(MissingExtraError, match="large"):
         prepare_recipe(recipe(log, "64MB"), Path())
+
+
+def test_the_memory_of_text_is_told_by_its_first_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fieldwise.runs.data_settings.LEAST_MEMORY", 0)
+    rows = simulate(30_000, users=300, items=100)
+    for name in ("log.csv", "log.csv.gz"):
+        write_table(rows, tmp_path / name)
+    text, packed = ((tmp_path / name).stat().st_size for name in ("log.csv", "log.csv.gz"))
+    monkeypatch.setattr("fieldwise.runs.large.PACKED", text / packed)
+    size = as_table(tmp_path / "log.csv").estimated_size()
+    for name in ("log.csv", "log.csv.gz"):
+        for memory, large in ((5 * size, True), (7 * size, False)):  # preparing takes some six times the rows
+            found = large_table(DataSettings(path=str(tmp_path / name), memory=int(memory)))
+            assert (found is not None) == large
 
 
 def test_the_phases_of_a_large_preparation_are_told(log: Path) -> None:

@@ -2,17 +2,19 @@
 
 import dataclasses
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
 from fieldwise.data.prepare.prepared import Part, Prepared
-from fieldwise.data.read.kinds import TEXT, suffix_of
+from fieldwise.data.read.kinds import kind_of, suffix_of
 from fieldwise.data.read.mapped import arrow_library
 from fieldwise.data.read.one_file import TextFormat
 from fieldwise.data.read.pieces import Bounds, estimated_bytes
-from fieldwise.data.read.source import open_files
+from fieldwise.data.read.source import open_files, raw_pieces
+from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import NoReports, Reports
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.runs.data_settings import DataSettings
@@ -25,6 +27,8 @@ PIECES = 32  # of the memory; a piece takes several times its rows' memory while
 COPIES = 3  # of the rows on disk: as read, by part, encoded
 LEAST_ROWS = 1_000  # per piece
 MB = 10**6
+PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
+PACKED = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +52,7 @@ class LargeTable:
             data: where it is.
             folder: for scratch files.
         """
-        text = TextFormat(separator=data.separator, encoding=data.encoding, columns=data.columns)
-        return open_files(data.files, text, Bounds.within(self.memory // IN_MEMORY, IN_MEMORY), folder)
+        return open_files(data.files, _format(data), Bounds.within(self.memory // IN_MEMORY, IN_MEMORY), folder)
 
     def piece_rows(self, frame: pl.DataFrame) -> int:
         """How many rows of a table are processed at once.
@@ -87,8 +90,8 @@ class LargeTable:
         needed, free = self.size * COPIES, shutil.disk_usage(folder).free
         if needed > free:
             raise DataError(
-                f"preparing this table needs some {needed / 1e9:,.1f} GB of disk, and {folder} has {free / 1e9:,.1f} "
-                "GB free: free some space, or set FIELDWISE_CACHE to a folder on another disk"
+                f"preparing this table needs some {_size(needed)} of disk, and {folder} has {_size(free)} free: free "
+                "some space, or set FIELDWISE_CACHE to a folder on another disk"
             )
 
 
@@ -106,7 +109,10 @@ def large_table(data: DataSettings) -> LargeTable | None:
     files = data.files
     if not all(path.is_file() for path in files):
         return None  # reading it says so
-    if sum(map(estimated_bytes, files)) * IN_MEMORY <= memory:
+    size = sum(map(estimated_bytes, files))
+    if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":
+        size = min(size, _bytes_of_text(data, files))
+    if size * IN_MEMORY <= memory:
         return None
     try:
         arrow_library()
@@ -114,6 +120,21 @@ def large_table(data: DataSettings) -> LargeTable | None:
         if data.memory is None:
             return None
         raise
-    text = suffix_of(files[0])[0] in TEXT
-    size = sum(2.0 * path.stat().st_size if text else estimated_bytes(path) for path in files)
     return LargeTable(memory=memory, size=size)
+
+
+def _format(data: DataSettings) -> TextFormat:
+    return TextFormat(separator=data.separator, encoding=data.encoding, columns=data.columns)
+
+
+def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
+    """The memory that text takes as typed columns, by its first rows; packed text counts as ten times longer."""
+    whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
+    for _, piece in raw_pieces(files[:1], _format(data), Bounds(memory=whole, piece_bytes=PROBE_BYTES)):
+        letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
+        return TextTypes().add(piece).estimated_size() / (letters + piece.height * piece.width) * whole
+    return 0.0
+
+
+def _size(number: float) -> str:
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.0f} MB"
