@@ -164,7 +164,7 @@ def test_a_small_disk_is_full_for_the_command_alone(tmp_path, way):
     assert found["code"] == 1
     assert re.search(r"OSError.*(No space left|File too large)", found["lines"][-1])
     assert found["after"]["old"] == found["before"]["old"]
-    assert 0 < found["used"] <= 500_000 + 2**17
+    assert found["used"] <= 500_000 + 2**17  # 0 if the command ends before it is looked at
     enough = on_small_disk(place, 2 * 10**6, held, [sys.executable, "-c", code], way=way)
     assert enough["code"] == 0
 

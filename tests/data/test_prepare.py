@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwise.data.prepare import prepared as module
 from fieldwise.data.prepare.labels import read_label, read_labels
 from fieldwise.data.prepare.prepared import Part, Prepared, encode_parts, group_codes, prepare
 from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
@@ -292,7 +291,9 @@ def test_columns_that_the_schema_names_must_be_there(setting: dict[str, str]) ->
 
 def test_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(module, "read_labels", lambda *a, **more: calls.append(a) or read_labels(*a, **more))
+    monkeypatch.setattr(
+        "fieldwise.data.prepare.parts.read_labels", lambda *a, **more: calls.append(a) or read_labels(*a, **more)
+    )
     prepare(ratings(), SCHEMA, split=BY_PART, seed=0)
     assert len(calls) == 1
 

@@ -56,6 +56,10 @@ class Server:
                 os.kill(pid, number)
 
     def pause(self):
+        os.kill(self.process.pid, signal.SIGSTOP)
+        status = Path(f"/proc/{self.process.pid}/status")
+        while status.exists() and "\nState:\tT" not in status.read_text():
+            time.sleep(0.001)  # it may be in the midst of starting a child, which would go on
         self.signal(signal.SIGSTOP)
 
     def resume(self):

@@ -1,6 +1,7 @@
 """Stores that are slow, gone and back again: every answer in time, and whole, refused, or saying what is missing."""
 
 import asyncio
+import contextlib
 import re
 import time
 from contextlib import asynccontextmanager
@@ -106,46 +107,51 @@ def test_a_store_that_fails_and_comes_back(server, users, service, fault):
         url = server.url("users")
         degrading, refusing = (asking(service, stores(url, policy)) for policy in ("degrade", "refuse"))
         async with degrading as degrades, refusing as refuses:
-            whole = await in_time(refuses, body=by_hand)
-            for client in (degrades, refuses):
-                assert same(await until_whole(client), whole)
-            (server.pause if fault == "slow" else server.kill)()
-            failed = [[await in_time(client) for _ in range(4)] for client in (degrades, refuses)]
-            for client, answers in zip((degrades, refuses), failed, strict=True):
-                answers += await asyncio.gather(*(in_time(client) for _ in range(50)))
-                assert same(await in_time(client, body=by_hand), whole), "asks no store"
-                assert (await client.get("/readyz")).json()["stores"]["users"]["state"] in ("slow", "gone")
-            nothing = {"context": {"user": "u3", "history": None, "device": "tv"}, "k": 5}
-            nothing = await in_time(degrades, body=nothing)
-            for answer in failed[0]:
-                assert answer.status_code == 200, answer.text
-                (missing,) = answer.json()["degraded"]
-                assert missing["reason"] in ("slow", "gone", "paused")
-                assert (missing["store"], missing["ids"], missing["columns"]) == ("users", ["u3"], ["history"])
-                assert same(answer, nothing)
-            for answer in failed[1]:
-                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-                assert answer.json()["error"]["field"] == "user"
-                assert "the users' store" in answer.json()["error"]["message"]
-            if fault == "slow":
-                server.resume()
-            else:
-                server.start()
-                load_table(users, StoreURL.parse(url), "user")
-            for client in (degrades, refuses):
-                assert same(await until_whole(client), whole)
-                many = await asyncio.gather(*(until_whole(client) for _ in range(50)))
-                assert all(same(answer, whole) for answer in many)
-                ready = (await client.get("/readyz")).json()["stores"]
-                assert ready == {"users": {"kind": server.kind, "state": "ok"}}
-                metrics = (await client.get("/metrics")).text
-                assert sample(metrics, "fieldwise_store_failures_total", store="users") >= 54
-                assert sample(metrics, "fieldwise_store_seconds_count", store="users") > 50
-                degraded = sample(metrics, "fieldwise_degraded_total", store="users")
-                assert degraded >= 54 if client is degrades else degraded == 0
-            for answer in (*failed[0], *failed[1]):
-                assert PASSWORD not in answer.text
-                assert QUOTED not in answer.text
+            with contextlib.ExitStack() as paused:  # else no connection to a paused server is ever closed
+                whole = await in_time(refuses, body=by_hand)
+                for client in (degrades, refuses):
+                    assert same(await until_whole(client), whole)
+                if fault == "slow":
+                    server.pause()
+                    paused.callback(server.resume)
+                else:
+                    server.kill()
+                failed = [[await in_time(client) for _ in range(4)] for client in (degrades, refuses)]
+                for client, answers in zip((degrades, refuses), failed, strict=True):
+                    answers += await asyncio.gather(*(in_time(client) for _ in range(50)))
+                    assert same(await in_time(client, body=by_hand), whole), "asks no store"
+                    assert (await client.get("/readyz")).json()["stores"]["users"]["state"] in ("slow", "gone")
+                nothing = {"context": {"user": "u3", "history": None, "device": "tv"}, "k": 5}
+                nothing = await in_time(degrades, body=nothing)
+                for answer in failed[0]:
+                    assert answer.status_code == 200, answer.text
+                    (missing,) = answer.json()["degraded"]
+                    assert missing["reason"] in ("slow", "gone", "paused")
+                    assert (missing["store"], missing["ids"], missing["columns"]) == ("users", ["u3"], ["history"])
+                    assert same(answer, nothing)
+                for answer in failed[1]:
+                    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+                    assert answer.json()["error"]["field"] == "user"
+                    assert "the users' store" in answer.json()["error"]["message"]
+                if fault == "slow":
+                    server.resume()
+                else:
+                    server.start()
+                    load_table(users, StoreURL.parse(url), "user")
+                for client in (degrades, refuses):
+                    assert same(await until_whole(client), whole)
+                    many = await asyncio.gather(*(until_whole(client) for _ in range(50)))
+                    assert all(same(answer, whole) for answer in many)
+                    ready = (await client.get("/readyz")).json()["stores"]
+                    assert ready == {"users": {"kind": server.kind, "state": "ok"}}
+                    metrics = (await client.get("/metrics")).text
+                    assert sample(metrics, "fieldwise_store_failures_total", store="users") >= 54
+                    assert sample(metrics, "fieldwise_store_seconds_count", store="users") > 50
+                    degraded = sample(metrics, "fieldwise_degraded_total", store="users")
+                    assert degraded >= 54 if client is degrades else degraded == 0
+                for answer in (*failed[0], *failed[1]):
+                    assert PASSWORD not in answer.text
+                    assert QUOTED not in answer.text
 
     asyncio.run(run())
 

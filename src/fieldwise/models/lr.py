@@ -26,7 +26,9 @@ class LR(Settings):
     >>> LR().build(Layout.of_sizes([3, 4]))
     LRNetwork(
       (first_order): FirstOrder(
-        (embedding): FieldEmbedding()
+        (embedding): FieldEmbedding(
+          (pooling): BagPooling()
+        )
       )
     )
     """

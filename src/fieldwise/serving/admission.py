@@ -32,6 +32,8 @@ class Admission:
         timeout: maximum seconds for a response.
         batch: number of requests that are admitted even if they wait longer than most may.
         clock: returns seconds.
+        work: returns seconds of work, such as the process's processor time, of which those count that pass while
+            requests are under way: requests that wait for a feature store cost nothing. All seconds count if omitted.
 
     >>> now = [0.0]
     >>> one = Admission(most=3, timeout=10.0, clock=lambda: now[0])
@@ -40,17 +42,23 @@ class Admission:
     >>> now[0] = 1.5
     >>> one.leave()
     >>> one.expected, one.enter(), one.enter()  # seconds
-    (1.5, True, False)
+    (1.5, False, False)
     """
 
     def __init__(
-        self, most: int, timeout: float, *, batch: int = 0, clock: Callable[[], float] = time.monotonic
+        self,
+        most: int,
+        timeout: float,
+        *,
+        batch: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] | None = None,
     ) -> None:
-        self.most, self.timeout, self.batch, self.clock = most, timeout, batch, clock
+        self.most, self.timeout, self.batch, self.clock, self.work = most, timeout, batch, clock, work or clock
         self.under_way = 0
         self._by_address: Counter[str] = Counter()
-        self._answered = self._seconds = 0.0  # answers, and seconds with requests under way; old ones count for less
-        self._at = -math.inf
+        self._answered = self._seconds = 0.0  # answers, and seconds of work; old ones count for less
+        self._at = self._worked = -math.inf
 
     @property
     def expected(self) -> float:
@@ -72,17 +80,19 @@ class Admission:
         if self.is_full(address):
             return False
         if not self.under_way:
-            self._at = self.clock()
+            self._at, self._worked = self.clock(), self.work()
         self.under_way += 1
         self._by_address[address] += 1
         return True
 
     def leave(self, address: str = "") -> None:
         """Count an admitted request as answered."""
-        now = self.clock()
-        passed, self._at = now - self._at, now
+        now, worked = self.clock(), self.work()
+        passed, work = now - self._at, worked - self._worked
+        self._at, self._worked = now, worked
         kept = math.exp(-passed / MEMORY)
-        self._seconds, self._answered = kept * self._seconds + passed, kept * self._answered + 1
+        # Work of several threads at once takes no longer than the clock says.
+        self._seconds, self._answered = kept * self._seconds + min(passed, work), kept * self._answered + 1
         self.under_way -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:

@@ -29,7 +29,7 @@ def admissions(waiting: int, batch: int, timeout: float) -> dict[str, Admission]
     """
 
     def admission() -> Admission:
-        return Admission(waiting + batch, timeout, batch=2 * batch)
+        return Admission(waiting + batch, timeout, batch=2 * batch, work=time.process_time)
 
     answers = admission()
     return {"/v1/predict": answers, "/v1/recommend": answers, "/v1/explain": admission(), SIMILAR: admission()}

@@ -39,7 +39,7 @@ def common_schema(schemas: Mapping[Path, pl.Schema]) -> pl.Schema:
 
     >>> first, second = pl.Schema({"a": pl.Int8()}), pl.Schema({"a": pl.UInt16()})
     >>> common_schema({Path("1.parquet"): first, Path("2.parquet"): second})
-    Schema({'a': Int32})
+    Schema([('a', Int32)])
     """
     (first, common), *others = schemas.items()
     common, since = pl.Schema(common), dict.fromkeys(common, first)

@@ -115,7 +115,8 @@ class PostgresStore:
         found: dict[str, Row] = {}
         kind = None if columns is None else frozenset(columns)
         usual, again, left = self._failing.split(wanted, kind)
-        rows = await self._found(usual, columns) if usual else []
+        # Something is always asked: an answer is what tells that the server works.
+        rows = await self._found(usual, columns) if usual or not again else []
         for one in again:
             rows += await self._found([one], columns)
         for row in (*rows, *(self._unreadable(str(one), columns) for one in left)):
