@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from counted_steps import Steps
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.errors import ConfigError, DataError
@@ -17,7 +18,6 @@ from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.records import Store, run_key
-from fieldwise.training.progress import Silent
 
 DATA = Path("none")
 HERE = RunContext(data_dir=DATA)
@@ -234,18 +234,6 @@ def test_records_are_json_without_rows_of_the_data(recipes):
     text = (record.folder / "record.json").read_text()
     assert json.loads(text)["recipe"] == "lr.toml"
     assert str(Path.cwd()) not in json.dumps({**json.loads(text), "settings": None})
-
-
-class Steps(Silent):
-    """Counts steps, and interrupts at one of them."""
-
-    def __init__(self, stop: int | None = None) -> None:
-        self.done, self.stop = 0, stop
-
-    def step(self, rows, loss):
-        self.done += 1
-        if self.done == self.stop:
-            raise KeyboardInterrupt
 
 
 def test_the_run_in_progress_of_a_comparison_is_resumed(recipes):

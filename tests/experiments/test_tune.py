@@ -7,6 +7,7 @@ from pathlib import Path
 import optuna
 import polars as pl
 import pytest
+from counted_steps import Steps
 
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs import recipe_space as space_module
@@ -15,7 +16,6 @@ from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.search_space import Choices, Range
 from fieldwise.runs.tune import tune
-from fieldwise.training.progress import Silent
 
 DATA = Path("none")
 SEARCH = """
@@ -213,18 +213,6 @@ def test_a_damaged_study_is_one_sentence(recipe):
         file.write_bytes(damaged)
         with pytest.raises(DataError, match="is damaged"):
             search(recipe, trials=2)
-
-
-class Steps(Silent):
-    """Counts steps, and interrupts at one of them."""
-
-    def __init__(self, stop: int | None = None) -> None:
-        self.done, self.stop = 0, stop
-
-    def step(self, rows, loss):
-        self.done += 1
-        if self.done == self.stop:
-            raise KeyboardInterrupt
 
 
 def one_trial(recipe, place, steps, said):

@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
@@ -18,7 +19,7 @@ class Reports(Protocol):
     """Interface that is told the phases of some work and their rows."""
 
     def begin(self, phase: str, rows: int | None = None, **facts: Any) -> None:
-        """A phase begins, of so many rows if that is known; the one before has ended."""
+        """Begin a phase, which ends the one before; `rows` is the number of its rows, if known."""
 
     def add(self, rows: int, **facts: Any) -> None:
         """So many more rows are done."""
@@ -40,7 +41,7 @@ class NoReports:
         """Something has happened."""
 
 
-class _Timed:
+class _Timed(ABC):
     """A context whose thread shows the state of the work every few seconds, also while no rows are done."""
 
     def __init__(self, every: float = EVERY, out: IO[str] | None = None) -> None:
@@ -97,11 +98,13 @@ class _Timed:
                 if self._phase:
                     self._show(self.state())
 
+    @abstractmethod
     def _end(self) -> None:
-        """The phase has ended."""
+        """Handle the end of the phase."""
 
+    @abstractmethod
     def _show(self, state: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Show the state of the work."""
 
     def _print(self, line: str) -> None:
         print(line, file=self._out or sys.stderr, flush=True)
@@ -138,6 +141,9 @@ class LineReports(_Timed):
 
     def note(self, **facts: Any) -> None:
         """Not shown."""
+
+    def _end(self) -> None:
+        """Show nothing: the next phase follows."""
 
     def _show(self, state: dict[str, Any]) -> None:
         of = "" if state["rows_total"] is None else f" of {state['rows_total']:,}"

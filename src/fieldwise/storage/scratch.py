@@ -43,7 +43,7 @@ class Scratch:
         return (slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size))
 
     def several(self, rows: int) -> bool:
-        """Whether so many rows are more than one piece."""
+        """Whether a table of this many rows has more than one piece."""
         return self.piece is not None and rows > self.piece
 
     def empty(self, shape: int | tuple[int, ...], kind: type[np.generic]) -> np.ndarray:

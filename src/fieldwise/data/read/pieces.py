@@ -30,7 +30,7 @@ class Bounds:
         memory: bytes of rows above which a table is written to scratch files.
         piece_bytes: bytes per piece, about.
         piece_rows: rows per piece, at most.
-        share: `data.memory` is so many times `memory`; for messages.
+        share: the ratio of `data.memory` to `memory`, used in error messages.
     """
 
     memory: float = float("inf")
