@@ -19,7 +19,7 @@ def now(monkeypatch):
     return seconds
 
 
-def look(epoch, value):
+def evaluated(epoch, value):
     return Evaluation(epoch=epoch, learning_rate=0.1, seconds=1.0, metrics={"logloss": value})
 
 
@@ -41,7 +41,7 @@ def test_until_ends_a_training_at_its_time_and_not_before(now):
         until.step(8, LOSS)
 
 
-def test_a_probe_reckons_an_epoch_from_its_steps_and_one_look(now):
+def test_a_probe_reckons_an_epoch_from_its_steps_and_one_evaluation(now):
     probe = Probe()
     probe.epoch(1, 30, 1000)
     for seconds in (5.0, 2.0, 2.0, 2.0, 2.0):  # the first prepares much
@@ -51,11 +51,11 @@ def test_a_probe_reckons_an_epoch_from_its_steps_and_one_look(now):
     with pytest.raises(OutOfTime):
         probe.step(100, LOSS)
     now[0] += 3.0
-    probe.evaluation(look(0.6, 0.5), "logloss", True)
+    probe.evaluation(evaluated(0.6, 0.5), "logloss", True)
     assert probe.seconds_per_epoch == pytest.approx(10 * 2.0 + 3.0)
 
 
-def test_a_probe_of_a_table_of_few_batches_ends_at_its_first_look(now):
+def test_a_probe_of_a_table_of_few_batches_ends_at_its_first_evaluation(now):
     probe = Probe()
     probe.epoch(1, 30, 150)
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_a_probe_of_a_table_of_few_batches_ends_at_its_first_look(now):
         probe.step(100, LOSS)
     now[0] += 0.5
     with pytest.raises(OutOfTime):
-        probe.evaluation(look(1, 0.5), "logloss", True)
+        probe.evaluation(evaluated(1, 0.5), "logloss", True)
     assert probe.seconds_per_epoch == pytest.approx(1.5 * 1.0 + 0.5)
 
 
@@ -86,13 +86,13 @@ def test_a_model_gets_its_share_or_what_it_usually_needs_where_the_others_keep_t
 
 
 def test_a_trial_that_falls_behind_is_broken_off_from_half_of_the_others_best_on():
-    other = [look(1, 0.70), look(2, 0.60), look(3, 0.50), look(4, 0.45), look(5, 0.47)]
+    other = [evaluated(1, 0.70), evaluated(2, 0.60), evaluated(3, 0.50), evaluated(4, 0.45), evaluated(5, 0.47)]
     trial = Trial(1000, other, "logloss")
-    trial.evaluation(look(1, 0.90), "logloss", True)  # before half of the best epoch, 4
-    trial.evaluation(look(2, 0.606), "logloss", True)  # within a hundredth of .60
-    trial.evaluation(look(3, 0.504), "logloss", True)
+    trial.evaluation(evaluated(1, 0.90), "logloss", True)  # before half of the best epoch, 4
+    trial.evaluation(evaluated(2, 0.606), "logloss", True)  # within a hundredth of .60
+    trial.evaluation(evaluated(3, 0.504), "logloss", True)
     with pytest.raises(Hopeless):
-        trial.evaluation(look(4, 0.50), "logloss", True)
+        trial.evaluation(evaluated(4, 0.50), "logloss", True)
     ahead = Trial(1000, other, "logloss")
     for epoch in range(1, 7):
-        ahead.evaluation(look(epoch, 0.45), "logloss", True)
+        ahead.evaluation(evaluated(epoch, 0.45), "logloss", True)

@@ -46,18 +46,18 @@ class Killed(BaseException):
 class Kills(Silent):
     """Ends the run after so many steps, or after so many evaluations."""
 
-    def __init__(self, step=None, look=None, how=Killed):
-        self.at_step, self.at_look, self.how = step, look, how
-        self.steps = self.looks = 0
+    def __init__(self, step=None, evaluation=None, how=Killed):
+        self.at_step, self.at_evaluation, self.how = step, evaluation, how
+        self.steps = self.evaluations = 0
 
     def step(self, rows, loss):
         self.steps += 1
         if self.steps == self.at_step:
             raise self.how
 
-    def evaluation(self, look, monitor, better):
-        self.looks += 1
-        if self.looks == self.at_look:
+    def evaluation(self, evaluation, monitor, better):
+        self.evaluations += 1
+        if self.evaluations == self.at_evaluation:
             raise self.how
 
 
@@ -86,8 +86,8 @@ def trained(tables, case="fm-lazy-adagrad", kept=None, progress=None, **changed)
 
 def facts(result):
     """All of a result but durations."""
-    looks = [dataclasses.replace(look, seconds=0.0) for look in result.history]
-    return looks, result.history.index(result.best), result.epochs, result.stopped
+    evaluations = [dataclasses.replace(one, seconds=0.0) for one in result.history]
+    return evaluations, result.history.index(result.best), result.epochs, result.stopped
 
 
 def assert_equal(found, expected):
@@ -128,10 +128,10 @@ def test_a_run_in_windows_that_is_killed_equals_one_that_is_not(bagged, tmp_path
 
 def test_killed_in_the_midst_of_an_evaluation_or_after_it(tables, tmp_path):
     expected = trained(tables, "autoint-adam-average-dropout")
-    for look in (1, 3, 5):
-        folder = tmp_path / str(look)
+    for evaluation in (1, 3, 5):
+        folder = tmp_path / str(evaluation)
         with pytest.raises(Killed):
-            trained(tables, "autoint-adam-average-dropout", checkpoints(folder), Kills(look=look))
+            trained(tables, "autoint-adam-average-dropout", checkpoints(folder), Kills(evaluation=evaluation))
         assert_equal(trained(tables, "autoint-adam-average-dropout", checkpoints(folder)), expected)
 
 
@@ -259,7 +259,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(tables,
 
 def test_a_run_that_diverges_leaves_nothing_to_resume(tables, tmp_path):
     class Diverges(Silent):
-        def evaluation(self, look, monitor, better):
+        def evaluation(self, evaluation, monitor, better):
             raise TrainingError("the loss must stay finite")
 
     with pytest.raises(TrainingError):

@@ -48,16 +48,16 @@ def design(table):
 
 
 def scripted(monkeypatch, network, values, monitor="auc", also=None):
-    """Evaluation gives `values` in turn; returns the list of the weights that each look saw."""
+    """Evaluation gives `values` in turn; returns the list of the weights that each evaluation saw."""
     seen = []
 
-    def look(net, table, objective, group=None, *, loss=False):
+    def scripted(net, table, objective, group=None, *, loss=False):
         seen.append(weights(net))
         if also:
             also(len(seen))
         return {monitor: values[len(seen) - 1]}
 
-    monkeypatch.setattr(module, "evaluate", look)
+    monkeypatch.setattr(module, "evaluate", scripted)
     return seen
 
 
@@ -158,7 +158,7 @@ def test_the_auxiliary_loss_of_inttower_is_trained_on(tables):
 # Evaluations, plateau, early stopping
 
 
-def test_early_stopping_restores_the_weights_of_the_best_look(tables, monkeypatch):
+def test_early_stopping_restores_the_weights_of_the_best_evaluation(tables, monkeypatch):
     network = build_network(LR(), tables.layout, 0)
     seen = scripted(monkeypatch, network, [0.6, 0.8, 0.7, 0.8, 0.79, 0.9])
     _, result = run(tables, network, epochs=9, patience=3)
@@ -187,18 +187,18 @@ def test_the_learning_rate_drops_on_a_plateau(tables, monkeypatch):
     network = build_network(LR(), tables.layout, 0)
     scripted(monkeypatch, network, [0.6, 0.5, 0.5, 0.5, 0.5, 0.7, 0.5, 0.5])
     _, result = run(tables, network, epochs=8, patience=9, plateau_patience=2, plateau_factor=0.5)
-    rates = [look.learning_rate for look in result.history]
+    rates = [one.learning_rate for one in result.history]
     assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.025])
 
 
 def test_evaluations_are_spaced_evenly_within_an_epoch(tables):
     _, result = run(tables, epochs=2, batch_size=15, evaluations_per_epoch=4, patience=99)  # 120 rows: 8 steps
-    assert [look.epoch for look in result.history] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
+    assert [one.epoch for one in result.history] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
     _, result = run(tables, batch_size=60, evaluations_per_epoch=5)  # more than there are steps
-    assert [look.epoch for look in result.history] == [0.5, 1.0]
+    assert [one.epoch for one in result.history] == [0.5, 1.0]
 
 
-def test_the_training_loss_of_a_look_is_that_of_the_steps_since_the_last(tables):
+def test_the_training_loss_of_an_evaluation_is_that_of_the_steps_since_the_last(tables):
     class Listening(Silent):
         def __init__(self):
             self.losses, self.means = [], []
@@ -206,8 +206,8 @@ def test_the_training_loss_of_a_look_is_that_of_the_steps_since_the_last(tables)
         def step(self, rows, loss):
             self.losses.append(loss.item())
 
-        def evaluation(self, look, monitor, better):
-            self.means.append((look.train_loss, float(np.mean(self.losses))))
+        def evaluation(self, evaluation, monitor, better):
+            self.means.append((evaluation.train_loss, float(np.mean(self.losses))))
             self.losses = []
 
     progress = Listening()
@@ -217,11 +217,13 @@ def test_the_training_loss_of_a_look_is_that_of_the_steps_since_the_last(tables)
         assert found == pytest.approx(expected, rel=1e-6)
 
 
-def test_train_mode_in_every_step_and_evaluation_mode_in_every_look(tables):
+def test_train_mode_in_every_step_and_evaluation_mode_in_every_evaluation(tables):
     network = build_network(AFM(embedding_dim=4, attention_dim=2, pair_dropout=0.5), tables.layout, 0)
     modes = []
     network.register_forward_hook(lambda net, *_: modes.append((net.training, torch.is_grad_enabled())))
-    run(tables, network, epochs=3, batch_size=60, evaluations_per_epoch=2, patience=9)  # 2 steps, a look after each
+    run(
+        tables, network, epochs=3, batch_size=60, evaluations_per_epoch=2, patience=9
+    )  # 2 steps, an evaluation after each
     assert modes == [(True, True), (False, False)] * 6
     assert not network.training
 
@@ -291,11 +293,11 @@ def test_a_loss_that_is_not_finite_is_one_sentence(tables):
 
 
 class Interrupting(Silent):
-    """Ctrl-C at the given step of the run, or at the given look."""
+    """Ctrl-C at the given step of the run, or at the given evaluation."""
 
-    def __init__(self, step=None, look=None, error=KeyboardInterrupt):
-        self.at_step, self.at_look, self.error = step, look, error
-        self.steps = self.looks = 0
+    def __init__(self, step=None, evaluation=None, error=KeyboardInterrupt):
+        self.at_step, self.at_evaluation, self.error = step, evaluation, error
+        self.steps = self.evaluations = 0
         self.closed = False
 
     def step(self, rows, loss):
@@ -303,9 +305,9 @@ class Interrupting(Silent):
         if self.steps == self.at_step:
             raise self.error
 
-    def evaluation(self, look, monitor, better):
-        self.looks += 1
-        if self.looks == self.at_look:
+    def evaluation(self, evaluation, monitor, better):
+        self.evaluations += 1
+        if self.evaluations == self.at_evaluation:
             raise self.error
 
     def close(self):
@@ -325,7 +327,7 @@ def test_ctrl_c_or_the_clock_within_a_later_epoch_keeps_the_best_so_far(tables, 
     assert not network.training
 
 
-def test_ctrl_c_before_the_first_look_evaluates_what_there_is(tables):
+def test_ctrl_c_before_the_first_evaluation_evaluates_what_there_is(tables):
     progress = Interrupting(step=3)
     network, result = run(tables, progress=progress, epochs=9)
     assert result.stopped == "interrupted"
@@ -334,8 +336,8 @@ def test_ctrl_c_before_the_first_look_evaluates_what_there_is(tables):
     assert result.seconds_per_epoch is None
 
 
-def test_ctrl_c_during_a_look_counts_that_look(tables):
-    _, result = run(tables, progress=Interrupting(look=1), epochs=9)
+def test_ctrl_c_during_an_evaluation_counts_that_evaluation(tables):
+    _, result = run(tables, progress=Interrupting(evaluation=1), epochs=9)
     assert (result.stopped, result.epochs, len(result.history)) == ("interrupted", 1, 1)
 
 
@@ -384,7 +386,7 @@ def test_the_result_counts_time(tables):
     _, result = run(tables, epochs=3, patience=9)
     assert isinstance(result, FitResult)
     assert 0 < result.seconds_per_epoch < result.seconds
-    assert [look.seconds for look in result.history] == sorted(look.seconds for look in result.history)
+    assert [one.seconds for one in result.history] == sorted(one.seconds for one in result.history)
 
 
 # Scoring
@@ -427,7 +429,7 @@ def test_sigmoid_agrees_with_scipy_without_overflow():
     np.testing.assert_allclose(sigmoid(z), expit(z), rtol=1e-12)
 
 
-def test_ctrl_c_while_weights_are_copied_keeps_look_and_weights_together(tables, monkeypatch):
+def test_ctrl_c_while_weights_are_copied_keeps_evaluation_and_weights_together(tables, monkeypatch):
     network = build_network(LR(), tables.layout, 0)
     seen = scripted(monkeypatch, network, [0.6, 0.9])
     copies = []
@@ -435,7 +437,7 @@ def test_ctrl_c_while_weights_are_copied_keeps_look_and_weights_together(tables,
 
     def interrupted():
         copies.append(1)
-        if len(copies) == 4:  # the scripted look reads the state, then `fit` copies it: twice each
+        if len(copies) == 4:  # the scripted evaluation reads the state, then `fit` copies it: twice each
             raise KeyboardInterrupt
         return state_dict()
 
@@ -459,7 +461,7 @@ def test_batch_normalization_refuses_batches_of_one_row(tables, batch_size):
 
 def test_more_evaluations_than_steps_are_one_a_step(tables):
     _, result = run(tables, batch_size=60, evaluations_per_epoch=10**9)
-    assert [look.epoch for look in result.history] == [0.5, 1.0]
+    assert [one.epoch for one in result.history] == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(

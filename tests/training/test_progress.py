@@ -10,7 +10,7 @@ from fieldwise.training import progress as module
 from fieldwise.training.progress import Bar, Lines, Silent, progress_for
 from fieldwise.training.result import Evaluation
 
-LOOK = Evaluation(
+EVALUATION = Evaluation(
     epoch=1.5, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75, "logloss": 0.6, "rows": 5}
 )
 
@@ -21,7 +21,7 @@ def drive(progress):
         progress.step(rows, torch.tensor(loss))
         if isinstance(progress, Bar):
             progress._bar.refresh()  # as the clock does ten times a second
-    progress.evaluation(LOOK, "auc", True)
+    progress.evaluation(EVALUATION, "auc", True)
     progress.epoch(2, 4, 100)
     progress.close()
 
@@ -84,13 +84,13 @@ def test_the_bar_is_chosen_by_standard_error_alone(monkeypatch):
 def test_a_star_marks_the_best_so_far_and_another_monitor_comes_first(capsys, better):
     lines = Lines("run")
     lines.epoch(1, 1, 10)
-    lines.evaluation(LOOK, "logloss", better)
+    lines.evaluation(EVALUATION, "logloss", better)
     err = capsys.readouterr().err
     assert "valid logloss 0.6000 auc 0.7500," in err
     assert err.endswith("*\n") == better
 
 
-def test_a_look_before_any_step_has_no_loss_to_show(capsys):
+def test_an_evaluation_before_any_step_has_no_loss_to_show(capsys):
     Lines("run").evaluation(
         Evaluation(epoch=0, train_loss=None, learning_rate=1, seconds=0, metrics={"auc": 0.5}), "auc", True
     )
@@ -135,8 +135,8 @@ def test_a_notebooks_cell_has_one_output_that_is_updated(monkeypatch, capsys) ->
     seen.epoch(1, 2, 400)
     seen.step(100, torch.tensor(0.5))
     seen.step(300, torch.tensor(0.25))
-    look = Evaluation(epoch=1.0, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}, train_loss=0.375)
-    seen.evaluation(look, "auc", True)
+    evaluation = Evaluation(epoch=1.0, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}, train_loss=0.375)
+    seen.evaluation(evaluation, "auc", True)
     seen.close()
     (output,) = shown.outputs
     assert "A<B> epoch 1/2" in output[0]["text/plain"]

@@ -167,7 +167,7 @@ def test_the_loss_of_all_labels_can_decide(tables):
     both = two(tables)
     network = build_network(FM(embedding_dim=4), both.layout, 0, labels=2)
     result = run(network, both.train, both.valid, BOTH, epochs=12, patience=12, learning_rate=0.3, monitor="loss")
-    losses = [look.metrics["loss"] for look in result.history]
+    losses = [one.metrics["loss"] for one in result.history]
     assert result.monitor == "loss"
     assert result.best.metrics["loss"] == min(losses)
     scores, y = score_batches(network, both.valid.batches(100)), both.valid.y.astype(np.float64)
@@ -180,17 +180,17 @@ def test_the_loss_of_all_labels_can_decide(tables):
 def test_with_one_label_the_loss_is_its_own(tables, label, metric):
     network = build_network(LR(), tables.layout, 0)
     result = run(network, tables.train, tables.valid, Objective.of(label), monitor="loss", epochs=3, patience=9)
-    for look in result.history:
-        value = look.metrics[metric]
-        assert look.metrics["loss"] == pytest.approx(value if metric == "logloss" else value**2, rel=1e-9)
-    assert result.best.metrics["loss"] == min(look.metrics["loss"] for look in result.history)
+    for evaluation in result.history:
+        value = evaluation.metrics[metric]
+        assert evaluation.metrics["loss"] == pytest.approx(value if metric == "logloss" else value**2, rel=1e-9)
+    assert result.best.metrics["loss"] == min(one.metrics["loss"] for one in result.history)
 
 
 def test_the_main_label_decides_and_a_lower_loss_is_better(tables, monkeypatch):
     both = two(tables)
-    looks = [{"auc": 0.8, "loss": 0.5}, {"auc": 0.7, "loss": 0.3}, {"auc": 0.6, "loss": 0.4}]
+    evaluations = [{"auc": 0.8, "loss": 0.5}, {"auc": 0.7, "loss": 0.3}, {"auc": 0.6, "loss": 0.4}]
     for monitor, best in ((None, 1.0), ("loss", 2.0)):
-        left = iter(looks)
+        left = iter(evaluations)
         monkeypatch.setattr(module, "evaluate", lambda *_, left=left, **__: next(left))
         network = build_network(LR(), both.layout, 0, labels=2)
         assert run(network, both.train, both.valid, BOTH, epochs=3, monitor=monitor, patience=9).best.epoch == best

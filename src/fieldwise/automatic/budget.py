@@ -76,15 +76,15 @@ class Trial(Until):
     def __init__(self, seconds: float, other: Sequence[Evaluation], metric: str) -> None:
         super().__init__(seconds)
         self._metric, self._sign = metric, -1.0 if METRICS[metric].higher else 1.0
-        self._other = [(look.epoch, self._sign * look.metrics[metric]) for look in other]
+        self._other = [(one.epoch, self._sign * one.metrics[metric]) for one in other]
         self._from = min(self._other, key=lambda pair: pair[1])[0] / 2
         self._best = np.inf
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
-        self._best = min(self._best, self._sign * look.metrics[self._metric])
-        then = [value for epoch, value in self._other if epoch <= look.epoch]
-        if then and look.epoch >= self._from and self._best > min(then) + BEHIND * abs(min(then)):
+        self._best = min(self._best, self._sign * evaluation.metrics[self._metric])
+        then = [value for epoch, value in self._other if epoch <= evaluation.epoch]
+        if then and evaluation.epoch >= self._from and self._best > min(then) + BEHIND * abs(min(then)):
             raise Hopeless
 
 
@@ -110,7 +110,7 @@ class Probe(Silent):
             self._ended = True
             raise OutOfTime
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         self._times.append(time.perf_counter())
         if not self._ended:  # the first evaluation ends it too; one more follows after the end
@@ -121,9 +121,9 @@ class Probe(Silent):
     def seconds_per_epoch(self) -> float:
         """Estimated seconds of an epoch with one evaluation; the first step, which is slower, does not count."""
         spans = np.diff(self._times)
-        steps, look = spans[:-1], float(spans[-1])
+        steps, evaluation = spans[:-1], float(spans[-1])
         usual = float(np.median(steps[1:] if len(steps) > 1 else steps)) if len(steps) else 0.0
-        return usual * max(1.0, self._of / max(self._rows, 1)) + look
+        return usual * max(1.0, self._of / max(self._rows, 1)) + evaluation
 
 
 def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:

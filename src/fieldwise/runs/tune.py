@@ -240,12 +240,12 @@ class _Reporting:
         self.shown, self.trial, self.metric, self.note, self.per_epoch = shown, trial, metric, note, per_epoch
         self.epoch, self.step, self.close = shown.epoch, shown.step, shown.close
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
-        self.shown.evaluation(look, monitor, better)
-        self.trial.report(look.metrics[self.metric], round(look.epoch * self.per_epoch) - 1)
+        self.shown.evaluation(evaluation, monitor, better)
+        self.trial.report(evaluation.metrics[self.metric], round(evaluation.epoch * self.per_epoch) - 1)
         if self.trial.should_prune():
-            self.note(f"trial {self.trial.number}: stopped at {self.metric} {look.metrics[self.metric]:.4f}")
+            self.note(f"trial {self.trial.number}: stopped at {self.metric} {evaluation.metrics[self.metric]:.4f}")
             raise optuna_library().TrialPruned
 
 

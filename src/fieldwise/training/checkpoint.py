@@ -194,7 +194,8 @@ class Checkpoints:
         except (FieldwiseError, OSError, ValueError, LookupError, TypeError) as e:
             why = (str(e).splitlines() or [type(e).__name__])[0]
             warnings.warn(
-                f"a checkpoint is damaged, and training goes on from the one before or anew: {why}", stacklevel=4
+                f"a checkpoint is damaged, and training goes on from the one before or from the start: {why}",
+                stacklevel=4,
             )
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -7,7 +7,7 @@ from fieldwise.evaluation.registry import watched
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["check_batch_norm", "check_own_loss", "monitored"]
+__all__ = ["check_auxiliary_loss", "check_batch_norm", "monitored"]
 
 
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
@@ -34,7 +34,7 @@ def check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
         )
 
 
-def check_own_loss(network: nn.Module, objective: Objective) -> None:
+def check_auxiliary_loss(network: nn.Module, objective: Objective) -> None:
     """Refuse an auxiliary loss for binary labels if a label is a regression."""
     found = (getattr(module, "binary_settings", ()) for module in network.modules())
     names: tuple[str, ...] = next((settings for settings in found if settings), ())

@@ -16,7 +16,7 @@ from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.training.checkpoint import Checkpoints
-from fieldwise.training.checks import check_batch_norm, check_own_loss, monitored
+from fieldwise.training.checks import check_auxiliary_loss, check_batch_norm, monitored
 from fieldwise.training.interrupts import WholeSteps
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import OutOfTime, Progress, Silent
@@ -101,7 +101,7 @@ class Training:
         self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
         check_batch_norm(network, len(self.train), settings.batch_size)
-        check_own_loss(network, self.objective)
+        check_auxiliary_loss(network, self.objective)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
@@ -140,7 +140,7 @@ class Training:
                 raise
             at.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
             if at.best is None:
-                self._look()
+                self._evaluate()
         finally:
             self.progress.close()
         assert at.best is not None, "at least one evaluation precedes the end of a run"
@@ -176,11 +176,11 @@ class Training:
     def _one_epoch(self) -> None:
         """The steps of an epoch that are not done yet."""
         at, rows, steps = self.reached, self.rows, self.rows.steps
-        looks_wanted = min(self._looks_per_epoch(), steps)
-        looks = {round(steps * (k + 1) / looks_wanted) for k in range(looks_wanted)}
+        wanted = min(self._evaluations_per_epoch(), steps)
+        due = {round(steps * (k + 1) / wanted) for k in range(wanted)}
         self.progress.epoch(at.epoch, self._epochs(), len(self.train) - rows.done(at.step))
         self.network.train()
-        if at.step in looks and not at.evaluated and self._look():
+        if at.step in due and not at.evaluated and self._evaluate():
             return
         self.began = time.perf_counter()
         with contextlib.closing(rows.epoch(at.epoch, at.step, self.order)) as batches:
@@ -190,13 +190,13 @@ class Training:
                     at.step, at.evaluated = at.step + 1, False
                     at.position = at.epoch - 1 + at.step / steps
                 self.progress.step(batch.size, at.losses[-1])
-                if at.step in looks:
+                if at.step in due:
                     self._spend()
-                    if self._look():
+                    if self._evaluate():
                         return
                     self.began = time.perf_counter()
                 if self.checkpoints is not None:
-                    self._keep(self.checkpoints, evaluated=at.step in looks)
+                    self._keep(self.checkpoints, evaluated=at.step in due)
         at.step_seconds.append(at.spent)
 
     def _keep(self, checkpoints: Checkpoints, *, evaluated: bool) -> None:
@@ -210,7 +210,7 @@ class Training:
     def _spend(self) -> None:
         self.reached.spent += time.perf_counter() - self.began
 
-    def _look(self) -> bool:
+    def _evaluate(self) -> bool:
         """Evaluate, keep the best weights, drop the learning rate; returns whether the run ends."""
         at = self.reached
         train_loss = float(torch.stack(at.losses).mean()) if at.losses else None
@@ -221,20 +221,20 @@ class Training:
             )
         if isinstance(self.valid, FitResult):
             return self._repeated(self.valid, train_loss)
-        judged = self.step.judged
-        metrics = evaluate(judged, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
+        network = self.step.evaluated
+        metrics = evaluate(network, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
         if self.monitor not in metrics:
             raise ConfigError(
                 f"monitor = {self.monitor!r} needs a group with both classes in the validation rows, found none"
             )
-        look = self._evaluation(train_loss, metrics)
-        better = at.best is None or self._gain(metrics, at.best[0].metrics) > self.settings.min_improvement
-        kept = _copied(judged) if better else None
+        evaluation = self._evaluation(train_loss, metrics)
+        better = at.best is None or self._improvement(metrics, at.best[0].metrics) > self.settings.min_improvement
+        kept = _copied(network) if better else None
         with self.whole_steps:
             at.evaluated, at.losses = True, []
-            at.history.append(look)
+            at.history.append(evaluation)
             if kept is not None:
-                at.best, at.without_gain = (look, kept), 0
+                at.best, at.without_gain = (evaluation, kept), 0
             else:
                 at.without_gain += 1
                 if at.without_gain % self.settings.plateau_patience == 0:
@@ -242,20 +242,20 @@ class Training:
                         group["lr"] *= self.settings.plateau_factor
             if at.stopped is None and at.without_gain >= self.settings.patience:
                 at.stopped = "patience"
-        self.progress.evaluation(look, self.monitor, better)
+        self.progress.evaluation(evaluation, self.monitor, better)
         return at.stopped is not None
 
     def _repeated(self, former: FitResult, train_loss: float | None) -> bool:
         """Set the learning rate of the run that is repeated; returns whether its best evaluation is reached."""
         at, best = self.reached, former.history.index(former.best)
-        look = self._evaluation(train_loss, {})
+        evaluation = self._evaluation(train_loss, {})
         ends = len(at.history) == best
-        kept = _copied(self.step.judged) if ends else None
+        kept = _copied(self.step.evaluated) if ends else None
         with self.whole_steps:
             at.evaluated, at.losses = True, []
-            at.history.append(look)
+            at.history.append(evaluation)
             if kept is not None:
-                at.best, at.stopped = (look, kept), "patience"
+                at.best, at.stopped = (evaluation, kept), "patience"
             else:
                 for group in self.step.optimizer.param_groups:
                     group["lr"] = former.history[len(at.history)].learning_rate
@@ -273,12 +273,12 @@ class Training:
     def _epochs(self) -> int:
         return math.ceil(self.valid.best.epoch) if isinstance(self.valid, FitResult) else self.settings.epochs
 
-    def _looks_per_epoch(self) -> int:
+    def _evaluations_per_epoch(self) -> int:
         if isinstance(self.valid, FitResult):  # a small table may have had fewer steps than evaluations
-            return max(1, sum(look.epoch <= 1 for look in self.valid.history))
+            return max(1, sum(one.epoch <= 1 for one in self.valid.history))
         return self.settings.evaluations_per_epoch
 
-    def _gain(self, new: dict[str, float], old: dict[str, float]) -> float:
+    def _improvement(self, new: dict[str, float], old: dict[str, float]) -> float:
         difference = new[self.monitor] - old[self.monitor]
         return difference if METRICS[self.monitor].higher else -difference
 

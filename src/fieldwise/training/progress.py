@@ -16,7 +16,7 @@ from fieldwise.training.result import Evaluation
 
 __all__ = ["Bar", "Cell", "Lines", "OutOfTime", "Progress", "Silent", "progress_for"]
 
-SHOWN_LOOKS = 5  # the latest evaluations, below a notebook's bar
+SHOWN_EVALUATIONS = 5  # the latest evaluations, below a notebook's bar
 BAR_LETTERS = 30
 SHOWN_EVERY = 0.2  # seconds between updates of the loss, each of which waits for its value
 
@@ -34,7 +34,7 @@ class Progress(Protocol):
     def step(self, rows: int, loss: Tensor) -> None:
         """Called after a step over `rows` rows; `loss` is a scalar."""
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Silent:
     def step(self, rows: int, loss: Tensor) -> None:
         """Called after a step."""
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
 
     def close(self) -> None:
@@ -71,10 +71,10 @@ class Lines:
         """Called after a step."""
         self._rows += rows
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         rate = self._rows / max(time.perf_counter() - self._began, 1e-9)
-        print(_sentence(self._title, look, self._of, monitor, better, rate), file=sys.stderr, flush=True)
+        print(_sentence(self._title, evaluation, self._of, monitor, better, rate), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Called at the end of the run."""
@@ -114,10 +114,10 @@ class Bar:
             rate = f"{self._done / max(now - self._began, 1e-9):,.0f} rows/s"
             self._bar.update(self._task, completed=self._done, rate=rate, loss=f"{loss.item():.4f}")
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         rate = self._done / max(time.perf_counter() - self._began, 1e-9)
-        self._bar.console.print(_sentence(self._title, look, self._of, monitor, better, rate), highlight=False)
+        self._bar.console.print(_sentence(self._title, evaluation, self._of, monitor, better, rate), highlight=False)
 
     def close(self) -> None:
         """Called at the end of the run; a further epoch starts the bar again."""
@@ -137,7 +137,7 @@ class Cell:
 
     def __init__(self, title: str, display: Callable[..., Any]) -> None:
         self._title, self._display, self._handle = title, display, None
-        self._line, self._looks = title, list[str]()
+        self._line, self._evaluations = title, list[str]()
         self._number, self._of, self._rows, self._done = 0, 0, 0, 0
         self._began, self._shown = time.perf_counter(), 0.0
 
@@ -161,10 +161,10 @@ class Cell:
             )
             self._show()
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         rate = self._done / max(time.perf_counter() - self._began, 1e-9)
-        self._looks.append(_sentence(self._title, look, self._of, monitor, better, rate))
+        self._evaluations.append(_sentence(self._title, evaluation, self._of, monitor, better, rate))
         self._show()
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class Cell:
         self._show()
 
     def _show(self) -> None:
-        text = "\n".join(line for line in (self._line, *reversed(self._looks[-SHOWN_LOOKS:])) if line)
+        text = "\n".join(line for line in (self._line, *reversed(self._evaluations[-SHOWN_EVALUATIONS:])) if line)
         shown = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
         if self._handle is None:
             self._handle = self._display(shown, raw=True, display_id=True)
@@ -202,12 +202,12 @@ def _notebook_display() -> Callable[..., Any] | None:
     return display
 
 
-def _sentence(title: str, look: Evaluation, of: int, monitor: str, better: bool, rate: float) -> str:
-    shown = [monitor, *[name for name in ("auc", "logloss", "rmse") if name in look.metrics and name != monitor]]
-    metrics = " ".join(f"{name} {look.metrics[name]:.4f}" for name in shown)
+def _sentence(title: str, evaluation: Evaluation, of: int, monitor: str, better: bool, rate: float) -> str:
+    shown = [monitor, *[name for name in ("auc", "logloss", "rmse") if name in evaluation.metrics and name != monitor]]
+    metrics = " ".join(f"{name} {evaluation.metrics[name]:.4f}" for name in shown)
     mark = " *" if better else ""
-    loss = "-" if look.train_loss is None else f"{look.train_loss:.4f}"
+    loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
     return (
-        f"{title} epoch {look.epoch:.4g}/{of}: train loss {loss}, valid {metrics}, "
-        f"{rate:,.0f} rows/s, {look.seconds:.0f} s{mark}"
+        f"{title} epoch {evaluation.epoch:.4g}/{of}: train loss {loss}, valid {metrics}, "
+        f"{rate:,.0f} rows/s, {evaluation.seconds:.0f} s{mark}"
     )

@@ -108,7 +108,7 @@ def captured(reached: Reached, parts: Parts, *, copied: bool) -> State:
         "spent": reached.spent,
         "seconds": time.perf_counter() - reached.started,
         "stopped": reached.stopped,
-        "history": [to_plain(look) for look in reached.history],
+        "history": [to_plain(one) for one in reached.history],
         "best": None if reached.best is None else reached.history.index(reached.best[0]),
         "rates": [group["lr"] for group in parts.optimizer.param_groups],
     }
@@ -129,7 +129,7 @@ def restore(state: State, parts: Parts, order: torch.Generator) -> Reached:
     if parts.draws is not None:
         parts.draws.set_state(tensors["generator.unknown"])
     torch.set_rng_state(tensors["generator.global"])
-    history = [Evaluation(**look) for look in facts["history"]]
+    history = [Evaluation(**one) for one in facts["history"]]
     reached = Reached(
         history=history,
         best=None if facts["best"] is None else (history[facts["best"]], _below(tensors, "best")),

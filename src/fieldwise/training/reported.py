@@ -31,17 +31,17 @@ class Reported:
         """Called after a step; the loss is read when it is shown."""
         self._reports.add(rows, loss=partial(_rounded, loss))
 
-    def evaluation(self, look: Evaluation, monitor: str, better: bool) -> None:
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         self._reports.note(
             run=self._title,
-            epoch=look.epoch,
+            epoch=evaluation.epoch,
             epochs=self._of,
-            evaluation=dict(look.metrics),
+            evaluation=dict(evaluation.metrics),
             monitor=monitor,
             better=better,
-            train_loss=look.train_loss,
-            seconds=round(look.seconds, 1),
+            train_loss=evaluation.train_loss,
+            seconds=round(evaluation.seconds, 1),
         )
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ class Step:
         self.parts = Parts(network=network, optimizer=self.optimizer, mean=self.mean, draws=draws)
 
     @property
-    def judged(self) -> nn.Module:
+    def evaluated(self) -> nn.Module:
         """The network that is evaluated and kept: with averaged weights, if there are."""
         return self.network if self.mean is None else self.mean.module
 
@@ -56,14 +56,14 @@ class Step:
             parameter.grad = None
         if self.show_unknown is not None:
             batch = self.show_unknown(batch)
-        logit, own_loss = self.forward(batch, y)
+        logit, auxiliary = self.forward(batch, y)
         wanted = list(y.shape if self.objective.more else y.shape[:1])
         found = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
         if found != wanted:  # broadcasting would hide it
             network = type(self.network).__name__
             raise ConfigError(f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {found}")
         data_loss = self.objective.loss(logit, y, weight)
-        total = data_loss if own_loss is None else data_loss + self.objective.weighted(own_loss)
+        total = data_loss if auxiliary is None else data_loss + self.objective.weighted(auxiliary)
         total.backward()  # type: ignore[no-untyped-call]
         if self.penalty:
             self.penalty.add_gradients(batch)

@@ -14,13 +14,14 @@ from fieldwise.storage.locks import try_lock
 __all__ = ["CHECKPOINT", "Unfinished"]
 
 LOCK, PART = "lock", "-training"
+REMEDY = "remove that folder to train from the start"
 CHECKPOINT = Kind(
     name="checkpoint",
     manifest="checkpoint.json",
     format=1,
     parts={"tensors": "safetensors"},
     damage=DataError,
-    remedy="remove its folder to train anew",
+    remedy="remove its folder to train from the start",
     origin="give the folder of an unfinished run",
     fast=True,
     nan=True,
@@ -33,18 +34,16 @@ class Unfinished:
 
     Args:
         folder: made when it is needed.
-        remedy: how to begin anew, at the end of an error's sentence.
+        remedy: how to start over, at the end of an error's sentence.
         note: called with a sentence when a run is resumed.
     """
 
     folder: Path
-    remedy: str = "remove that folder to train anew"
+    remedy: str = REMEDY
     note: Callable[[str], None] = lambda _: None
 
     @classmethod
-    def beside(
-        cls, out: Path, remedy: str = "remove that folder to train anew", note: Callable[[str], None] = lambda _: None
-    ) -> "Unfinished":
+    def beside(cls, out: Path, remedy: str = REMEDY, note: Callable[[str], None] = lambda _: None) -> "Unfinished":
         """The folder `.NAME.unfinished` beside a result's folder."""
         out = out.absolute()
         return cls(folder=out.with_name(f".{out.name}.unfinished"), remedy=remedy, note=note)
@@ -58,7 +57,7 @@ class Unfinished:
         return any(self.folder.glob(f"*{PART}/*/{CHECKPOINT.manifest}"))
 
     def clear(self) -> None:
-        """Remove the checkpoints, to begin anew."""
+        """Remove the checkpoints, to start over."""
         for path in self.folder.glob(f"*{PART}"):
             shutil.rmtree(path, ignore_errors=True)
 
