@@ -10,7 +10,10 @@ from pieces_lab import assert_equal
 
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
+from fieldwise.data.read.one_file import TextFormat
+from fieldwise.data.read.pieces import Bounds
 from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.source import open_files
 from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.data.reports import NoReports
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
@@ -154,9 +157,22 @@ def test_the_phases_of_a_large_preparation_are_told(log: Path) -> None:
         "labels, split and rows of each part",
         "vocabularies and scales",
         *(f"encoding {name} rows" for name in PARTS),
+        "finishing the preparation",
     ]
+    assert told.done["reading rows"] == 40_000
     assert dict(told.phases)["encoding train rows"] == told.done["encoding train rows"] == rows["train"]
     assert dict(told.phases)["labels, split and rows of each part"] == 40_000
+
+
+def test_rows_that_are_read_again_for_their_types_are_told(tmp_path: Path) -> None:
+    text = "n,user\n" + "1,u\n" * 200_000 + "x,u\n"  # the last value makes text of n
+    (tmp_path / "log.csv").write_text(text)
+    told, bounds = Told(), Bounds.within(1 << 20)
+    frame = open_files([tmp_path / "log.csv"], TextFormat(), bounds, tmp_path / "scratch", told)
+    assert frame["n"].dtype == pl.String
+    assert frame.height == 200_001
+    assert told.phases == [("reading rows", None), ("reading rows again", 200_001)]
+    assert told.done == {"reading rows": 200_001, "reading rows again": 200_001}
 
 
 class Told(NoReports):

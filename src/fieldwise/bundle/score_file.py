@@ -13,7 +13,7 @@ from fieldwise.data.encode.checks import check_table
 from fieldwise.data.read.found import find_files
 from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.data.read.writing import TableWriter
-from fieldwise.data.reports import NoReports, Reports
+from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import ConfigError
 
 __all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "check_two_files", "score_file"]
@@ -67,7 +67,7 @@ def score_file(
     made = _Columns.of(bundle, column, logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
-    rows, unseen, told = 0, Counter[tuple[str, int]](), reports or NoReports()
+    rows, unseen, told = 0, Counter[tuple[str, int]](), reports or NO_REPORTS
     told.begin("prediction", table.count())
     with writing as writer:
 

@@ -98,7 +98,11 @@ def _disk(training: TrainingSettings, network: nn.Module, prepared: Prepared) ->
         "checkpoints": CHECKPOINTS * checkpoint if training.checkpoint_minutes else 0.0,
         "bundle": weights,
     }
-    return disk | {"sum": sum(disk.values())}
+    found = disk | {"sum": sum(disk.values())}
+    if prepared.train.bound is not None:
+        as_read = disk["cached_raw_rows"] - disk["encoded_rows"]  # beside the rows of the parts, before any is encoded
+        found["more_while_preparing"] = max(as_read, prepared.train.table.nbytes / MIB)  # encoded, then saved
+    return found
 
 
 def _parts(prepared: Prepared) -> tuple[Part, ...]:

@@ -180,13 +180,13 @@ def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[R
     Errors:
         ConfigError: neither `text` nor `json`.
     """
-    from fieldwise.data.reports import JsonReports, LineReports, NoReports
+    from fieldwise.data.reports import NO_REPORTS, JsonReports, LineReports
 
     if shown not in ("text", "json"):
         raise ConfigError(f"--progress must be text or json, found {shown!r}")
     if shown == "json":
         return JsonReports()
-    return nullcontext(NoReports()) if quiet else LineReports()
+    return nullcontext(NO_REPORTS) if quiet else LineReports()
 
 
 def resolve_data_dir(given: Path | None) -> Path:

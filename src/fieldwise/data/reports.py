@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
-__all__ = ["JsonReports", "LineReports", "NoReports", "Reports", "memory_mib"]
+__all__ = ["NO_REPORTS", "JsonReports", "LineReports", "NoReports", "Reports", "memory_mib"]
 
 EVERY = 5.0  # seconds between two lines
 STATUS = Path("/proc/self/status")
@@ -39,6 +39,9 @@ class NoReports:
 
     def note(self, **facts: Any) -> None:
         """Something has happened."""
+
+
+NO_REPORTS = NoReports()
 
 
 class _Timed(ABC):

@@ -52,7 +52,8 @@ class LargeTable:
             data: where it is.
             folder: for scratch files.
         """
-        return open_files(data.files, _format(data), Bounds.within(self.memory // IN_MEMORY, IN_MEMORY), folder)
+        bounds = Bounds.within(self.memory // IN_MEMORY, IN_MEMORY)
+        return open_files(data.files, _format(data), bounds, folder, self.reports)
 
     def piece_rows(self, frame: pl.DataFrame) -> int:
         """How many rows of a table are processed at once.

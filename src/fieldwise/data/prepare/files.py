@@ -19,6 +19,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.storage.arrays import map_array
 from fieldwise.storage.checksums import file_digest
+from fieldwise.storage.files import cannot_write
 from fieldwise.version import __version__
 
 __all__ = ["GROUP", "ROWS", "Inputs", "data_key", "read_prepared", "write_facts", "write_prepared"]
@@ -87,7 +88,9 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
         part.table.save(folder / name)
         try:
             part.frame.write_ipc(folder / f"{name}.arrow")
-        except (pl.exceptions.PolarsError, OSError) as e:
+        except OSError as e:
+            raise cannot_write(folder, e) from e
+        except pl.exceptions.PolarsError as e:
             raise DataError(f"the {name} rows cannot be written as Arrow: {str(e).splitlines()[0]}") from e
         if part.group is not None:
             np.save(folder / GROUP.format(name), part.group, allow_pickle=False)

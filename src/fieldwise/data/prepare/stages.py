@@ -72,6 +72,7 @@ class Stages:
         encoder = self._encoder(piece)
         unseen = {name: self._encoded(name, encoder, piece) for name in PARTS}
         del unseen["train"]
+        self.reports.begin("finishing the preparation")
         write_facts(self.folder, facts["counts"], unseen)
         for path in [*self.folder.glob(DONE.format("*")), *self.folder.glob(TARGETS.format("*"))]:
             path.unlink()
@@ -79,7 +80,6 @@ class Stages:
     def _write_rows(
         self, source: Callable[[Path], pl.DataFrame], piece: Callable[[pl.DataFrame], int], place: Path
     ) -> dict[str, Any]:
-        self.reports.begin("reading rows")
         frame = source(place / "source")
         self.reports.begin("labels, split and rows of each part", frame.height)
         (place / "work").mkdir(parents=True)

@@ -23,6 +23,7 @@ from fieldwise.data.read.schemas import check_columns, common_schema
 from fieldwise.data.read.text_pieces import delimited_pieces, libfm_pieces
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import VectorLengths, as_lists, has_vectors, position_columns, with_positions
+from fieldwise.data.reports import NO_REPORTS, Reports
 
 __all__ = ["file_states", "open_files", "open_table", "raw_pieces"]
 
@@ -74,12 +75,20 @@ def open_table(
     return open_files(files, text, Bounds() if small else Bounds.within(memory), folder)
 
 
-def open_files(files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: Path | None) -> pl.DataFrame:
-    """The table of these files of one kind, within bounds; see `open_table`."""
+def open_files(
+    files: Sequence[Path],
+    text: TextFormat,
+    bounds: Bounds,
+    folder: Path | None,
+    reports: Reports = NO_REPORTS,
+) -> pl.DataFrame:
+    """The table of these files of one kind, within bounds; see `open_table`. `reports` is told the rows."""
     states = file_states(files)
+    reports.begin("reading rows")
     types = TextTypes() if kind_of(files[0]) == "delimited text" else None
     rows, lengths, names = _Rows(folder, bounds, "rows"), VectorLengths(), dict[str, Path]()
     for path, piece in raw_pieces(files, text, bounds):
+        reports.add(piece.height)
         bounds.check(piece, path)
         lengths.add(piece)
         if types is None:
@@ -88,9 +97,11 @@ def open_files(files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: 
             names |= {name: path for name in names_among_values(piece) if name not in names}
             rows.add(types.add(piece))
     if types is not None and rows.differ:  # a later value has changed a type
+        reports.begin("reading rows again", rows.read)
         rows.remove()
         rows = _Rows(folder, bounds, "typed")
         for _, piece in raw_pieces(files, text, bounds):
+            reports.add(piece.height)
             rows.add(types.typed(piece))
     check_unchanged(states)
     frame = rows.finish()
@@ -155,7 +166,7 @@ class _Rows:
     def __init__(self, folder: Path | None, bounds: Bounds, name: str) -> None:
         self._folder, self._bounds, self._name = folder, bounds, name
         self._held: list[pl.DataFrame] = []
-        self._size = 0
+        self._size, self.read = 0, 0
         self._empty: pl.DataFrame | None = None
         self._writer: RowsWriter | None = None
         self._schemas: list[pl.Schema] = []
@@ -163,6 +174,7 @@ class _Rows:
     def add(self, piece: pl.DataFrame) -> None:
         if self._empty is None:
             self._empty = piece.clear()
+        self.read += piece.height
         if not piece.height:
             return
         if piece.schema not in self._schemas:
