@@ -22,6 +22,8 @@ COLUMNS = [
     pl.Series([3, None, -7, 3]),
     pl.Series([2**62, None, -(2**63), 2**63 - 1]),
     pl.Series([-(2**63), -(2**63) + 1]),
+    pl.Series([*range(-3500, 3500, 14), None, -3500]),  # a lookup table some seven times as long as the column
+    pl.Series([*range(-4500, 4500, 18), None, -4500]),  # nine times
     pl.Series([-128, 127, None], dtype=pl.Int8),
     pl.Series([2**64 - 1, 2**64 - 2, None], dtype=pl.UInt64),
     pl.Series([0.0, -0.0, 1.0, 2.5, float("nan"), None, 1e300, float("inf")]),

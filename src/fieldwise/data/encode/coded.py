@@ -12,6 +12,8 @@ from fieldwise.data.encode.columns import as_text
 
 __all__ = ["Coded", "code_texts", "coded"]
 
+LARGEST_TABLE = 1 << 22  # entries of a lookup table that is larger than the rows
+
 
 @dataclass(frozen=True, eq=False)
 class Coded:
@@ -48,8 +50,9 @@ def coded(column: pl.Series) -> Coded:
     as_text(column.clear())  # raises if cells are not single values
     if kind.is_integer() and len(column) > column.null_count():
         low, high = (int(edge) for edge in (column.min(), column.max()))  # type: ignore[arg-type]
-        # A lookup table of the size of the rows is faster than hashing.
-        if high - low <= max(len(column), 1024) and low >= -(2**63) and high < 2**63:
+        # A lookup table is faster than hashing, up to about eight times the size of the rows.
+        longest = max(len(column), min(8 * len(column), LARGEST_TABLE), 1024)
+        if high - low <= longest and low >= -(2**63) and high < 2**63:
             return _code_near_integers(column, low, high)
     if kind.is_integer() or kind.is_float() or kind.is_temporal():
         return _code_by_value(column)
