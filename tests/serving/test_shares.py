@@ -101,6 +101,24 @@ def test_who_waits_goes_on_in_order_once_it_may_or_after_its_longest_wait():
     assert shares._all.inside == 5
 
 
+def test_a_turn_that_is_passed_over_while_its_wait_ends_begins_once():
+    clock = Clock()
+    shares = Shares(clock=clock)
+
+    def forget_and_let_in():
+        clock.now += 1000
+        shares._let_in()
+
+    async def run():
+        await shares.enter("b")
+        shares.add("a", 5.0)
+        asyncio.get_running_loop().call_soon(forget_and_let_in)  # the wait is over then
+        await shares.enter("a", most=0)
+
+    asyncio.run(run())
+    assert shares._all.inside == 2
+
+
 def test_expensive_requests_of_one_address_do_not_pile_up():
     """Fifty of 70 ms at once, before any other address comes: five begin, the others wait in order."""
     clock, begun = Clock(), []

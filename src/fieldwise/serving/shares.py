@@ -5,6 +5,7 @@ Behind a proxy that sends `X-Forwarded-For`, addresses are those of the proxy's 
 """
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import deque
@@ -53,6 +54,11 @@ class _Account:
         self.use(now)
         self.used += seconds
         self.seen = now
+
+    def give_up(self, turn: "_Turn") -> None:
+        """Take a turn out of the queue, unless it was passed over there while its request ended."""
+        with contextlib.suppress(ValueError):
+            self.waiting.remove(turn)
 
 
 class _Turn:
@@ -172,11 +178,11 @@ class Shares:
         try:
             return await asyncio.wait_for(turn.begun, most)
         except TimeoutError:
-            account.waiting.remove(turn)
+            account.give_up(turn)
             return self._begin(account, turn.least)
         except asyncio.CancelledError:
             if turn.begun.cancelled():
-                account.waiting.remove(turn)
+                account.give_up(turn)
             else:
                 self._end(account, turn.begun.result())
             raise
