@@ -52,8 +52,8 @@ def parity(name: str) -> tuple[float, int]:
             network, batch = lab.randomized(settings.build(layout)), lab.random_batch(layout, 5)
             with torch.no_grad():
                 ours = network(batch).numpy()
-            truth = reference.logit(settings, layout, batch, lab.weights(network))
-            worst = max(worst, float(np.max(np.abs(ours - truth) / np.maximum(1.0, np.abs(truth)))))
+            expected = reference.logit(settings, layout, batch, lab.weights(network))
+            worst = max(worst, float(np.max(np.abs(ours - expected) / np.maximum(1.0, np.abs(expected)))))
             pairs += 1
     return worst, pairs
 

@@ -35,12 +35,12 @@ def ranks(score_UN: Tensor) -> Tensor:
 
 def compare(user_UHP: Tensor, item_NKP: Tensor) -> dict[str, dict[str, float]]:
     """Errors of scores, Spearman's correlation and recall of each storage, compared with float32."""
-    truth = StoredItems.of(item_NKP).scores(user_UHP)
+    reference = StoredItems.of(item_NKP).scores(user_UHP)
     found = {}
     for storage in STORAGES:
         score = StoredItems.of(item_NKP, storage).scores(user_UHP)
-        error, spread = (score - truth).abs(), truth.std(1, keepdim=True)
-        a, b = (r - r.mean(1, keepdim=True) for r in (ranks(truth), ranks(score)))
+        error, spread = (score - reference).abs(), reference.std(1, keepdim=True)
+        a, b = (r - r.mean(1, keepdim=True) for r in (ranks(reference), ranks(score)))
         found[storage] = {
             "max_error": error.max().item(),
             "mean_error": error.mean().item(),
@@ -49,7 +49,7 @@ def compare(user_UHP: Tensor, item_NKP: Tensor) -> dict[str, dict[str, float]]:
             "spearman": ((a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))).mean().item(),
         }
         for k in BEST:
-            best, given = (s.topk(k, 1).indices.numpy() for s in (truth, score))
+            best, given = (s.topk(k, 1).indices.numpy() for s in (reference, score))
             shares = [len(np.intersect1d(x, y)) / k for x, y in zip(best, given, strict=True)]
             found[storage][f"recall_at_{k}"] = float(np.mean(shares))
     return found

@@ -99,7 +99,7 @@ def test_a_batch_takes_no_bags_without_weights():
 
 
 def test_bags_are_gathered_in_one_place():
-    """Whoever reads `bag_offsets` or computes with `bag_segments` gathers bags anew: `Bags` does that."""
+    """Code that reads `bag_offsets` or `bag_segments` gathers bags a second time: `Bags` does that."""
     src = Path(__file__).parents[1] / "src" / "fieldwise"
     offsets, segments = (
         {path.relative_to(src).as_posix() for path in src.rglob("*.py") if name in path.read_text()}

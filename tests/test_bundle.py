@@ -376,7 +376,7 @@ def test_missing_columns_are_named():
         make().score(log().drop("price"))
 
 
-# Several labels
+# Multi-task
 
 STARS = Label("stars", task="regression", range=(-0.1, 0.1), weight=0.5)
 TWO = dataclasses.replace(SCHEMA, more_labels=(STARS,))

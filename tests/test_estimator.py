@@ -433,7 +433,7 @@ def test_columns_that_the_schema_names_must_be_in_the_table_to_fit() -> None:
         Recommender(schema, MODEL, training=QUICK).fit(PAST)
 
 
-# Several labels
+# Multi-task
 
 LONG = Label("length", name="long", positive_above=105)
 CHANCE = Label("true_probability", task="regression", range=(0, 1), weight=0.5)

@@ -112,8 +112,8 @@ def test_a_training() -> None:
     assert f"{result.best.metrics[result.monitor]:.4g}" in texts
     frame = result.to_pandas()
     assert isinstance(frame, pd.DataFrame)
-    assert frame["epoch"].tolist() == [look.epoch for look in result.history]
-    assert frame["valid_auc"].tolist() == [look.metrics["auc"] for look in result.history]
+    assert frame["epoch"].tolist() == [one.epoch for one in result.history]
+    assert frame["valid_auc"].tolist() == [one.metrics["auc"] for one in result.history]
     assert frame.loc[frame["kept"], "epoch"].tolist() == [result.best.epoch]
 
 
@@ -164,8 +164,8 @@ def test_a_leaderboard() -> None:
 def test_learning_curves() -> None:
     ax = FITTED.plot()
     x, y = ax.get_lines()[0].get_data()
-    assert list(x) == [look.epoch for look in FITTED.result_.history]
-    assert list(y) == [look.metrics[FITTED.result_.monitor] for look in FITTED.result_.history]
+    assert list(x) == [one.epoch for one in FITTED.result_.history]
+    assert list(y) == [one.metrics[FITTED.result_.monitor] for one in FITTED.result_.history]
     own = pyplot.subplots()[1]
     assert FITTED.result_.plot(own) is own
 

@@ -56,7 +56,7 @@ def by_hand(first, prepared) -> torch.nn.Module:
     network = build_network(first.recipe.model, encoder.layout, first.recipe.seed, labels=1)
     optimizer = torch.optim.Adam(network.parameters())
     order = torch.Generator().manual_seed(first.recipe.seed)
-    rates = [look.learning_rate for look in first.result.history]
+    rates = [one.learning_rate for one in first.result.history]
     steps, done, wanted = table.num_batches(64), 0, first.result.history.index(first.result.best) + 1
     torch.manual_seed(first.recipe.seed)
     for _ in itertools.count():
@@ -74,7 +74,7 @@ def by_hand(first, prepared) -> torch.nn.Module:
 
 def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(prepared):
     first = fit_recipe(recipe(), prepared)
-    rates = [look.learning_rate for look in first.result.history[: first.result.history.index(first.result.best) + 1]]
+    rates = [one.learning_rate for one in first.result.history[: first.result.history.index(first.result.best) + 1]]
     assert len(set(rates)) > 1, "the case has a drop before its best evaluation"
     again = refit_recipe(first, prepared)
     assert again.refit is not None

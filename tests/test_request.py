@@ -192,8 +192,8 @@ def test_a_bundle_that_has_scored_candidates_can_be_copied():
     bundle, fresh = make(), log(4, seed=1)
     context, candidates = plain(fresh.select(USER_COLUMNS)), fresh.select(ITEM_COLUMNS)
     scores = bundle.score_candidates(context, candidates)
-    twin = copy.deepcopy(bundle)
-    np.testing.assert_array_equal(twin.score_candidates(context, candidates), scores)
+    copied = copy.deepcopy(bundle)
+    np.testing.assert_array_equal(copied.score_candidates(context, candidates), scores)
 
 
 def test_an_estimator_scores_candidates_of_any_table():

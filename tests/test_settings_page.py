@@ -23,7 +23,7 @@ def rows(title):
 
 
 def test_the_page_is_current():
-    assert MADE["page"]() == PAGE, "write it anew: python scripts/settings_page.py"
+    assert MADE["page"]() == PAGE, "write it again: python scripts/settings_page.py"
 
 
 def test_every_setting_of_training_has_a_row_with_its_default():

@@ -79,8 +79,8 @@ def test_several_labels_from_recipe_to_bundle(tmp_path):
     assert run.test["minutes.rmse"] == pytest.approx(float(np.sqrt(np.mean((p[:, 2] - y[:, 2]) ** 2))), rel=1e-5)
     assert run.test["bought.auc"] > 0.9
     assert run.best_possible is not None
-    truth = frame.get_column("true_probability").to_numpy()
-    assert run.best_possible["auc"] == pytest.approx(roc_auc_score(y[:, 0], truth))
+    reference = frame.get_column("true_probability").to_numpy()
+    assert run.best_possible["auc"] == pytest.approx(roc_auc_score(y[:, 0], reference))
     record = run.record()
     assert {"auc", "bought.auc", "minutes.rmse"} <= record["test"].keys() & record["valid"].keys()
     assert loaded.about["run"]["test"] == pytest.approx(dict(run.test))

@@ -37,10 +37,10 @@ def scored(options: dict[str, Any]) -> Timed:
     torch.manual_seed(0)
     user = torch.randn(options["levels"] * options["heads"], options["dim"])
     items = torch.randn(options["items"], options["heads"], options["dim"])
-    truth = product(user, items)()
+    reference = product(user, items)()
     work = WAYS[options["way"]](user, items)
     with use_ops(options.get("ops", "auto")), torch.no_grad():
-        difference = float((work().float() - truth).abs().max() / truth.std())
+        difference = float((work().float() - reference).abs().max() / reference.std())
     flops = 2.0 * user.shape[0] * items.numel()
 
     def turn() -> dict[str, float]:

@@ -28,7 +28,7 @@ def test_both_are_measured_on_rows_that_neither_has_seen(tmp_path, monkeypatch, 
 
     def score(frame):
         asked.append(set(frame["row"]))
-        return scale * (frame["user_id"].to_numpy() / 5 - 2.0)  # the truth, or its opposite
+        return scale * (frame["user_id"].to_numpy() / 5 - 2.0)  # the true score, or its opposite
 
     def run_auto(frame, settings, note):
         assert (settings.schema.label.column, settings.minutes) == ("label", 3.0)

@@ -757,7 +757,7 @@ def test_data_simulate_is_the_recipes_log(fieldwise, tmp_path):
     )
 
 
-# Several labels
+# Multi-task
 
 SECOND = [
     "--set", "schema.more_labels=[{column='price', name='dear', positive_above=0.5}]",
@@ -782,9 +782,11 @@ def test_train_and_evaluate_show_every_labels_metrics(fieldwise, recipe, two_lab
     assert code == 0
     assert re.search(r"^ dear\.auc +0\.\d{4} +0\.\d{4}", out, re.M)
     assert re.search(r"^ loss +\d\.\d{4} +\d\.\d{4}", out, re.M)
-    looks = [line for line in err.splitlines() if re.search(r" epoch \d+/", line)]
-    assert looks
-    assert all(re.search(r": train loss \S+, valid loss \S+ auc \S+ logloss \S+, [\d,]+ rows/s", x) for x in looks)
+    evaluations = [line for line in err.splitlines() if re.search(r" epoch \d+/", line)]
+    assert evaluations
+    assert all(
+        re.search(r": train loss \S+, valid loss \S+ auc \S+ logloss \S+, [\d,]+ rows/s", x) for x in evaluations
+    )
 
 
 def test_changed_values_of_the_second_label_are_other_test_rows(fieldwise, two_labels, log):

@@ -25,7 +25,7 @@ def test_a_search_for_people(fieldwise, tuned):
     assert "recipe: runs/tune/mine-" in out
 
 
-def test_a_search_that_goes_on_after_its_look_says_so(fieldwise, tuned):
+def test_a_search_that_goes_on_after_its_test_evaluation_says_so(fieldwise, tuned):
     ask = ("tune", tuned, "--final-seeds", 1, "--no-cache", "--quiet")
     assert "on the test rows, after the search." in fieldwise(*ask, "--trials", 1)[1]
     for _ in range(2):

@@ -208,8 +208,8 @@ def test_an_entry_whose_removal_breaks_off_is_no_entry(cache: Cache, monkeypatch
     (left,) = cache.folder.iterdir()
     assert left.name.startswith(".k.")
     assert cache.get("k", lambda folder: folder) is None
-    cache.put("k", "made anew", write(5))
-    assert [entry.title for entry in cache.entries()] == ["made anew"]
+    cache.put("k", "made again", write(5))
+    assert [entry.title for entry in cache.entries()] == ["made again"]
 
 
 def test_clear_removes_entries_and_parts_and_nothing_else(cache: Cache) -> None:

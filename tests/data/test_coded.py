@@ -39,13 +39,15 @@ COLUMNS = [
 def test_codes_stand_for_the_cells_texts(subtests):
     for column in COLUMNS:
         with subtests.test(column=column):
-            cells, truth = coded(column), as_text(column).to_list()
+            cells, reference = coded(column), as_text(column).to_list()
             texts = [*cells.texts.to_list(), None]
-            assert [texts[code] for code in cells.codes] == truth
+            assert [texts[code] for code in cells.codes] == reference
             assert len(set(texts)) == len(texts)
-            assert dict(zip(texts, cells.counts().tolist(), strict=False)) == {t: truth.count(t) for t in texts[:-1]}
+            assert dict(zip(texts, cells.counts().tolist(), strict=False)) == {
+                t: reference.count(t) for t in texts[:-1]
+            }
             assert cells.look_up(np.arange(10, 10 + len(texts) - 1, dtype=np.int32), -1).tolist() == [
-                -1 if text is None else 10 + texts.index(text) for text in truth
+                -1 if text is None else 10 + texts.index(text) for text in reference
             ]
 
 
@@ -99,16 +101,16 @@ def dirty(rows: int, seed: int) -> pl.DataFrame:
 @pytest.mark.parametrize("few", [0, 10**9], ids=["threads", "one thread"])
 def test_fit_transform_is_fit_and_transform(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     train, other = dirty(300, 0), dirty(200, 1)
-    truth = Encoder.fit(train, SCHEMA)
-    expected = truth.transform(train), truth.transform(other)
+    reference = Encoder.fit(train, SCHEMA)
+    expected = reference.transform(train), reference.transform(other)
     monkeypatch.setattr(threads, "FEW_ROWS", few)
     monkeypatch.setattr(assemble, "BLOCK", 64)
     encoder, table = Encoder.fit_transform(train, SCHEMA)
-    assert encoder == truth == Encoder.fit(train, SCHEMA)
+    assert encoder == reference == Encoder.fit(train, SCHEMA)
     for found, rows in zip((table, encoder.transform(other)), expected, strict=True):
         for name in ("ids", "values", "bag_ids", "bag_offsets"):
             np.testing.assert_array_equal(getattr(found, name), getattr(rows, name), strict=True)
-    table, at = expected[1], {f.name: f.offset + 1 for f in truth.layout.fields}
+    table, at = expected[1], {f.name: f.offset + 1 for f in reference.layout.fields}
     cells = np.split(table.bag_ids, table.bag_offsets[1:-1])  # tags and seen of each row
     assert encoder.unseen_in(table) == {
         "word": (table.ids[:, 0] == at["word"]).mean(),

@@ -55,7 +55,7 @@ def table_of(kinds: list[str], rows: list[Row], y: list[float] | None = None) ->
 
 
 def plain_batch(kinds: list[str], rows: list[Row]) -> dict[str, list[object]]:
-    """The plain twin: what a batch of these rows must hold."""
+    """The plain reference: what a batch of these rows must hold."""
     poolings = [k for k in kinds if k in ("mean", "sum", "max")]
     bags = [c for row in rows for c in row if isinstance(c, list)]
     share = [1 / len(bag) if poolings[s % len(poolings)] == "mean" else 1.0 for s, bag in enumerate(bags)]
@@ -69,9 +69,9 @@ def plain_batch(kinds: list[str], rows: list[Row]) -> dict[str, list[object]]:
 
 
 def check(batch: Batch, kinds: list[str], rows: list[Row]) -> None:
-    for name, truth in plain_batch(kinds, rows).items():
+    for name, reference in plain_batch(kinds, rows).items():
         found = getattr(batch, name).tolist()
-        assert found == (pytest.approx(truth) if name == "bag_weights" else truth), name
+        assert found == (pytest.approx(reference) if name == "bag_weights" else reference), name
     assert batch.size == len(rows)
     assert [t.dtype for t in batch] == [torch.int32, torch.float32, torch.int32, torch.int64, torch.float32]
 
@@ -119,8 +119,8 @@ def test_one_batch_by_numbers_or_by_slice(
     numbers = [n for n in numbers if n < len(rows)]  # repeated ones too
     batch, y = table.batch(torch.tensor(numbers, dtype=torch.int64))
     assert y is None
-    for name, truth in plain_batch(kinds, [rows[n] for n in numbers]).items():
-        assert getattr(batch, name).tolist() == (pytest.approx(truth) if name == "bag_weights" else truth)
+    for name, reference in plain_batch(kinds, [rows[n] for n in numbers]).items():
+        assert getattr(batch, name).tolist() == (pytest.approx(reference) if name == "bag_weights" else reference)
     check(table.batch(slice(start, end))[0], kinds, rows[start:end])
 
 

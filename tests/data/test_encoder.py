@@ -1,4 +1,4 @@
-"""The encoder against a plain Python twin, scikit-learn and NumPy; unseen values, leakage, JSON, and each bad table."""
+"""The encoder against plain Python, scikit-learn and NumPy; unseen values, leakage, JSON, and each bad table."""
 
 import dataclasses
 import json
@@ -69,7 +69,7 @@ def plain_list(f: Bag | Sequence, cell: object) -> list[str]:
 
 
 def plain_fit(f: Field, train: list[object]) -> Callable[[object], Local]:
-    """The plain twin: one field, one cell at a time."""
+    """The plain reference: one field, one cell at a time."""
     if isinstance(f, Numeric):
         return plain_numeric(f, [float(x) for x in train if x is not None])
     if isinstance(f, Categorical):
@@ -154,18 +154,19 @@ def problems(draw: st.DrawFn) -> tuple[Schema, pl.DataFrame, pl.DataFrame]:
 
 
 @given(problems())
-def test_equals_the_plain_twin(problem: tuple[Schema, pl.DataFrame, pl.DataFrame]) -> None:
+def test_equals_the_plain_reference(problem: tuple[Schema, pl.DataFrame, pl.DataFrame]) -> None:
     schema, train, other = problem
     encoder = Encoder.fit(train, schema)
-    twins = [plain_fit(f, train[f.column].to_list()) for f in schema.fields]
+    references = [plain_fit(f, train[f.column].to_list()) for f in schema.fields]
     for frame in (train, other):
         expected = [
-            [twin(row[f.column]) for f, twin in zip(schema.fields, twins, strict=True)] for row in frame.to_dicts()
+            [reference(row[f.column]) for f, reference in zip(schema.fields, references, strict=True)]
+            for row in frame.to_dicts()
         ]
         found = local_rows(encoder.transform(frame))
         assert [[ids for ids, _ in row] for row in found] == [[ids for ids, _ in row] for row in expected]
-        for row, truth in zip(found, expected, strict=True):
-            for (_, number), (_, true_number) in zip(row, truth, strict=True):
+        for row, reference in zip(found, expected, strict=True):
+            for (_, number), (_, true_number) in zip(row, reference, strict=True):
                 assert number == (None if true_number is None else pytest.approx(true_number, rel=1e-5, abs=1e-5))
 
 
@@ -296,15 +297,15 @@ OTHER = np.concatenate([TRAIN[:50], [TRAIN.min() - 5, TRAIN.max() * 2, -3.0, 0.0
 
 
 def test_transforms_equal_scikit_learn_and_the_formulas(subtests):
-    for transform, truth in [
+    for transform, reference in [
         ("none", OTHER),
         ("log", np.where(OTHER < 0, -1, 1) * np.log(1 + np.abs(OTHER))),
         ("standard", StandardScaler().fit(TRAIN[:, None]).transform(OTHER[:, None])[:, 0]),
         ("minmax", MinMaxScaler(clip=True).fit(TRAIN[:, None]).transform(OTHER[:, None])[:, 0]),
     ]:
-        with subtests.test(transform=transform, truth=truth):
+        with subtests.test(transform=transform, reference=reference):
             table = encode(fitted(Numeric("x", transform=transform), TRAIN), OTHER)
-            np.testing.assert_allclose(table.values[:, 0], truth, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(table.values[:, 0], reference, rtol=1e-6, atol=1e-6)
             assert table.values.dtype == np.float32
 
 
@@ -554,11 +555,11 @@ def test_lists_of_numbers_encode_as_the_same_lists_of_text(cells: list[list[int 
     encoder = fitted(Sequence("s", max_length=length), ["1|2|3|5"])
     numbers = pl.Series(cells, dtype=pl.List(pl.Int64))
     texts = numbers.cast(pl.List(pl.String))
-    found, truth = (encode(encoder, cells) for cells in (numbers, texts))
+    found, reference = (encode(encoder, cells) for cells in (numbers, texts))
     joined = [None if c is None else "|".join("" if x is None else str(x) for x in c) for c in cells]
     plain = encode(encoder, pl.Series(joined, dtype=pl.String))
     for name in ("bag_ids", "bag_offsets"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(truth, name), strict=True)
+        np.testing.assert_array_equal(getattr(found, name), getattr(reference, name), strict=True)
         np.testing.assert_array_equal(getattr(found, name), getattr(plain, name), strict=True)
 
 

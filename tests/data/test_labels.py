@@ -119,7 +119,7 @@ def test_a_rule_for_other_spellings_is_refused_not_all_negative():
     assert read_label(frame, label, all_negative=True).main.tolist() == [0, 0]
 
 
-# Several labels
+# Multi-task
 
 SEVERAL = (
     Label("rating", positive_above=3, drop_values=(3,)),

@@ -28,7 +28,7 @@ def test_lines_become_rows(subtests, tmp_path):
                         "ids": pl.List(pl.Int64),
                         "values": pl.List(pl.Float64),
                     }
-                    # The plain twin, a row at a time.
+                    # The plain reference, a row at a time.
                     rows = []
                     for line in LINES:
                         label, *pairs = line.split()

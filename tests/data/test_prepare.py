@@ -74,13 +74,13 @@ def test_rows_targets_groups_and_counts_equal_plain_filters() -> None:
     kept = frame.filter(pl.col("rating") != 3)
     for name in PARTS:
         part: Part = getattr(prepared, name)
-        truth = kept.filter(pl.col("part") == name)
-        assert part.frame.equals(truth)
-        assert part.main.tolist() == [float(r > 3) for r in truth["rating"]]
-        assert len(part.table) == prepared.counts[f"{name}_rows"] == truth.height
+        reference = kept.filter(pl.col("part") == name)
+        assert part.frame.equals(reference)
+        assert part.main.tolist() == [float(r > 3) for r in reference["rating"]]
+        assert len(part.table) == prepared.counts[f"{name}_rows"] == reference.height
         assert part.group is not None
-        pairs = set(zip(part.group.tolist(), truth["user"].to_list(), strict=True))
-        assert len(pairs) == truth["user"].n_unique() == len(set(part.group.tolist()))
+        pairs = set(zip(part.group.tolist(), reference["user"].to_list(), strict=True))
+        assert len(pairs) == reference["user"].n_unique() == len(set(part.group.tolist()))
     assert prepared.counts["dropped_by_label"] == frame.height - kept.height
     assert "negatives_drawn" not in prepared.counts
 
@@ -366,7 +366,7 @@ def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -
     assert few == many
 
 
-# Several labels
+# Multi-task
 
 LOVED = Label("rating", name="loved", positive_values=(5,))
 

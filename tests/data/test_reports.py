@@ -104,8 +104,8 @@ def test_a_training_tells_epochs_losses_and_evaluations():
             Evaluation(epoch=1.0, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}), "auc", True
         )
         progress.close()
-    look, epoch, after = lines(out)
-    assert (look["evaluation"], look["epoch"], look["better"]) == ({"auc": 0.75}, 1.0, True)
+    evaluation, epoch, after = lines(out)
+    assert (evaluation["evaluation"], evaluation["epoch"], evaluation["better"]) == ({"auc": 0.75}, 1.0, True)
     assert (epoch["phase"], epoch["run"], epoch["epoch"], epoch["epochs"]) == ("training", "fm", 1, 3)
     assert (epoch["rows"], epoch["rows_total"], epoch["loss"]) == (100, 100, None)
     assert after["phase"] == "evaluation"

@@ -38,9 +38,9 @@ def test_of_a_long_table_a_sample_tells_the_share(monkeypatch):
     monkeypatch.setattr(row_sketch, "MOST_HASHES", 500)
     one, other = table(20_000), table(5_000, seed=1)
     assert overlap(one, one).share == 1
-    assert 490 <= overlap(one, one).looked <= 500
+    assert 490 <= overlap(one, one).checked <= 500
     mixed = overlap(one, pl.concat([other, one[:5_000]]))
-    assert mixed.looked == pytest.approx(250, abs=60)  # of 10,000 rows as many hashes lie below the 500th of 20,000
+    assert mixed.checked == pytest.approx(250, abs=60)  # of 10,000 rows as many hashes lie below the 500th of 20,000
     assert mixed.share == pytest.approx(0.5, abs=0.15)
     assert overlap(one, other).found == 0
 

@@ -1,4 +1,4 @@
-"""Mean labels by hand, and the one thing that matters: no label of a scored row, nor a row's own, enters."""
+"""Target encoding against means by hand; neither a scored row's label nor a row's own enters."""
 
 import numpy as np
 import polars as pl

@@ -80,12 +80,12 @@ def test_intervals_hold_the_true_value_as_often_as_they_say():
 
 def test_equal_models_are_told_apart_no_more_often_than_by_chance(subtests):
     """Differences of two equal models: one part by the rows, shared by all seeds, another by each seed."""
-    for seeds, luck in [(1, 0.0), (2, 0.0), (3, 1.0), (3, 4.0), (5, 2.0)]:
-        with subtests.test(seeds=seeds, luck=luck):
+    for seeds, seed_deviation in [(1, 0.0), (2, 0.0), (3, 1.0), (3, 4.0), (5, 2.0)]:
+        with subtests.test(seeds=seeds, seed_deviation=seed_deviation):
             rng = np.random.default_rng(11)
             p = []
             for _ in range(2000):
-                by_seed = rng.normal() + luck * rng.normal(size=seeds)
+                by_seed = rng.normal() + seed_deviation * rng.normal(size=seeds)
                 p.append(estimate(by_seed, by_seed.mean() + np.array([-1.0, 1.0]) / np.sqrt(2)).p)  # of variance 1
             assert 0.02 < np.mean(np.array(p) < 0.05) < 0.09
 

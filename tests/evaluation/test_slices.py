@@ -52,13 +52,13 @@ def test_the_interval_of_auc_has_delongs_width_on_the_scale_of_logits():
 
 def test_intervals_hold_the_true_value_as_often_as_they_say():
     """The AUC of normal scores a deviation apart is known."""
-    truth = norm.cdf(1 / np.sqrt(2))
+    reference = norm.cdf(1 / np.sqrt(2))
     held = 0
     for seed in range(300):
         rng = np.random.default_rng([seed, 1])
         y = np.arange(120) % 2
         found = binary_slices(y, y + rng.normal(size=120), [Slice("all", np.arange(120))])[0].metrics["auc"]
-        held += found.low <= truth <= found.high
+        held += found.low <= reference <= found.high
     assert 0.9 < held / 300 < 0.99
 
 

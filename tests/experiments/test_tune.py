@@ -78,12 +78,12 @@ def test_test_labels_decide_nothing(recipe, folder, monkeypatch):
 
 def test_the_evaluations_on_the_test_rows_are_counted(recipe):
     first = search(recipe, trials=2)
-    assert [look["after_trials"] for look in first.test_evaluations] == [2]
+    assert [one["after_trials"] for one in first.test_evaluations] == [2]
     assert len(search(recipe, trials=2).test_evaluations) == 1
     more = search(recipe, trials=14)
-    looks = json.loads(more.study.with_suffix(".test.json").read_text())
+    evaluations = json.loads(more.study.with_suffix(".test.json").read_text())
     assert more.values != first.values  # twelve more trials find a better rate than two did
-    assert [look["after_trials"] for look in looks] == [2, 14]
+    assert [one["after_trials"] for one in evaluations] == [2, 14]
 
 
 def test_hopeless_trials_are_broken_off(recipe, folder):

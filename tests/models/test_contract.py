@@ -162,7 +162,7 @@ def test_permuting_fields_only_permutes(lab, layout, settings, name):
 
 @of_every_model
 def test_train_and_eval_modes_are_respected(lab, layout, settings):
-    """Evaluation is a function of the row alone; training draws dropout anew and moves statistics of the batch."""
+    """Evaluation is a function of the row alone; training draws new dropout masks and moves statistics of the batch."""
     network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 32)
     statistics = {n: b.clone() for n, b in network.named_buffers()}
     assert torch.equal(network(batch), network(batch))

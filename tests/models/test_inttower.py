@@ -205,9 +205,9 @@ def test_no_positive_costs_nothing_and_stays_finite(rows):
 def test_labels_of_any_kind_and_sign(dtype):
     u, v = torch.randn(6, 3), torch.randn(6, 3)
     label = torch.tensor([1, 0, 0, 1, 1, 0])
-    truth = contrastive_loss(u, v, label.double(), temperature=0.5)
-    torch.testing.assert_close(contrastive_loss(u, v, label.to(dtype), temperature=0.5), truth)
-    torch.testing.assert_close(contrastive_loss(u, v, 2.0 * label - 1, temperature=0.5), truth)
+    reference = contrastive_loss(u, v, label.double(), temperature=0.5)
+    torch.testing.assert_close(contrastive_loss(u, v, label.to(dtype), temperature=0.5), reference)
+    torch.testing.assert_close(contrastive_loss(u, v, 2.0 * label - 1, temperature=0.5), reference)
 
 
 # Settings

@@ -31,8 +31,8 @@ def test_each_head_is_softmax_of_scores_times_v(subtests):
 def test_agrees_with_pytorchs_own_attention():
     q, k, v = _random(3, 5, 8)
     heads = [t.view(3, 5, 4, 2).transpose(1, 2) for t in (q, k, v)]
-    truth = F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(3, 5, 8)
-    torch.testing.assert_close(field_attention(q, k, v, heads=4, scale=True)[0], truth)
+    reference = F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(3, 5, 8)
+    torch.testing.assert_close(field_attention(q, k, v, heads=4, scale=True)[0], reference)
 
 
 @pytest.mark.parametrize("scale", [False, True])

@@ -47,8 +47,10 @@ def _present(arguments):
     return [t for t in arguments if t is not None]
 
 
-def _numpy(x, W, b, gain, shift, heads, keep=None, *, residual, norm, relu_on_projections, scale, output_relu, **_):
+def _numpy(x, W, b, norm_weight, norm_bias, heads, keep=None, **options):
     """Row by row and head by head; keep [B, H, F, F]."""
+    residual, norm, scale = (options[name] for name in ("residual", "norm", "scale"))
+    relu_on_projections, output_relu = options["relu_on_projections"], options["output_relu"]
     parts = 4 if residual == "projected" else 3
     size = len(W) // parts
     inner, found = size // heads, []
@@ -68,7 +70,7 @@ def _numpy(x, W, b, gain, shift, heads, keep=None, *, residual, norm, relu_on_pr
             if step == "relu" and output_relu:
                 y = np.maximum(y, 0.0)
             if step == norm:
-                y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5) * gain + shift
+                y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5) * norm_weight + norm_bias
         found.append(y)
     return np.array(found)
 
@@ -84,8 +86,8 @@ def test_it_is_the_equations_for_every_choice(mode, dropout, step):
         keep = keep_factors(seed, 2, 2 * 3 * 3, dropout, dtype=torch.float64).view(2, 2, 3, 3).numpy()
         with use_ops(mode):
             found = _call(arguments, 2, seed=5, dropout=dropout, **choice)
-        truth = _numpy(*(None if t is None else t.detach().numpy() for t in arguments), 2, keep, **choice)
-        np.testing.assert_allclose(found.detach(), truth, atol=1e-11, err_msg=str(choice))
+        reference = _numpy(*(None if t is None else t.detach().numpy() for t in arguments), 2, keep, **choice)
+        np.testing.assert_allclose(found.detach(), reference, atol=1e-11, err_msg=str(choice))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -179,8 +181,8 @@ def test_large_scores_neither_overflow_nor_vanish(mode):
     with use_ops(mode):
         found = _call(arguments, 2)
     with use_ops("plain"):
-        truth = _call([None if t is None else t.double() for t in arguments], 2)
-    torch.testing.assert_close(found.double(), truth, rtol=1e-3, atol=1e-2)
+        reference = _call([None if t is None else t.double() for t in arguments], 2)
+    torch.testing.assert_close(found.double(), reference, rtol=1e-3, atol=1e-2)
 
 
 def test_dropout_needs_training_and_keeps_the_mean():
@@ -210,13 +212,13 @@ def test_all_instruction_sets_give_the_same():
     arguments = _arguments((37, 6, 11, 10, 2), **BUSY)
     with use_ops("plain"):
         y = _call(arguments, 2, **BUSY)
-    truth, best = [y, *torch.autograd.grad(y.square().sum(), arguments)], NATIVE.isa
+    reference, best = [y, *torch.autograd.grad(y.square().sum(), arguments)], NATIVE.isa
     try:
         for isa in ISAS[: ISAS.index(best) + 1]:
             object.__setattr__(NATIVE, "isa", isa)
             with use_ops("native"):
                 y = _call(arguments, 2, **BUSY)
-                for a, b in zip([y, *torch.autograd.grad(y.square().sum(), arguments)], truth, strict=True):
+                for a, b in zip([y, *torch.autograd.grad(y.square().sum(), arguments)], reference, strict=True):
                     torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9 * (1 + float(b.detach().abs().max())))
     finally:
         object.__setattr__(NATIVE, "isa", best)
@@ -248,18 +250,18 @@ def test_compile_and_export_go_through_the_operator():
     torch.manual_seed(0)
     layer, x = InteractingLayer(3, 6, 2, norm="before_relu"), torch.randn(6, 4, 3, requires_grad=True)
     with use_ops("native"):
-        truth = layer(x)
-        gradient = torch.autograd.grad(truth.square().sum(), x)[0]
+        reference = layer(x)
+        gradient = torch.autograd.grad(reference.square().sum(), x)[0]
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")(x)
-        torch.testing.assert_close(compiled, truth)
+        torch.testing.assert_close(compiled, reference)
         torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x)[0], gradient)
         rows = torch.export.Dim("rows", min=2)
         exported = torch.export.export(layer, (x.detach(),), dynamic_shapes=({0: rows},))
         assert "fieldwise.interacting" in exported.graph_module.code
-        torch.testing.assert_close(exported.module()(x[:3].detach()), truth[:3])
+        torch.testing.assert_close(exported.module()(x[:3].detach()), reference[:3])
     portable = torch.export.export(layer, (x.detach(),))
     assert "fieldwise" not in portable.graph_module.code
-    torch.testing.assert_close(portable.module()(x.detach()), truth)
+    torch.testing.assert_close(portable.module()(x.detach()), reference)
 
 
 def test_sizes_that_do_not_fit_are_named(subtests):

@@ -23,8 +23,8 @@ def test_the_mask_is_the_hash_in_whole_numbers(subtests):
     for seed in [0, 1, 2**32 + 5, 2**63 - 2]:
         with subtests.test(seed=seed):
             factors = keep_factors(torch.tensor(seed), 5, 40, 0.25, dtype=torch.float64)
-            truth = [[_kept(seed, r, n, 0.25) / 0.75 for n in range(40)] for r in range(5)]
-            np.testing.assert_allclose(factors, truth, rtol=1e-15)
+            reference = [[_kept(seed, r, n, 0.25) / 0.75 for n in range(40)] for r in range(5)]
+            np.testing.assert_allclose(factors, reference, rtol=1e-15)
 
 
 def test_as_many_are_dropped_as_asked_for_in_rows_and_columns_alike(subtests):

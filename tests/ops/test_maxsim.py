@@ -36,9 +36,9 @@ def test_is_the_sum_over_user_heads_of_the_best_item_head(subtests, backend):
         with subtests.test(user=user, item=item):
             rng = np.random.default_rng(0)
             u, v = rng.normal(size=(4, user, 3)), rng.normal(size=(4, item, 3))
-            truth = [sum(max(u[b, i] @ v[b, j] for j in range(item)) for i in range(user)) for b in range(4)]
+            reference = [sum(max(u[b, i] @ v[b, j] for j in range(item)) for i in range(user)) for b in range(4)]
             with use_ops(backend):
-                np.testing.assert_allclose(max_sim(torch.tensor(u), torch.tensor(v)), truth, atol=1e-12)
+                np.testing.assert_allclose(max_sim(torch.tensor(u), torch.tensor(v)), reference, atol=1e-12)
 
 
 def test_it_is_not_symmetric():
@@ -98,8 +98,8 @@ def test_input_that_is_not_contiguous_and_a_gradient_that_is_expanded():
     strided = user.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
     with use_ops("native"):
         found = torch.autograd.grad(max_sim(strided, item).sum(), (strided, item))
-    truth = torch.autograd.grad(max_sim_plain(user, item).sum(), (user, item))
-    for native, plain in zip(found, truth, strict=True):
+    reference = torch.autograd.grad(max_sim_plain(user, item).sum(), (user, item))
+    for native, plain in zip(found, reference, strict=True):
         np.testing.assert_allclose(native, plain, atol=1e-12)
 
 

@@ -78,12 +78,12 @@ def test_an_operator_called_by_itself_refuses_mixed_types_too():
 def test_autocast_computes_in_float32_on_every_backend(name):
     op, sizes = OPS[name]
     inputs = [t.detach() for t in tensors(sizes, torch.bfloat16)]
-    truth = op(*(t.float() for t in inputs))
+    reference = op(*(t.float() for t in inputs))
     for mode in ("plain", "auto"):
         with use_ops(mode), torch.autocast("cpu", torch.bfloat16):
             found = op(*inputs)
         assert found.dtype == torch.float32
-        torch.testing.assert_close(found, truth)
+        torch.testing.assert_close(found, reference)
 
 
 def test_a_narrow_table_is_gathered_as_it_is_under_autocast():
@@ -166,10 +166,10 @@ def test_every_output_and_gradient_is_written(subtests, memory_of_nan):
 
 @needs_native
 def test_the_operator_itself_writes_a_gradient_of_a_norm_that_is_not_there(memory_of_nan):
-    x, weight, gain, shift = tensors([(3, 4, 2), (8, 2), (2,), (2,)])
+    x, weight, norm_weight, norm_bias = tensors([(3, 4, 2), (8, 2), (2,), (2,)])
     seed, choices = torch.zeros(1, dtype=torch.int64), (1, "projected", "none", False, False, True, 1e-5, 0.0)
-    out = torch.ops.fieldwise.interacting(x, weight, None, gain, shift, seed, *choices)
-    assert [g.tolist() for g in torch.autograd.grad(out.sum(), [gain, shift])] == [[0, 0], [0, 0]]
+    out = torch.ops.fieldwise.interacting(x, weight, None, norm_weight, norm_bias, seed, *choices)
+    assert [g.tolist() for g in torch.autograd.grad(out.sum(), [norm_weight, norm_bias])] == [[0, 0], [0, 0]]
 
 
 DUAL = OPS | {"gather_rows": WRITTEN["gather_rows"], "dropout": WRITTEN["dropout"]}
@@ -216,9 +216,9 @@ def test_transforms_of_functions_find_plain_pytorch(name):
     op, sizes = OPS[name]
     inputs = [t.detach() for t in tensors(sizes)]
     leaves = [t.clone().requires_grad_() for t in inputs]
-    truth = torch.autograd.grad(op(*leaves).sum(), leaves)
+    reference = torch.autograd.grad(op(*leaves).sum(), leaves)
     found = torch.func.grad(lambda *t: op(*t).sum(), argnums=tuple(range(len(inputs))))(*inputs)
-    for ours, expected in zip(found, truth, strict=True):
+    for ours, expected in zip(found, reference, strict=True):
         torch.testing.assert_close(ours, expected)
 
 

@@ -53,8 +53,8 @@ def test_pooling_is_the_equations(subtests, mode):
                 pooled = pair_attention_pool(
                     x, left, right, W, b, h, pair_dropout=drops[0], attention_dropout=drops[1], training=True
                 )
-            truth, _ = _numpy(*_detached(x, W, b, h), seeds, drops)
-            np.testing.assert_allclose(pooled.detach(), truth, atol=1e-12)
+            reference, _ = _numpy(*_detached(x, W, b, h), seeds, drops)
+            np.testing.assert_allclose(pooled.detach(), reference, atol=1e-12)
 
 
 def test_weights_are_the_softmax():
@@ -184,8 +184,8 @@ def test_gradients_are_finite_where_the_bias_alone_makes_a_large_score(subtests)
                     found = torch.autograd.grad(pair_attention_pool(x, left, right, W, b, h).sum(), (x, W, b, h))
                 doubles = [t.detach().double().requires_grad_() for t in (x, W, b, h)]
                 pooled = pair_attention_pool_plain(doubles[0], left, right, *doubles[1:])[0]
-                for ours, truth in zip(found, torch.autograd.grad(pooled.sum(), doubles), strict=True):
-                    torch.testing.assert_close(ours.double(), truth, atol=2e-3, rtol=2e-3)
+                for ours, reference in zip(found, torch.autograd.grad(pooled.sum(), doubles), strict=True):
+                    torch.testing.assert_close(ours.double(), reference, atol=2e-3, rtol=2e-3)
 
 
 @pytest.mark.parametrize("mode", ["plain", "auto"])
@@ -193,8 +193,8 @@ def test_large_scores_neither_overflow_nor_vanish(mode):
     x, left, right, W, b, h = (t.detach() for t in _arguments(4, 3, 2, 3, dtype=torch.float32))
     with use_ops(mode):
         pooled = pair_attention_pool(x * 30, left, right, W * 30, b, h)
-    truth = pair_attention_pool_plain((x * 30).double(), left, right, (W * 30).double(), b.double(), h.double())[0]
-    torch.testing.assert_close(pooled.double(), truth, rtol=1e-4, atol=1e-4)
+    reference = pair_attention_pool_plain((x * 30).double(), left, right, (W * 30).double(), b.double(), h.double())[0]
+    torch.testing.assert_close(pooled.double(), reference, rtol=1e-4, atol=1e-4)
 
 
 def test_dropout_needs_training_and_keeps_the_mean():
@@ -235,9 +235,9 @@ def test_autocast_leaves_it_in_float32():
         pooled = pair_attention_pool(x.bfloat16(), left, right, W.bfloat16(), b.bfloat16(), h.bfloat16())
         mixed = pair_attention_pool(x.bfloat16(), left, right, W, b, h)
     assert mixed.dtype == torch.float32
-    truth = pair_attention_pool(x, left, right, W, b, h)
+    reference = pair_attention_pool(x, left, right, W, b, h)
     for found in (pooled, mixed):
-        torch.testing.assert_close(found.float(), truth, atol=0.05, rtol=0.05)
+        torch.testing.assert_close(found.float(), reference, atol=0.05, rtol=0.05)
 
 
 @needs_native
@@ -246,13 +246,15 @@ def test_an_instruction_set_below_gives_the_same():
     from fieldwise.ops.native import ISAS
 
     x, left, right, W, b, h = _arguments(37, 6, 5, 7, dtype=torch.float32)
-    truth = pair_attention_pool_plain(x, left, right, W, b, h)[0]
+    reference = pair_attention_pool_plain(x, left, right, W, b, h)[0]
     best = NATIVE.isa
     try:
         for isa in ISAS[: ISAS.index(best) + 1]:
             object.__setattr__(NATIVE, "isa", isa)
             with use_ops("native"):
-                torch.testing.assert_close(pair_attention_pool(x, left, right, W, b, h), truth, atol=1e-5, rtol=1e-5)
+                torch.testing.assert_close(
+                    pair_attention_pool(x, left, right, W, b, h), reference, atol=1e-5, rtol=1e-5
+                )
     finally:
         object.__setattr__(NATIVE, "isa", best)
 
@@ -265,10 +267,10 @@ def test_compile_and_export_go_through_the_operator():
         return pair_attention_pool(x, left, right, W, b, h)
 
     with use_ops("native"):
-        truth = pooled(x, W, b, h)
-        gradient = torch.autograd.grad(truth.square().sum(), x)[0]
+        reference = pooled(x, W, b, h)
+        gradient = torch.autograd.grad(reference.square().sum(), x)[0]
         compiled = torch.compile(pooled, fullgraph=True, backend="aot_eager")(x, W, b, h)
-        torch.testing.assert_close(compiled, truth)
+        torch.testing.assert_close(compiled, reference)
         torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x)[0], gradient)
 
         attention = PairAttention(4, 3, 5)
@@ -276,7 +278,7 @@ def test_compile_and_export_go_through_the_operator():
         rows = torch.export.Dim("rows", min=2)
         exported = torch.export.export(attention, (x.detach(),), dynamic_shapes=({0: rows},))
         assert "fieldwise.pair_attention_pool" in exported.graph_module.code
-        torch.testing.assert_close(exported.module()(x[:3].detach()), truth[:3])
+        torch.testing.assert_close(exported.module()(x[:3].detach()), reference[:3])
     portable = torch.export.export(attention, (x.detach(),))
     assert "fieldwise" not in portable.graph_module.code
-    torch.testing.assert_close(portable.module()(x.detach()), truth)
+    torch.testing.assert_close(portable.module()(x.detach()), reference)

@@ -53,12 +53,12 @@ def test_several_users_and_chosen_rows(subtests):
             with subtests.test(storage=storage, backend=backend):
                 users, item = heads(5, 7, 6), heads(11, 3, 6, seed=1)
                 stored, rows = StoredItems.of(item, storage), torch.tensor([10, 0, 3, 3])
-                truth = np.stack([scores_by_hand(u, item, storage) for u in users])
+                reference = np.stack([scores_by_hand(u, item, storage) for u in users])
                 with use_ops(backend):
-                    np.testing.assert_allclose(stored.scores(users), truth, rtol=2e-6, atol=1e-5)
-                    np.testing.assert_allclose(stored.scores(users, rows), truth[:, rows], rtol=2e-6, atol=1e-5)
+                    np.testing.assert_allclose(stored.scores(users), reference, rtol=2e-6, atol=1e-5)
+                    np.testing.assert_allclose(stored.scores(users, rows), reference[:, rows], rtol=2e-6, atol=1e-5)
                     np.testing.assert_allclose(
-                        stored.scores(users[1], rows.int()), truth[1, rows], rtol=2e-6, atol=1e-5
+                        stored.scores(users[1], rows.int()), reference[1, rows], rtol=2e-6, atol=1e-5
                     )
                     assert stored.scores(users, rows[:0]).shape == (5, 0)
                     assert stored.scores(users[:0]).shape == (0, 11)
@@ -72,12 +72,12 @@ def test_both_backends_have_the_same_integers_at_their_extremes():
     user[1::2] = -1
     item[1], item[2, :, ::2], item[3, 1:] = -1, -1, -1
     stored = StoredItems.of(item, "int8")
-    truth = scores_by_hand(user, item, "int8")
+    reference = scores_by_hand(user, item, "int8")
     for backend in BACKENDS:
         with use_ops(backend):
-            np.testing.assert_allclose(stored.scores(user), truth, rtol=1e-6)
-    assert truth[0] == pytest.approx(0, abs=1e-9)  # four heads of 32, four of -32: nothing saturated on one side
-    assert truth[3] == pytest.approx(8 * 32, rel=1e-6)
+            np.testing.assert_allclose(stored.scores(user), reference, rtol=1e-6)
+    assert reference[0] == pytest.approx(0, abs=1e-9)  # four heads of 32, four of -32: nothing saturated on one side
+    assert reference[3] == pytest.approx(8 * 32, rel=1e-6)
 
 
 @pytest.mark.skipif(not NATIVE.ready, reason="no native library")
@@ -92,26 +92,26 @@ def test_nan_of_a_user_stays_with_that_user(subtests):
         for backend in BACKENDS:
             with subtests.test(storage=storage, backend=backend):
                 users, item = heads(3, 5, 4), heads(6, 2, 4, seed=1)
-                truth = StoredItems.of(item, storage).scores(users)
+                reference = StoredItems.of(item, storage).scores(users)
                 users[1, 3, 2] = float("nan")
                 with use_ops(backend):
                     found = StoredItems.of(item, storage).scores(users)
                 assert found[1].isnan().all()
-                np.testing.assert_allclose(found[[0, 2]], truth[[0, 2]], rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(found[[0, 2]], reference[[0, 2]], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nan_of_an_items_scale_stays_with_that_item(backend):
     """No item that `of` takes has one, but a damaged file may."""
     user, stored = heads(5, 4), StoredItems.of(heads(6, 9, 4, seed=1), "int8")
-    truth = stored.scores(user)
+    reference = stored.scores(user)
     for head in (0, 5, 8):
         scale = stored.scale.clone()
         scale[2, head] = float("nan")
         with use_ops(backend):
             found = StoredItems(stored.heads, scale).scores(user)
         assert found.isnan().tolist() == [n == 2 for n in range(6)]
-        torch.testing.assert_close(found[3:], truth[3:])
+        torch.testing.assert_close(found[3:], reference[3:])
 
 
 def test_an_item_of_zeros_scores_zero(subtests):
@@ -151,9 +151,9 @@ def test_stored_scores_are_those_of_pairs(backend):
         found = block.score_stored(user, StoredItems.of(item))
         for u in range(2):
             pairs = block.score(user[u : u + 1].expand(11, -1, -1, -1), item)
-            truth = max_sim_plain(user[u : u + 1].double().flatten(1, 2).expand(11, -1, -1), item.double())
+            reference = max_sim_plain(user[u : u + 1].double().flatten(1, 2).expand(11, -1, -1), item.double())
             np.testing.assert_allclose(found[u], pairs, rtol=0, atol=1e-6)
-            np.testing.assert_allclose(found[u], truth, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(found[u], reference, rtol=0, atol=1e-6)
     assert block.score_stored(user, StoredItems.of(item), torch.tensor([3])).shape == (2, 1)
 
 

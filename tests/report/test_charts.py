@@ -53,9 +53,9 @@ def test_a_legend_line_each_and_a_seventh_line_is_dashed():
     lines = [Line(name=f"run {k}", x=[0, 1], y=[0, k + 1], colour=k) for k in range(7)]
     svg = chart(*lines)
     assert [t.text for t in svg.iter("text") if t.get("class") == "legend"] == [f"run {k}" for k in range(7)]
-    looks = [e.get("class") for e in svg.iter("polyline")]
-    assert looks[0] == "line c0"
-    assert looks[6] == "line c0 dashed"
+    classes = [e.get("class") for e in svg.iter("polyline")]
+    assert classes[0] == "line c0"
+    assert classes[6] == "line c0 dashed"
 
 
 def test_equal_values_still_have_an_axis():

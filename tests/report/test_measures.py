@@ -77,7 +77,7 @@ def test_metrics_of_a_number():
 
 
 def test_learning_curves_show_what_was_kept():
-    looks = [
+    evaluations = [
         {
             "epoch": float(k),
             "metrics": {"auc": 0.5 + k / 10, "logloss": 0.7 - k / 10},
@@ -85,7 +85,7 @@ def test_learning_curves_show_what_was_kept():
         }
         for k in (1, 2, 3)
     ]
-    section = learning_section(looks, 2.0, "patience", "auc")
+    section = learning_section(evaluations, 2.0, "patience", "auc")
     loss, auc, text = section.blocks
     assert loss.table.rows == [["1", "", "0.6000"], ["2", "0.6000", "0.5000"], ["3", "0.6000", "0.4000"]]
     assert auc.table.rows == [["1", "0.6000"], ["2", "0.7000"], ["3", "0.8000"]]

@@ -17,7 +17,7 @@ from fieldwise.cli.listening import ACCEPTED, accepting
 from fieldwise.serving.admission import Admission
 from fieldwise.serving.connection_limits import ConnectionLimits, Connections
 from fieldwise.serving.connections import limited_protocol, plain_path
-from fieldwise.serving.door import Door
+from fieldwise.serving.early_refusal import EarlyRefusal
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
 
@@ -31,7 +31,7 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def running(app):
     """The application behind the limited protocol, in a thread."""
     listening = socket.create_server(("127.0.0.1", 0))
-    connections = Connections(ConnectionLimits(), app.state.registry, app.state.shares, app.state.door)
+    connections = Connections(ConnectionLimits(), app.state.registry, app.state.shares, app.state.early)
     config = uvicorn.Config(app, http=limited_protocol(connections), log_level="warning", timeout_keep_alive=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -118,7 +118,7 @@ def test_a_refused_connection_that_falls_silent_is_closed(port, shut):
             assert one.recv(1000).startswith(b"HTTP/1.1 503")
         began = time.monotonic()
         assert one.recv(1000) == b""
-        assert 0.4 < time.monotonic() - began < 5, "a second, less what is not counted anew"
+        assert 0.4 < time.monotonic() - began < 5, "a second, less what is not counted again"
 
 
 def test_refusals_are_counted(app, port, shut):
@@ -190,23 +190,23 @@ def test_many_connections_are_accepted_in_one_turn_of_the_loop():
 
 def test_the_loop_rests_once_in_a_turn(monkeypatch):
     rests = []
-    monkeypatch.setattr("fieldwise.serving.door.time.sleep", rests.append)
+    monkeypatch.setattr("fieldwise.serving.early_refusal.time.sleep", rests.append)
     monkeypatch.setattr(Admission, "is_full", lambda *_: True)
 
-    async def run(door):
+    async def run(early):
         for _ in range(3):
-            assert all(door.refuses(b"/v1/predict", "a") for _ in range(20))
-            assert not door.refuses(b"/healthz", "a")
+            assert all(early.refuses(b"/v1/predict", "a") for _ in range(20))
+            assert not early.refuses(b"/healthz", "a")
             await asyncio.sleep(0)
 
     from prometheus_client import Counter, Histogram
 
-    from fieldwise.serving.door import admissions
+    from fieldwise.serving.early_refusal import admissions
     from fieldwise.serving.shares import Shares
 
     shares = Shares()
     requests = Counter("requests", "-", ("method", "path", "status"), registry=None)
     seconds = Histogram("seconds", "-", ("path",), registry=None)
-    asyncio.run(run(Door(requests, seconds, admissions(10, 1, 1.0), shares)))
+    asyncio.run(run(EarlyRefusal(requests, seconds, admissions(10, 1, 1.0), shares)))
     assert len(rests) == 3
     assert sum(rests) < 0.02

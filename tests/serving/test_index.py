@@ -70,9 +70,9 @@ def test_an_update_computes_new_and_changed_items_alone(tmp_path, tower, items, 
     assert dataclasses.astuple(changes) == (2, 1, 1, 28)
     assert sum(computed) == 3
     monkeypatch.undo()
-    anew, _ = build_index(tower, later, tmp_path / "anew", storage=storage)
+    rebuilt, _ = build_index(tower, later, tmp_path / "rebuilt", storage=storage)
     assert index.items.equals(later)
-    for name, tensor in anew.stored.tensors().items():
+    for name, tensor in rebuilt.stored.tensors().items():
         torch.testing.assert_close(index.stored.tensors()[name], tensor, rtol=1e-5, atol=1e-5)
     assert index.ids[:2] == ["i29", "i28"]
     parts = {p.name for p in folder.iterdir()}

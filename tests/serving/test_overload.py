@@ -49,7 +49,7 @@ def slow_service(ranker, seconds):
 
 
 def test_past_capacity_as_much_is_answered_as_at_capacity(ranker):
-    """Three times 100 requests a second, for three seconds; a queue without a door would answer none in time."""
+    """Three times 100 requests a second, for three seconds; a queue without admission would answer none in time."""
     each, timeout = 0.01, 0.5
     app = create_app(slow_service(ranker, each), ServerSettings(timeout=timeout, max_batch=4))
 

@@ -50,29 +50,29 @@ def place(tmp_path, tower, ranker):
 
 
 def test_a_newer_index_takes_over_once_it_stays(place, tower):
-    place.watcher.look()
+    place.watcher.poll()
     assert not place.notes
     build_index(tower, catalogue().head(7), place.folder / "ix")
-    place.watcher.look()  # it changed: wait for it to stay
+    place.watcher.poll()  # it changed: wait for it to stay
     assert len(place.live.service.cascade.index) == 30
-    place.watcher.look()
+    place.watcher.poll()
     assert len(place.live.service.cascade.index) == 7
     assert (place.live.replaced, place.live.refused) == (1, None)
     assert "7 items" in place.notes[0]
-    place.watcher.look()
+    place.watcher.poll()
     assert len(place.notes) == 1
 
 
 def test_a_newer_tower_waits_for_its_index(place, build):
     before, newer = best(place.live.service), build(seed=9)
     newer.save(place.folder / "tower")
-    place.watcher.look()
-    place.watcher.look()
+    place.watcher.poll()
+    place.watcher.poll()
     assert "belongs to the model that made it" in place.live.refused
     assert best(place.live.service) == before
     build_index(newer, catalogue(), place.folder / "ix")
-    place.watcher.look()
-    place.watcher.look()
+    place.watcher.poll()
+    place.watcher.poll()
     assert place.live.refused is None
     assert place.live.service.cascade.prerank.digest == newer.digest
     assert best(place.live.service) != before
@@ -89,15 +89,15 @@ def test_a_damaged_one_is_refused_and_the_old_one_serves(place, what):
     text = manifest.read_bytes()
     manifest.unlink()
     manifest.write_bytes(text)
-    place.watcher.look()
-    place.watcher.look()
+    place.watcher.poll()
+    place.watcher.poll()
     assert "damaged" in place.live.refused
     assert place.notes[0].startswith("not replaced, what was there goes on: ")
     assert best(place.live.service) == before
     large.write_bytes(whole)
     os.utime(manifest)
-    place.watcher.look()
-    place.watcher.look()
+    place.watcher.poll()
+    place.watcher.poll()
     assert place.live.refused is None
 
 
@@ -106,11 +106,11 @@ def test_a_manifest_that_is_gone_is_waited_for(place):
     text = manifest.read_bytes()
     manifest.unlink()
     for _ in range(3):
-        place.watcher.look()
+        place.watcher.poll()
     assert place.notes == [f"gone, what was there goes on: {manifest}"], "once"
     manifest.write_bytes(text)
-    place.watcher.look()
-    place.watcher.look()
+    place.watcher.poll()
+    place.watcher.poll()
     assert place.live.replaced == 1
 
 
@@ -121,14 +121,14 @@ def test_whatever_a_loader_raises_the_watcher_goes_on(place, caplog):
     place.watcher.load = load
     os.utime(place.folder / "ix/index.json")
     for _ in range(4):
-        place.watcher.look()
+        place.watcher.poll()
     assert place.live.refused == "RuntimeError: who knows"
     assert len(place.notes) == 1
     assert "who knows" in caplog.text
 
 
 def test_a_panic_of_polars_does_not_end_the_watcher(place, tower, monkeypatch):
-    """On loading, and on looking: what is good later is loaded, and readiness tells how the watcher is."""
+    """On loading, and on polling: what is good later is loaded, and readiness tells how the watcher is."""
     from decimal import Decimal
 
     import polars as pl
@@ -138,7 +138,7 @@ def test_a_panic_of_polars_does_not_end_the_watcher(place, tower, monkeypatch):
 
     watcher = place.watcher
     watcher.every = 0.02
-    whole_load, whole_look = watcher.load, watcher.look
+    whole_load, whole_poll = watcher.load, watcher.poll
     watcher.load = panic
     watcher.start()
     try:
@@ -147,15 +147,15 @@ def test_a_panic_of_polars_does_not_end_the_watcher(place, tower, monkeypatch):
         until(lambda: place.live.refused is not None)
         assert "PanicException" in place.live.refused
         watcher.load = whole_load
-        looks = []
+        polls = []
 
-        def look():
-            looks.append(1)
+        def poll():
+            polls.append(1)
             panic()
 
-        monkeypatch.setattr(watcher, "look", look)
-        until(lambda: len(looks) > 2)
-        monkeypatch.setattr(watcher, "look", whole_look)
+        monkeypatch.setattr(watcher, "poll", poll)
+        until(lambda: len(polls) > 2)
+        monkeypatch.setattr(watcher, "poll", whole_poll)
         build_index(tower, catalogue().head(5), place.folder / "ix")
         until(lambda: len(place.live.service.cascade.index) == 5)
         (place.folder / "ix" / "index.json").rename(place.folder / "aside")
@@ -201,10 +201,10 @@ def test_want_of_files_or_memory_is_tried_again(place):
     place.watcher.load = load
     os.utime(place.folder / "ix/index.json")
     for _ in range(4):
-        place.watcher.look()
+        place.watcher.poll()
     assert (len(calls), place.live.replaced, place.live.refused) == (3, 1, None)
     assert len(place.notes) == 2
-    place.watcher.look()
+    place.watcher.poll()
     assert len(calls) == 3
 
 
@@ -214,16 +214,16 @@ def test_what_changes_while_the_first_is_loaded_is_seen(place, tower):
     live = Live(place.watcher.load())
     build_index(tower, catalogue().head(7), place.folder / "ix")
     watcher = Watcher(live, place.watcher.load, manifests, every=60, state=state)
-    watcher.look()
-    watcher.look()
+    watcher.poll()
+    watcher.poll()
     assert len(live.service.cascade.index) == 7
 
 
 def test_filters_asked_for_are_ready_after_a_replacement(place, tower):
     place.live.service.recommend(Asked(context=CONTEXT, k=1, where={"genres": ["g1"]}))
     build_index(tower, catalogue().head(20), place.folder / "ix")
-    place.watcher.look()
-    place.watcher.look()
+    place.watcher.poll()
+    place.watcher.poll()
     assert place.live.service.cascade.filters.prepared == ["genres"]
 
 
@@ -248,8 +248,8 @@ def test_what_was_replaced_leaves_the_memory_at_once(place, tower):
         old = weakref.ref(service), weakref.ref(service.cascade._ranking.catalogue), weakref.ref(service.cascade)
         del service
         build_index(tower, catalogue().head(7), place.folder / "ix")
-        place.watcher.look()
-        place.watcher.look()
+        place.watcher.poll()
+        place.watcher.poll()
         assert place.live.replaced == 1
         assert [one() for one in old] == [None] * 3
     finally:
@@ -259,18 +259,18 @@ def test_what_was_replaced_leaves_the_memory_at_once(place, tower):
 def test_items_without_the_title_are_refused(place, tower):
     app = create_app(place.live, title="title")
     build_index(tower, catalogue().head(7).drop("title"), place.folder / "ix")
-    place.watcher.look()
-    place.watcher.look()
+    place.watcher.poll()
+    place.watcher.poll()
     assert "a title must be a column of the items, found 'title'" in place.live.refused
     assert get(app, "/v1/about").json()["items"]["count"] == 30
     for size in (8, 9):  # the title is asked for as long as the server runs
         build_index(tower, catalogue().head(size), place.folder / "ix")
-        place.watcher.look()
-        place.watcher.look()
+        place.watcher.poll()
+        place.watcher.poll()
         assert place.live.refused is None
         build_index(tower, catalogue().head(size).drop("title"), place.folder / "ix")
-        place.watcher.look()
-        place.watcher.look()
+        place.watcher.poll()
+        place.watcher.poll()
         assert place.live.refused is not None
         assert get(app, "/v1/about").json()["items"]["count"] == size
 

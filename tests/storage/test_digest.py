@@ -24,7 +24,7 @@ def rows(n):
             "full": pl.Series(range(n), dtype=pl.Int64),
             "large": some(range(n), pl.UInt64),
             "number": some(range(n), pl.Float32),
-            "truth": some([x % 2 == 1 for x in range(n)], pl.Boolean),
+            "boolean": some([x % 2 == 1 for x in range(n)], pl.Boolean),
             "text": some([f"é{x}" for x in range(n)], pl.String),
             "category": some([f"t{x % 3}" for x in range(n)], pl.Categorical),
             "list": some(lists, pl.List(pl.Int64)),

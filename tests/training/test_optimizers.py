@@ -13,7 +13,7 @@ from fieldwise.data.read.simulated.log import simulate
 from fieldwise.errors import ConfigError
 from fieldwise.models import DIN, FFM, FM, HOFM, LR, DeepFM, FinalMLP
 from fieldwise.models.build import build_network
-from fieldwise.models.several import several_labels
+from fieldwise.models.multi_task import multi_task
 from fieldwise.ops import use_ops
 from fieldwise.training import optimizers as module
 from fieldwise.training.fit import fit
@@ -82,9 +82,9 @@ def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, backe
     assert moved
 
 
-def test_several_labels_share_one_table():
+def test_tasks_share_one_table():
     layout, rows = mixed_tables()
-    networks = [several_labels([build_network(FM(embedding_dim=3), layout, k) for k in range(2)]) for _ in range(2)]
+    networks = [multi_task([build_network(FM(embedding_dim=3), layout, k) for k in range(2)]) for _ in range(2)]
     y = np.concatenate([rows.y, 1 - rows.y], axis=1)
     both = dataclasses.replace(rows, y=y)
     found = []

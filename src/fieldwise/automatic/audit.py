@@ -84,7 +84,7 @@ def audit(
         some = np.sort(np.random.default_rng(seed).choice(train.height, MOST_ROWS, replace=False))
         train, y = train[some], y[some]
     first = {f.column: f for f in reversed(schema.fields)}
-    found = [_look(train.get_column(c), y, first[c], schema.label, c in keep, seed) for c in schema.columns]
+    found = [_examine(train.get_column(c), y, first[c], schema.label, c in keep, seed) for c in schema.columns]
     return [one for one in found if one is not None]
 
 
@@ -104,7 +104,7 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
     return dataclasses.replace(schema, fields=tuple(alone))
 
 
-def _look(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bool, seed: int) -> Finding | None:
+def _examine(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bool, seed: int) -> Finding | None:
     text = _as_text(column, field)
     present, distinct = len(text) - text.null_count(), text.drop_nulls().n_unique()
     name, what = column.name, f"column {column.name!r}"

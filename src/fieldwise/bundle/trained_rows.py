@@ -45,14 +45,14 @@ def trained_words(rows: int, seen: Overlap) -> str:
         rows: number of rows of the table.
         seen: the result of `rows_trained`.
 
-    >>> trained_words(5145, Overlap(looked=5145, found=4096))
+    >>> trained_words(5145, Overlap(checked=5145, found=4096))
     '4,096 of these 5,145 rows were trained on, so the metrics say little about new rows'
-    >>> trained_words(90_000, Overlap(looked=5145, found=4096)).partition(", so")[0]
+    >>> trained_words(90_000, Overlap(checked=5145, found=4096)).partition(", so")[0]
     'a random 5,145 of these 90,000 rows were checked, and 4,096 of them were trained on'
     """
     told = "nothing" if seen.share == 1 else "little"
-    if seen.looked < rows:
-        checked = f"a random {seen.looked:,} of these {rows:,} rows were checked"
+    if seen.checked < rows:
+        checked = f"a random {seen.checked:,} of these {rows:,} rows were checked"
         found = f"{checked}, and {seen.found:,} of them were trained on"
     else:
         found = f"{seen.found:,} of these {rows:,} rows were trained on"
@@ -77,4 +77,4 @@ def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> Overlap | None:
     if not sketch.rows or any(name not in frame.columns for name in sketch.columns):
         return None
     overlap = sketch.overlap(frame)
-    return overlap if overlap.share > usual + MARGIN else Overlap(overlap.looked, 0)
+    return overlap if overlap.share > usual + MARGIN else Overlap(overlap.checked, 0)

@@ -178,7 +178,7 @@ def run(options: ServeOptions) -> None:
     listening = options.listening.listen()
     place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
     say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C)")
-    protocol = limited_protocol(Connections(limits, app.state.registry, app.state.shares, app.state.door))
+    protocol = limited_protocol(Connections(limits, app.state.registry, app.state.shares, app.state.early))
     keep = max(1, round(limits.idle_timeout))
     server = uvicorn.Server(
         uvicorn.Config(

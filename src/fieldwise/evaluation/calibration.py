@@ -209,16 +209,16 @@ def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -
     >>> found["after"]["logloss"] < found["before"]["logloss"], found["after"]["positive_rate"]
     (True, 0.75)
     """
-    truth, z = np.asarray(y, dtype=np.float64), np.asarray(logit, dtype=np.float64)
+    labels, z = np.asarray(y, dtype=np.float64), np.asarray(logit, dtype=np.float64)
     figures = {}
     for when, score in {"before": z, "after": calibration.logit(z)}.items():
         p = sigmoid(score)
         figures[when] = {
-            "logloss": logloss_from_logits(truth, score),
-            "brier": brier(truth, p),
-            "ece": calibration_error(truth, p),
+            "logloss": logloss_from_logits(labels, score),
+            "brier": brier(labels, p),
+            "ece": calibration_error(labels, p),
             "mean_prediction": float(p.mean()),
-            "positive_rate": float(truth.mean()),
+            "positive_rate": float(labels.mean()),
         }
     return figures
 

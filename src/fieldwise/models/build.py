@@ -10,8 +10,8 @@ from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import MODELS, ModelSettings
+from fieldwise.models.multi_task import multi_task
 from fieldwise.models.own import model_class, own_name
-from fieldwise.models.several import several_labels
 
 __all__ = ["build_network", "model_from_dict", "model_name", "model_to_dict"]
 
@@ -19,12 +19,12 @@ __all__ = ["build_network", "model_from_dict", "model_name", "model_to_dict"]
 def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels: int = 1) -> nn.Module:
     """A network with seeded weights; the global random state is not changed.
 
-    With several labels it has one head per label and returns scores [B, T] (`fieldwise.models.several`).
+    With several labels it has one head per label and returns scores [B, T] (`fieldwise.models.multi_task`).
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         networks = [settings.build(layout) for _ in range(labels)]
-    return networks[0] if labels == 1 else several_labels(networks)
+    return networks[0] if labels == 1 else multi_task(networks)
 
 
 def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSettings:

@@ -85,10 +85,10 @@ def _names(opened: Sequence[Opened]) -> list[str]:
     names = [Path(one.recipe.name).stem if one.recipe.name.endswith(".toml") else one.recipe.name for one in opened]
     found = []
     for name, one in zip(names, opened, strict=True):
-        twins = [other for other, its in zip(opened, names, strict=True) if its == name]
-        by_seed = len({twin.recipe.seed for twin in twins}) == len(twins)
+        namesakes = [other for other, its in zip(opened, names, strict=True) if its == name]
+        by_seed = len({other.recipe.seed for other in namesakes}) == len(namesakes)
         more = f"seed {one.recipe.seed}" if by_seed else str(one.folder)
-        found.append(f"{name} ({more})" if len(twins) > 1 else name)
+        found.append(f"{name} ({more})" if len(namesakes) > 1 else name)
     return found
 
 

@@ -50,8 +50,8 @@ def paired_bars(pairs: Sequence[Pair], names: tuple[str, str], *, title: str, mo
     def place(share: float) -> float:
         return left + min(1.0, max(0.0, share / most)) * (WIDTH - left - right)
 
-    for k, (name, look) in enumerate(zip(names, ("faint c5", "bar c0"), strict=True)):
-        add(svg, "rect", look, x=left, y=TOP + LEGEND_LINE * k, width=18, height=10, rx=1.5)
+    for k, (name, style) in enumerate(zip(names, ("faint c5", "bar c0"), strict=True)):
+        add(svg, "rect", style, x=left, y=TOP + LEGEND_LINE * k, width=18, height=10, rx=1.5)
         add_text(svg, left + 24, TOP + LEGEND_LINE * k + 9, name, "legend")
     bottom = top + height * len(pairs)
     for share in (0.0, most / 2, most):

@@ -33,17 +33,17 @@ def svg_root(width: float, height: float, title: str | None) -> ElementTree.Elem
     return svg
 
 
-def add(svg: ElementTree.Element, tag: str, look: str, **places: float | str) -> ElementTree.Element:
-    """Append an element of class `look`, and return it."""
+def add(svg: ElementTree.Element, tag: str, style: str, **places: float | str) -> ElementTree.Element:
+    """Append an element of class `style`, and return it."""
     attributes = {name: value if isinstance(value, str) else rounded(value) for name, value in places.items()}
-    return ElementTree.SubElement(svg, tag, {"class": look, **attributes})
+    return ElementTree.SubElement(svg, tag, {"class": style, **attributes})
 
 
 def add_text(
-    svg: ElementTree.Element, x: float, y: float, text: str, look: str, anchor: str = "start"
+    svg: ElementTree.Element, x: float, y: float, text: str, style: str, anchor: str = "start"
 ) -> ElementTree.Element:
     """Append text at a point, and return its element."""
-    found = add(svg, "text", look, x=x, y=y, **{"text-anchor": anchor})
+    found = add(svg, "text", style, x=x, y=y, **{"text-anchor": anchor})
     found.text = text
     return found
 

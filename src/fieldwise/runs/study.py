@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKPOINTS",
     "counted",
-    "mend",
     "open_study",
     "optuna_library",
     "read_test_evaluations",
+    "remove_incomplete_line",
     "resume_later",
     "states",
     "with_test_evaluation",
@@ -107,7 +107,7 @@ def counted(study: "Study") -> int:
     )
 
 
-def mend(file: Path, note: Callable[[str], None]) -> None:
+def remove_incomplete_line(file: Path, note: Callable[[str], None]) -> None:
     """Remove a last line that a crash left incomplete, to which Optuna would append the next one."""
     content = file.read_bytes() if file.exists() else b""
     if not content or content.endswith(b"\n"):

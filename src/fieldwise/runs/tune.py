@@ -32,10 +32,10 @@ from fieldwise.runs.search_space import Bounds, Choices, chosen_value, suggested
 from fieldwise.runs.study import (
     CHECKPOINTS,
     counted,
-    mend,
     open_study,
     optuna_library,
     read_test_evaluations,
+    remove_incomplete_line,
     resume_later,
     states,
     with_test_evaluation,
@@ -153,7 +153,7 @@ class _Search:
 
     def opened(self, trials: int, seed: int) -> "Study":
         """The study, new or resumed, which is to have `trials` ended trials."""
-        mend(self.file, self.note)
+        remove_incomplete_line(self.file, self.note)
         first = _own_values(self.recipe, self.space)
         study = open_study(self.file, self.file.stem, maximize=METRICS[self.metric].higher, first=first)
         begun = counted(study)

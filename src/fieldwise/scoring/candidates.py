@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fieldwise.errors import DataError
 from fieldwise.layers.candidates import Part, SharesContext, Split
 from fieldwise.layout import Bags, Batch
-from fieldwise.models.several import SeveralLabels
+from fieldwise.models.multi_task import MultiTask
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.scoring.batches import SCORING_BATCH
@@ -73,7 +73,7 @@ def shares_context(network: nn.Module, split: Split) -> bool:
     >>> [shares_context(model.build(layout), Split.by_role(layout)) for model in (FM(), FFM())]
     [True, False]
     """
-    if isinstance(network, SeveralLabels):
+    if isinstance(network, MultiTask):
         return all(shares_context(head, split) for head in network.heads)
     return isinstance(network, SharesContext) or (isinstance(network, TwoTower) and _holds_user(split))
 
@@ -120,7 +120,7 @@ def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | No
 
 
 def _score(network: nn.Module, split: Split, context: Part, candidates: Part) -> Tensor:
-    if isinstance(network, SeveralLabels):
+    if isinstance(network, MultiTask):
         return torch.stack([_score(head, split, context, candidates) for head in network.heads], dim=1)
     if isinstance(network, SharesContext):
         return network.score_candidates(context, candidates)

@@ -123,7 +123,7 @@ def parsed(content: bytes, kind: type[BaseModel], limits: BodyLimits) -> BaseMod
 
 
 def _large(content: bytes, kind: type[BaseModel], limits: BodyLimits) -> BaseModel | Exception:
-    """Parse a large body, or return its error; without garbage collection, which would look through all of it."""
+    """Parse a large body, or return its error; without garbage collection, which would traverse all of it."""
     gc.disable()
     try:
         return parsed(content, kind, limits)

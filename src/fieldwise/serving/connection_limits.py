@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from fieldwise.serving.door import Door
+from fieldwise.serving.early_refusal import EarlyRefusal
 from fieldwise.serving.shares import Shares
 
 __all__ = ["ConnectionLimits", "Connections"]
@@ -45,9 +45,9 @@ class Connections:
         limits: ConnectionLimits,
         registry: CollectorRegistry,
         shares: Shares | None = None,
-        door: Door | None = None,
+        early: EarlyRefusal | None = None,
     ) -> None:
-        self.limits, self.shares, self.door = limits, shares or Shares(), door
+        self.limits, self.shares, self.early = limits, shares or Shares(), early
         self._by_address: Count[str] = Count()
         self._open = 0
         gauge = Gauge("fieldwise_connections", "Connections open.", registry=registry)

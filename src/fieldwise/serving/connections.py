@@ -14,7 +14,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fieldwise.serving.connection_limits import ConnectionLimits, Connections
-from fieldwise.serving.door import Door
+from fieldwise.serving.early_refusal import EarlyRefusal
 from fieldwise.serving.forms import ErrorBody, ErrorResponse
 
 __all__ = ["limited_protocol"]
@@ -23,7 +23,7 @@ MOST_FIELDS = 100  # maximum header fields of a request
 FRAMING = 8  # maximum bytes of chunked framing for each byte of a body
 USELESS, BYTE = 4e-4, 2e-9  # assumed seconds of a connection without a good request, and of each of its bytes
 LONG = 1 << 16  # bytes of a body that are read at once
-LONGEST_WAIT, LOOK = 2.0, 0.4  # seconds that a new connection waits for its address's share, and between looks
+LONGEST_WAIT, CHECK = 2.0, 0.4  # seconds: how long a new connection waits for its address's share; between checks
 LINGER_BYTES, LINGER = 1 << 18, 1.0  # bytes and seconds still read after an error, so that the client sees the response
 
 PLAIN = re.compile(rb"POST (/[!-~]{1,200}) HTTP/1\.1(?=\r\n)")
@@ -31,7 +31,7 @@ LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,6})(?![^\r])")
 SPECIAL = re.compile(  # what changes where a request ends, or what an answer must be
     rb"\r\n(?:transfer-encoding|expect|upgrade|connection(?!: ?keep-alive(?![^\r]))|[ \t])|(?<!\r)\n|\r(?!\n)"
 )
-KEPT = 0.5  # seconds in which the idle time is not counted anew after a refusal
+KEPT = 0.5  # seconds in which the idle time is not counted again after a refusal
 
 QUIET = logging.getLogger(__name__)  # no line for each malformed request: they are counted
 QUIET.setLevel(logging.ERROR)
@@ -78,7 +78,7 @@ FULL = b"".join(
     [
         STATUS_LINE[503],
         b"content-type: application/json\r\nretry-after: 1\r\n",
-        b"content-length: %d\r\n\r\n%s" % (len(Door.answer), Door.answer),
+        b"content-length: %d\r\n\r\n%s" % (len(EarlyRefusal.answer), EarlyRefusal.answer),
     ]
 )
 
@@ -203,10 +203,10 @@ class _Limited(HttpToolsProtocol):
 
     def _refuses_unread(self, data: bytes) -> bool:
         """Refuse a plain and whole request without parsing it, if the server is full."""
-        door = self.counts.door
-        if door is None or self._in_body or (self.cycle is not None and not self.cycle.response_complete):
+        early = self.counts.early
+        if early is None or self._in_body or (self.cycle is not None and not self.cycle.response_complete):
             return False
-        if not door.is_shut(self._address) or not door.refuses(plain_path(data), self._address):
+        if not early.is_overloaded(self._address) or not early.refuses(plain_path(data), self._address):
             return False
         self.transport.write(FULL)
         self._asked = True
@@ -223,21 +223,21 @@ class _Limited(HttpToolsProtocol):
 
     def _is_refused(self) -> bool:
         """Whether the request is refused at once, if it is a short one on a connection that can be used again."""
-        door = self.counts.door
-        if door is None or self.parser.get_method() != b"POST" or self.expect_100_continue:
+        early = self.counts.early
+        if early is None or self.parser.get_method() != b"POST" or self.expect_100_continue:
             return False
         if self.cycle is not None and not self.cycle.response_complete:
             return False
         if self.parser.get_http_version() != "1.1" or not self.parser.should_keep_alive():
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
-        return length.isdigit() and int(length) <= LONG and door.refuses(self.url, self._address)
+        return length.isdigit() and int(length) <= LONG and early.refuses(self.url, self._address)
 
     def _count_body(self, size: int) -> None:
         """Count the bytes of a body; one that is long waits for its address's share."""
         self.counts.shares.add(self._address, BYTE * size)
         if self._raw > LONG and self.counts.shares.is_over(self._address):
-            self._wait_for_share(time.monotonic() + LOOK / 2)
+            self._wait_for_share(time.monotonic() + CHECK / 2)
 
     def _wait_for_share(self, until: float) -> None:
         """Read nothing from a connection while its address is over its share of a busy server."""
@@ -245,7 +245,7 @@ class _Limited(HttpToolsProtocol):
             return
         if self.counts.shares.is_over(self._address) and time.monotonic() < until:
             self.transport.pause_reading()
-            self.loop.call_later(LOOK, self._wait_for_share, until)
+            self.loop.call_later(CHECK, self._wait_for_share, until)
         elif not self.flow.read_paused:
             self.transport.resume_reading()
 

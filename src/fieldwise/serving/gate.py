@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldwise.errors import ConfigError
 from fieldwise.serving.admission import DEADLINE, Admission
-from fieldwise.serving.door import COMPUTED, FULL, SIMILAR
+from fieldwise.serving.early_refusal import COMPUTED, FULL, SIMILAR
 from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.http_errors import error_answer
 from fieldwise.serving.replacement import Live

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from fieldwise.serving.document import Application
-from fieldwise.serving.door import Door
+from fieldwise.serving.early_refusal import EarlyRefusal
 from fieldwise.serving.forms import ERRORS
 from fieldwise.serving.gate import Gate, ServerSettings
 from fieldwise.serving.http_errors import add_errors
@@ -71,7 +71,7 @@ def create_app(
     add_errors(app)
     app.state.registry = served.metrics.registry
     app.state.shares = served.shares
-    app.state.door = Door(served.metrics.requests, served.metrics.seconds, served.admissions, served.shares)
+    app.state.early = EarlyRefusal(served.metrics.requests, served.metrics.seconds, served.admissions, served.shares)
     app.add_middleware(
         Gate, limits=served.limits, metrics=served.metrics, admissions=served.admissions, shares=served.shares
     )

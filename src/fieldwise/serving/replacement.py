@@ -106,7 +106,7 @@ class Watcher:
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Poll once; a failure for lack of memory or files is retried at the next poll."""
         before, self._seen = self._seen, self.state(self.files)
         gone = tuple(str(file) for file, one in zip(self.files, self._seen, strict=True) if one is None)
@@ -126,9 +126,9 @@ class Watcher:
     def _watch(self) -> None:
         while not self._stop.wait(self.every):
             try:
-                self.look()
+                self.poll()
             except FAULTS:  # the next poll may succeed
-                logging.getLogger(__name__).exception("a look for newer bundles failed")
+                logging.getLogger(__name__).exception("a check for newer bundles failed")
 
     @staticmethod
     def state(files: Sequence[Path]) -> State:

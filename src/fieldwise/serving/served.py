@@ -13,7 +13,7 @@ from fieldwise.serving.answers import Predicted, explanations
 from fieldwise.serving.asked import Asked, Explained
 from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
 from fieldwise.serving.bodies import BodyLimits, body_route
-from fieldwise.serving.door import admissions
+from fieldwise.serving.early_refusal import admissions
 from fieldwise.serving.forms import Cell, Id
 from fieldwise.serving.gate import Metrics, ServerSettings
 from fieldwise.serving.page.known_users import KnownUsers

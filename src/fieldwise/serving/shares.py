@@ -24,10 +24,10 @@ ABOVE = 1.1  # an address waits above this multiple of the mean use
 BURST = 0.05  # seconds of requests of such an address that are answered together while no other is served
 BACKLOG = 0.3  # assumed seconds of requests of an address under way, above which it begins no expensive one
 EXPENSIVE = 0.01  # assumed seconds of such a request
-PACE = 0.01  # seconds between two looks at those that wait
+PACE = 0.01  # seconds between two checks of those that wait
 FIRST = 0.001  # assumed seconds of an address's first request
 LEARN = 0.2  # weight of the newest request in an address's estimate
-MOST_ACCOUNTS = 1000  # more are looked through for forgotten ones
+MOST_ACCOUNTS = 1000  # more are searched for forgotten ones
 MOST_WAIT = 0.05  # seconds that a request for the server's health waits at most
 
 

@@ -31,8 +31,8 @@ def _triton(maxsim, user, item, grad):
     return [scores, *maxsim.backward(user, item, wins, grad)]
 
 
-def _agree(found, truth):
-    for f, t in zip(found, truth, strict=True):
+def _agree(found, reference):
+    for f, t in zip(found, reference, strict=True):
         assert (f.dtype, f.shape) == (torch.float32, t.shape)
         torch.testing.assert_close(f.double(), t, atol=1e-5, rtol=1e-5, equal_nan=True)
 
@@ -68,9 +68,9 @@ def test_nan_stays_in_its_row(maxsim, device, items):
 
 def test_what_is_not_contiguous_is_read_as_it_is(maxsim, device):
     user, item, grad = _inputs(device, 2, 3, 4, 5)
-    truth = _triton(maxsim, user, item, grad)
+    reference = _triton(maxsim, user, item, grad)
     found = _triton(maxsim, *(t.mT.contiguous().mT for t in (user, item)), grad.expand(2, 2).diagonal())
-    assert all(torch.equal(f, t) for f, t in zip(found, truth, strict=True))
+    assert all(torch.equal(f, t) for f, t in zip(found, reference, strict=True))
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
@@ -79,12 +79,12 @@ def test_stored_items_meet_users_as_float32(maxsim, device, kind, shape):
     users, count, heads, items, size = shape
     torch.manual_seed(0)
     user, item = torch.randn(users, heads, size, device=device), torch.randn(count, items, size).to(device, kind)
-    truth = torch.einsum("uhp,nkp->unhk", user.double(), item.double()).amax(3).sum(2).float()
-    torch.testing.assert_close(maxsim.stored(user, item), truth, rtol=1e-5, atol=1e-4)
+    reference = torch.einsum("uhp,nkp->unhk", user.double(), item.double()).amax(3).sum(2).float()
+    torch.testing.assert_close(maxsim.stored(user, item), reference, rtol=1e-5, atol=1e-4)
     if count > 3:
         rows = torch.tensor([3, 0, 3], device=device)
         for r in (rows, rows.int()):
-            torch.testing.assert_close(maxsim.stored(user, item, rows_C=r), truth[:, rows], rtol=1e-5, atol=1e-4)
+            torch.testing.assert_close(maxsim.stored(user, item, rows_C=r), reference[:, rows], rtol=1e-5, atol=1e-4)
 
 
 def test_stored_bytes_are_multiplied_as_integers(maxsim, device):
@@ -92,11 +92,11 @@ def test_stored_bytes_are_multiplied_as_integers(maxsim, device):
     user, item = (torch.randint(-127, 128, s, generator=generator).to(device) for s in [(2, 3, 40), (7, 5, 40)])
     scales = [torch.rand(s, generator=generator).to(device) for s in [(2, 3), (7,)]]
     best = torch.einsum("uhp,nkp->unhk", user.double(), item.double()).amax(3)
-    truth = ((best * scales[0][:, None]).sum(2) * scales[1]).float()
+    reference = ((best * scales[0][:, None]).sum(2) * scales[1]).float()
     arguments = {"user_scale_UH": scales[0], "item_scale_N": scales[1]}
-    torch.testing.assert_close(maxsim.stored(user.char(), item.char(), **arguments), truth)
+    torch.testing.assert_close(maxsim.stored(user.char(), item.char(), **arguments), reference)
     rows = torch.tensor([6, 0], device=device)
-    torch.testing.assert_close(maxsim.stored(user.char(), item.char(), rows_C=rows, **arguments), truth[:, rows])
+    torch.testing.assert_close(maxsim.stored(user.char(), item.char(), rows_C=rows, **arguments), reference[:, rows])
 
 
 def test_a_nan_in_a_stored_item_is_its_own(maxsim, device):

@@ -36,8 +36,8 @@ def _triton(pool, x, left, right, W, b, h, grad, drops):
     return [pooled, *pool.backward(x, left, right, W, b, h, SEEDS, *drops, pooled, stats, grad)]
 
 
-def _agree(found, truth):
-    for f, t in zip(found, truth, strict=True):
+def _agree(found, reference):
+    for f, t in zip(found, reference, strict=True):
         # The greatest element decides the scale: sums of many terms may cancel.
         scale = max(1.0, t.nan_to_num().abs().max().item()) if t.numel() else 1.0
         assert (f.dtype, f.shape) == (torch.float32, t.shape)
@@ -96,10 +96,10 @@ def test_large_scores_do_not_overflow(pool, device, sign):
 def test_what_is_not_contiguous_is_read_as_it_is(pool, device):
     x, W, b, h, grad = _inputs(device, 2, 3, 4, 5)
     left, right = (t.to(device) for t in pair_indices(3))
-    truth = _triton(pool, x, left, right, W, b, h, grad, NONE)
+    reference = _triton(pool, x, left, right, W, b, h, grad, NONE)
     turned = [t.mT.contiguous().mT for t in (x, W)]
     found = _triton(pool, turned[0], left, right, turned[1], b, h, grad.mT.contiguous().mT, NONE)
-    assert all(torch.equal(f, t) for f, t in zip(found, truth, strict=True))
+    assert all(torch.equal(f, t) for f, t in zip(found, reference, strict=True))
 
 
 def test_gradients_are_the_same_at_every_run_and_close_for_any_number_of_slices(pool, device, monkeypatch):

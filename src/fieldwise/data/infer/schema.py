@@ -121,7 +121,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     time = guess_time(frame, {name, *ids.values(), *settled_ones, *_never(frame)})
     _mark_times(frame, time, notes, fields)
     for column, f in list(fields.items()):
-        display = display_of(frame, f, ids, sampled=share < 1) or _twin(frame, f, list(fields.values()))
+        display = display_of(frame, f, ids, sampled=share < 1) or _display_column(frame, f, list(fields.values()))
         if display:
             del fields[column]
             notes[column] = f"omitted: {display}"
@@ -242,7 +242,7 @@ def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
     return {"values": "every libFM value is 1, so only the ids matter"}
 
 
-def _twin(frame: pl.DataFrame, field: Field, others: list[Field]) -> str:
+def _display_column(frame: pl.DataFrame, field: Field, others: list[Field]) -> str:
     """The reason why a field only renames an earlier one of many values, or an empty text."""
     distinct = frame.get_column(field.column).n_unique() if field.cell == "category" else 0
     for other in others[: others.index(field)] if distinct > 50 else []:

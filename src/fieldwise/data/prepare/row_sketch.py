@@ -26,15 +26,15 @@ _ABSENT = np.uint64(0x6A09E667F3BCC909)
 
 @dataclass(frozen=True)
 class Overlap:
-    """The number of a table's rows that could be looked up, and how many of them the other table has."""
+    """The number of a table's rows that could be checked up, and how many of them the other table has."""
 
-    looked: int
+    checked: int
     found: int
 
     @property
     def share(self) -> float:
-        """The share found of those looked up; 0 if none was looked up."""
-        return self.found / self.looked if self.looked else 0.0
+        """The share found of those checked up; 0 if none was checked up."""
+        return self.found / self.checked if self.checked else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class RowSketch:
 
         >>> sketch = RowSketch.of(pl.DataFrame({"user": ["a", "b"], "age": [30, None]}), ["user", "age"])
         >>> sketch.overlap(pl.DataFrame({"user": ["b", "a", "a"], "age": [None, 30.0, 31.0]}))
-        Overlap(looked=3, found=2)
+        Overlap(checked=3, found=2)
         """
         hashes = np.empty(0, np.uint64)
         for part in frame.select(columns).iter_slices(SLICE_ROWS):
@@ -69,15 +69,15 @@ class RowSketch:
 
     def overlap(self, frame: pl.DataFrame) -> Overlap:
         """The number of rows of another table with these columns that equal rows of this one."""
-        whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be looked up
-        looked = found = 0
+        whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be checked up
+        checked = found = 0
         for part in frame.select(self.columns).iter_slices(SLICE_ROWS):
             hashes = _row_hashes(part)
             if not whole:
                 hashes = hashes[hashes <= self.hashes[-1]]
-            looked += len(hashes)
+            checked += len(hashes)
             found += int(np.isin(hashes, self.hashes).sum())
-        return Overlap(looked, found)
+        return Overlap(checked, found)
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -1,4 +1,4 @@
-"""Target encoding: mean labels of categories, such as an item's mean rating, as columns for numeric fields."""
+"""Target encoding: the mean label of each category, such as an item's mean rating, as columns for numeric fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

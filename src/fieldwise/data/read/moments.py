@@ -35,7 +35,7 @@ _FAMILIES = {
     "month first": tuple(date + time for date in _MONTH_FIRST for time in _CLOCKS),
 }
 _DIRECTIVE = re.compile(r"%\.f|%\w|.")
-_LOOKS = {
+_PATTERNS = {
     **dict.fromkeys(("%d", "%m", "%H", "%I"), r"\d{1,2}"),
     "%Y": r"\d{4}",
     "%y": r"\d\d",
@@ -127,11 +127,11 @@ def _mixed(text: pl.Series, normal: pl.Series) -> str:
 @cache
 def _patterns(family: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
     """The formats of a family, each with a pattern of its cells."""
-    return tuple((form, re.compile(_DIRECTIVE.sub(_look, form), re.IGNORECASE)) for form in _FAMILIES[family])
+    return tuple((form, re.compile(_DIRECTIVE.sub(_pattern, form), re.IGNORECASE)) for form in _FAMILIES[family])
 
 
-def _look(directive: re.Match[str]) -> str:
-    return _LOOKS.get(directive[0]) or re.escape(directive[0])
+def _pattern(directive: re.Match[str]) -> str:
+    return _PATTERNS.get(directive[0]) or re.escape(directive[0])
 
 
 def _by(text: pl.Series, family: str) -> tuple[pl.Series, list[str]]:
@@ -142,7 +142,7 @@ def _by(text: pl.Series, family: str) -> tuple[pl.Series, list[str]]:
         rest = text.filter(found.is_null() & text.is_not_null())
         # A few of the cells that are still unparsed show which formats to try.
         sample = rest.gather_every(max(1, len(rest) // _SAMPLE)).head(2 * _SAMPLE).to_list()
-        forms = [form for form, look in _patterns(family) if any(look.fullmatch(cell) for cell in sample)]
+        forms = [form for form, pattern in _patterns(family) if any(pattern.fullmatch(cell) for cell in sample)]
         before = found.null_count()
         for form in forms:
             left = found.null_count()

@@ -176,7 +176,7 @@ def _readable(dtype: pl.DataType) -> bool:
 
 
 def _parquet_slices(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
-    """The rows by slices, for each of which polars reads a row group anew."""
+    """The rows by slices, for each of which polars reads a row group again."""
     rows = pl.scan_parquet(path, glob=False).select(columns)
     head = rows.head(_PROBE).collect()
     step = _rows(bounds, head.estimated_size() / max(1, head.height))

@@ -6,7 +6,7 @@ import polars as pl
 
 __all__ = ["TextTypes", "infer_types"]
 
-_TRUTH = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 _ZEROS = r"^[+-]?0\d"
 # A whole number of 16 digits or more may not fit a Float64 exactly: it is an id.
 _DIGITS, _LONG = r"^[+-]?\d{16,}$", 10**15
@@ -20,7 +20,7 @@ class _Facts:
     values: bool = False  # whether there was any
     whole: bool = True
     number: bool = True
-    truth: bool = True
+    boolean: bool = True
     zeros: bool = False  # whether one has a leading zero
     long: bool = False  # whether one is a whole number of many digits
 
@@ -32,12 +32,12 @@ class _Facts:
             return pl.String if self.zeros else pl.Int64
         if self.number:
             return pl.String if self.zeros or self.long else pl.Float64
-        return pl.Boolean if self.truth else pl.String
+        return pl.Boolean if self.boolean else pl.String
 
     @property
     def settled(self) -> bool:
         """Whether the column is text, whatever follows."""
-        return not self.truth and (not self.whole or self.zeros) and (not self.number or self.zeros or self.long)
+        return not self.boolean and (not self.whole or self.zeros) and (not self.number or self.zeros or self.long)
 
 
 @dataclass(kw_only=True)
@@ -66,7 +66,7 @@ class TextTypes:
         made = self._whole(piece, [name for name in filled if self.facts[name].number], nulls)
         rest = [name for name in filled if name not in made]
         made |= self._numbers(piece, [name for name in rest if self.facts[name].number], nulls)
-        made |= self._truths(piece, [name for name in rest if self.facts[name].truth], nulls)
+        made |= self._booleans(piece, [name for name in rest if self.facts[name].boolean], nulls)
         return self.typed(piece, made)
 
     def typed(self, piece: pl.DataFrame, made: dict[str, pl.Series] | None = None) -> pl.DataFrame:
@@ -95,7 +95,7 @@ class TextTypes:
             if name not in made:  # a value that the type cannot hold has become null
                 facts.whole = False
                 continue
-            facts.truth = False
+            facts.boolean = False
             facts.zeros = facts.zeros or bool(piece.get_column(name).str.contains(_ZEROS).any())
             low, high = made[name].min(), made[name].max()
             facts.long = facts.long or not (int(low) > -_LONG and int(high) < _LONG)  # type: ignore[arg-type]
@@ -109,27 +109,27 @@ class TextTypes:
             facts.whole = False
             facts.number = name in made
             if facts.number:
-                facts.truth = False
+                facts.boolean = False
                 facts.zeros = facts.zeros or bool(column.str.contains(_ZEROS).any())
                 facts.long = facts.long or bool(column.str.contains(_DIGITS).any())
         return made
 
-    def _truths(self, piece: pl.DataFrame, names: list[str], nulls: dict[str, int]) -> dict[str, pl.Series]:
+    def _booleans(self, piece: pl.DataFrame, names: list[str], nulls: dict[str, int]) -> dict[str, pl.Series]:
         made = {}
         for name in names:
             facts = self.facts[name]
-            if not facts.truth:  # it was found to hold numbers
+            if not facts.boolean:  # it was found to hold numbers
                 continue
             column = piece.select(_truth(pl.col(name))).to_series()
-            facts.truth = column.null_count() == nulls[name]
-            if facts.truth:
+            facts.boolean = column.null_count() == nulls[name]
+            if facts.boolean:
                 facts.whole = facts.number = False
                 made[name] = column
         return made
 
 
 def _truth(column: pl.Expr) -> pl.Expr:
-    return column.replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
+    return column.replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
 
 
 def infer_types(frame: pl.DataFrame) -> pl.DataFrame:

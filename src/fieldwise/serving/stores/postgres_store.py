@@ -31,7 +31,7 @@ __all__ = ["PostgresStore", "table_name"]
 START = 5  # maximum seconds for the first connection
 OPTIONS = "-c statement_timeout=1000 -c timezone=UTC -c default_transaction_read_only=on"  # also ends abandoned queries
 FRESH = 1.0  # seconds after which the table's columns are read again
-LOOKS = 5  # attempts of a lookup while the table is replaced by one with other columns
+ATTEMPTS = 5  # attempts of a lookup while the table is replaced by one with other columns
 UNIQUE = """
     SELECT c.relkind = 'v' OR EXISTS (
         SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -57,7 +57,7 @@ class PostgresStore:
         self._pool: AsyncConnectionPool[AsyncConnection[TupleRow]] | None = None
         self._columns: list[str] = []
         self._ids = ""
-        self._looked = -math.inf
+        self._checked = -math.inf
         self._failing = FailingRows()
 
     @property
@@ -74,7 +74,7 @@ class PostgresStore:
         where, table = self._address.shown, table_name(self._address)
         try:
             async with await AsyncConnection.connect(self._address.url, connect_timeout=START) as connection:
-                await self._look_at(connection, table)
+                await self._read_columns(connection, table)
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise ConfigError(f"{where} holds no table of this name: write it with fieldwise store load") from None
         except psycopg.errors.InsufficientPrivilege as e:
@@ -143,7 +143,7 @@ class PostgresStore:
             await self._pool.close(timeout=1)
         self._pool = None
 
-    async def _look_at(self, connection: AsyncConnection[Any], table: sql.Identifier) -> None:
+    async def _read_columns(self, connection: AsyncConnection[Any], table: sql.Identifier) -> None:
         where = self._address.shown
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
@@ -155,7 +155,7 @@ class PostgresStore:
         if self.column not in columns:
             raise ConfigError(f"{where} must have the id column {self.column!r}: {nearest(self.column, list(columns))}")
         self._columns, self._ids = list(columns), IDS.get(columns[self.column], "")
-        self._looked = time.monotonic()
+        self._checked = time.monotonic()
         if not self._ids:
             raise ConfigError(
                 f"the ids of {where} must be integers, text or UUIDs, found column {self.column!r} of another type: "
@@ -169,15 +169,15 @@ class PostgresStore:
 
     async def _found(self, wanted: Sequence[Any], columns: Collection[str] | None) -> list[Row]:
         """The rows found; if the server fails at one of them, only that row is unreadable."""
-        for _ in range(LOOKS):
-            if time.monotonic() - self._looked > FRESH:
-                await self._look_again()
+        for _ in range(ATTEMPTS):
+            if time.monotonic() - self._checked > FRESH:
+                await self._refresh_columns()
             asked = [name for name in self._columns if name != self.column and (columns is None or name in columns)]
             try:
                 rows = await self._rows(self._query(asked), (wanted,))
                 return [dict(zip([self.column, *asked], row, strict=True)) for row in rows]
             except psycopg.errors.UndefinedColumn:
-                self._looked = -math.inf  # the table was replaced
+                self._checked = -math.inf  # the table was replaced
             except psycopg.DataError:
                 if len(wanted) <= 1:
                     for one in wanted:
@@ -187,15 +187,15 @@ class PostgresStore:
                 return [*await self._found(wanted[:half], columns), *await self._found(wanted[half:], columns)]
             except psycopg.Error as e:
                 raise StoreError("gone", self._address.told(e)) from None
-        raise StoreError("damaged", f"{self._address.shown} was replaced {LOOKS} times during a lookup")
+        raise StoreError("damaged", f"{self._address.shown} was replaced {ATTEMPTS} times during a lookup")
 
-    async def _look_again(self) -> None:
+    async def _refresh_columns(self) -> None:
         """Read the columns again: the table may have been replaced, or a column added or dropped."""
         try:
             self._columns = [name for (name,) in await self._rows(COLUMNS, (self._table,))] or self._columns
         except psycopg.Error as e:
             raise StoreError("gone", self._address.told(e)) from None
-        self._looked = time.monotonic()
+        self._checked = time.monotonic()
 
     def _query(self, asked: Sequence[str]) -> sql.Composed:
         more = [sql.SQL(", ") + _escaped(sql.Identifier(name)) for name in asked]

@@ -1,4 +1,4 @@
-"""Training on several labels: the loss and the metrics by hand, and that each head learns its own label."""
+"""Multi-task training: the loss and the metrics by hand, and that each head learns its own label."""
 
 import dataclasses
 import math

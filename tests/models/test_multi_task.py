@@ -1,4 +1,4 @@
-"""Several labels: each head is the single network of its weights, over one table that is held and saved once."""
+"""Multi-task networks: each head is the single network of its weights, over one table that is held and saved once."""
 
 import copy
 
@@ -23,7 +23,7 @@ TABLE = "embedding.weight"
 
 
 def built(lab, name, labels=2):
-    """A network of several labels with random weights, its layout, and a batch."""
+    """A multi-task network with random weights, its layout, and a batch."""
     layout = lab.layouts[LAYOUT[name]]
     return lab.randomized(build_network(SETTINGS[name], layout, 0, labels=labels)), layout, lab.batch(layout, 6)
 
@@ -67,7 +67,7 @@ def test_the_state_holds_the_table_once_and_comes_back(lab, subtests):
             torch.testing.assert_close(again(batch), network(batch), atol=0, rtol=0)
 
 
-def test_a_network_of_several_labels_has_an_auxiliary_loss_exactly_where_its_model_has_one(lab):
+def test_a_multi_task_network_has_an_auxiliary_loss_exactly_where_its_model_has_one(lab):
     for name in REFERENCES:
         network, layout, _ = built(lab, name)
         assert isinstance(SETTINGS[name].build(layout), HasAuxiliaryLoss) == (name in WITH_AUXILIARY), name
@@ -139,14 +139,14 @@ def test_l2_by_the_tables_name_counts_it_once(lab):
 def test_a_copy_has_a_table_of_its_own_that_its_heads_share(lab, name):
     network, _, batch = built(lab, name)
     before = network(batch).detach()
-    twin = copy.deepcopy(network)
+    copied = copy.deepcopy(network)
     with torch.no_grad():
-        for parameter in twin.parameters():
+        for parameter in copied.parameters():
             parameter.mul_(1.5)
     assert torch.equal(network(batch), before)
-    if hasattr(twin, "embedding"):
-        assert all(head.embedding is twin.embedding for head in twin.heads)
-        assert twin.float().heads[1].embedding.weight.dtype == torch.float32
+    if hasattr(copied, "embedding"):
+        assert all(head.embedding is copied.embedding for head in copied.heads)
+        assert copied.float().heads[1].embedding.weight.dtype == torch.float32
 
 
 @WITH_AND_WITHOUT_A_TABLE

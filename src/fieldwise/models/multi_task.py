@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
 
-__all__ = ["SeveralLabels", "SeveralLabelsWithAuxiliary", "several_labels"]
+__all__ = ["MultiTask", "MultiTaskWithAuxiliary", "multi_task"]
 
 
-class SeveralLabels(nn.Module):
+class MultiTask(nn.Module):
     """A multi-task network, `logit_t = head_t(batch)`: one network per label, over a shared embedding table.
 
     The embedding table is shared and everything above it is separate per label, as in ESMM (Ma et al., SIGIR 2018,
@@ -50,8 +50,8 @@ class SeveralLabels(nn.Module):
         return torch.stack([head(batch) for head in self.heads], dim=1)
 
 
-class SeveralLabelsWithAuxiliary(SeveralLabels):
-    """`SeveralLabels` for a model whose networks have an auxiliary loss.
+class MultiTaskWithAuxiliary(MultiTask):
+    """`MultiTask` for a model whose networks have an auxiliary loss.
 
     A separate class, so that the training loop asks only networks with an auxiliary loss for it.
     """
@@ -63,14 +63,14 @@ class SeveralLabelsWithAuxiliary(SeveralLabels):
         return torch.stack([logit_B for logit_B, _ in pairs], dim=1), torch.stack([loss for _, loss in pairs])
 
 
-def several_labels(heads: Sequence[nn.Module]) -> SeveralLabels:
+def multi_task(heads: Sequence[nn.Module]) -> MultiTask:
     """A multi-task network from single networks, with their auxiliary losses if they have any.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM
-    >>> network = several_labels([FM(embedding_dim=4).build(Layout.of_sizes([3, 4])) for _ in range(2)])
+    >>> network = multi_task([FM(embedding_dim=4).build(Layout.of_sizes([3, 4])) for _ in range(2)])
     >>> [name for name in network.state_dict() if not name.startswith("heads.1.")]
     ['embedding.weight', 'heads.0.first_order.bias', 'heads.0.first_order.embedding.weight']
     """
     has_auxiliary = hasattr(heads[0], "forward_with_auxiliary")
-    return SeveralLabelsWithAuxiliary(heads) if has_auxiliary else SeveralLabels(heads)
+    return MultiTaskWithAuxiliary(heads) if has_auxiliary else MultiTask(heads)

@@ -1,4 +1,4 @@
-"""The requests that are admitted: separately for what the model answers at once, and what it answers in between."""
+"""Refusal of requests before their bodies are read, and admission by path."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from fieldwise.serving.admission import Admission
 from fieldwise.serving.forms import ErrorBody, ErrorResponse
 from fieldwise.serving.shares import Shares
 
-__all__ = ["COMPUTED", "FULL", "SIMILAR", "Door", "admissions"]
+__all__ = ["COMPUTED", "FULL", "SIMILAR", "EarlyRefusal", "admissions"]
 
 FULL = "the server is overloaded: retry later"
 COMPUTED = ("/v1/predict", "/v1/recommend", "/v1/explain")
@@ -35,7 +35,7 @@ def admissions(waiting: int, batch: int, timeout: float) -> dict[str, Admission]
     return {"/v1/predict": answers, "/v1/recommend": answers, "/v1/explain": admission(), SIMILAR: admission()}
 
 
-class Door:
+class EarlyRefusal:
     """Refuses requests as soon as their heads are read, if they could not be answered in time.
 
     This costs a small part of what it costs to refuse them in the application. While requests are refused, the event
@@ -59,7 +59,7 @@ class Door:
             for path in COMPUTED
         }
 
-    def is_shut(self, address: str) -> bool:
+    def is_overloaded(self, address: str) -> bool:
         """Whether a prediction or recommendation for an address would be refused."""
         return self._answers.is_full(address)
 
