@@ -1,5 +1,6 @@
 """Rows of a text file's table are named by their lines, also behind quoted line ends and rows that were dropped."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -7,10 +8,20 @@ import pytest
 
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.split_settings import TimeSplit
-from fieldwise.data.read.lines import line_of, naming_lines, renumbering_rows
+from fieldwise.data.read.lines import naming_lines, renumbering_rows
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError
 from fieldwise.schema import Categorical, Label, Schema
+
+
+def line_of(path, row, columns=None):
+    """The line that an error about a row names; None if there is no such row."""
+    with pytest.raises(DataError) as e, naming_lines(path, columns=columns):
+        raise DataError(f"row {row} (counting from 0)")
+    found = re.fullmatch(rf"line (\d+) of {re.escape(str(path))}", str(e.value))
+    if found is None:
+        assert str(e.value) == f"row {row} (counting from 0)"
+    return found and int(found[1])
 
 
 @pytest.mark.filterwarnings("ignore:the first line")
@@ -26,9 +37,10 @@ def test_the_line_of_each_row(subtests, tmp_path):
         with subtests.test(text=text, lines=lines, header=header):
             path = tmp_path / "t.csv"
             path.write_bytes(text.encode())
-            table = as_table(path, columns=None if header else ["a", "b"])
-            assert [line_of(path, row, header=header) for row in range(table.height)] == lines
-            assert line_of(path, table.height, header=header) is None
+            columns = None if header else ["a", "b"]
+            table = as_table(path, columns=columns)
+            assert [line_of(path, row, columns) for row in range(table.height)] == lines
+            assert line_of(path, table.height, columns) is None
             written = path.read_bytes().split(b"\n")
             for row, line in enumerate(lines):
                 assert written[line - 1].startswith(str(table.row(row)[0]).encode())

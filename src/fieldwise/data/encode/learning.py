@@ -137,7 +137,7 @@ def _fit_numeric(f: Numeric, number: np.ndarray, scratch: Scratch) -> Scaling | 
     if f.encoding == "uniform":
         return Bins(edges=_rising(np.linspace(low, high, f.bins + 1)[1:-1]), logarithm=logarithm)
     if f.encoding == "quantile":
-        edges = _edges(number, f.bins, scratch, point_masses=f.point_masses)
+        edges = quantile_edges(number, f.bins, scratch, point_masses=f.point_masses)
         return Bins(edges=_rising(edges), logarithm=logarithm)
     match f.transform:
         case "minmax":
@@ -157,25 +157,21 @@ def _deviation(number: np.ndarray, mean: np.floating) -> float:
     return float(np.sqrt(number.sum() / len(number)))
 
 
-def quantile_edges(number: np.ndarray, bins: int, *, point_masses: bool = False) -> np.ndarray:
-    """Inner edges of bins of equal counts; equal edges are merged.
+def quantile_edges(number: np.ndarray, bins: int, scratch: Scratch, *, point_masses: bool = False) -> np.ndarray:
+    """Inner edges of bins of equal counts, unsorted and with repetitions; the numbers are overwritten.
 
     Args:
         number: the training numbers [N].
         bins: number of bins.
+        scratch: how many numbers are moved at once.
         point_masses: whether a number in more than 1 / bins of the rows gets its own bin.
 
     >>> mostly_zero = np.array([0.0] * 90 + [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0])
-    >>> np.unique(quantile_edges(mostly_zero, 4)).tolist()
+    >>> np.unique(quantile_edges(mostly_zero.copy(), 4, IN_MEMORY)).tolist()
     [0.0]
-    >>> np.unique(quantile_edges(mostly_zero, 4, point_masses=True)).tolist()
+    >>> np.unique(quantile_edges(mostly_zero, 4, IN_MEMORY, point_masses=True)).tolist()
     [0.0, 1.0, 4.0, 7.0]
     """
-    return _edges(np.array(number), bins, IN_MEMORY, point_masses=point_masses)
-
-
-def _edges(number: np.ndarray, bins: int, scratch: Scratch, *, point_masses: bool) -> np.ndarray:
-    """`quantile_edges`, which overwrites the numbers."""
     if not point_masses:
         return np.asarray(np.quantile(number, np.linspace(0, 1, bins + 1)[1:-1], overwrite_input=True))
     number.sort()

@@ -15,7 +15,7 @@ from fieldwise.data.read.one_file import text_separator
 from fieldwise.data.read.pieces import count_rows
 from fieldwise.errors import DataError, SchemaError
 
-__all__ = ["counting_from", "line_of", "naming_lines", "renumbering_rows"]
+__all__ = ["counting_from", "naming_lines", "renumbering_rows"]
 
 _ROW = re.compile(r"row (\d+) \(counting from 0\)")
 
@@ -77,20 +77,13 @@ def counting_from(first: int) -> Iterator[None]:
         yield
 
 
-def line_of(
-    path: Path, row: int, *, separator: str | None = None, encoding: str = "utf-8", header: bool = True
-) -> int | None:
-    """The line, counted from 1, at which a row of a text file's table begins; None if the file is no such text.
-
-    Quoted line ends are counted, so that an editor finds the place.
-    """
-    return _line_or_rows(path, row, separator, encoding, header)[0]
-
-
 def _line_or_rows(
     path: Path, row: int, separator: str | None, encoding: str, header: bool
 ) -> tuple[int | None, int | None]:
-    """The line of a row, or None and the number of rows; both None if the file is no delimited text."""
+    """The line, counted from 1, at which a row begins, or None and the number of rows; both None if not delimited text.
+
+    Quoted line ends are counted, so that an editor finds the place.
+    """
     if kind_of(path) != "delimited text":
         return None, None
     source = stream_source(path, encoding)
