@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
+from serving.asgi import post
 from serving.hostile import ROW
 
 from fieldwise.serving import served as served_module
@@ -15,25 +16,12 @@ from fieldwise.serving.admission import Admission
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.service import Service
 
-HEADERS = [(b"host", b"server"), (b"content-type", b"application/json")]
-
 
 async def ask(app, path, body):
-    """The status of an answer, and how long it took; the application is called as a server would."""
-    messages, status = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}], []
-
-    async def receive():
-        return messages.pop() if messages else await asyncio.Future()
-
-    async def send(message):
-        if message["type"] == "http.response.start":
-            status.append(message["status"])
-
-    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    """The status of an answer, and how long it took."""
     began = time.perf_counter()
-    more = {"root_path": "", "scheme": "http", "http_version": "1.1", "server": ("server", 80), "client": ("a", 1)}
-    await app({**scope, **more, "headers": HEADERS, "asgi": {"version": "3.0"}}, receive, send)
-    return status[0], time.perf_counter() - began
+    status = await post(app, path, json.dumps(body).encode())
+    return status, time.perf_counter() - began
 
 
 def slow_service(ranker, seconds):
@@ -134,21 +122,8 @@ def test_bodies_that_do_not_arrive_keep_nobody_out(ranker):
     """Only what waits for the model counts: fifty clients send half a body each, and one asks."""
     app = create_app(Service(ranker), ServerSettings(timeout=0.5))
 
-    async def half(number):
-        messages = [{"type": "http.request", "body": b"{", "more_body": True}]
-        statuses = []
-
-        async def receive():
-            return messages.pop() if messages else await asyncio.Future()
-
-        async def send(message):
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-
-        scope = {"type": "http", "method": "POST", "path": "/v1/predict", "raw_path": b"/v1/predict"}
-        scope |= {"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1", "headers": HEADERS}
-        await app({**scope, "server": ("s", 80), "client": ("b", number), "asgi": {"version": "3.0"}}, receive, send)
-        return statuses[0]
+    def half(number):
+        return post(app, "/v1/predict", b"{", client=("b", number), whole=False)
 
     async def run():
         first = await asyncio.gather(*(half(number) for number in range(50)))

@@ -11,8 +11,9 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 
 from concurrent.futures import ThreadPoolExecutor
 
+from serving.asgi import post
 from serving.hostile import ROW
-from serving.test_overload import HEADERS, slow_service
+from serving.test_overload import slow_service
 
 from fieldwise.serving import shares as module
 from fieldwise.serving.batching import Batcher, BatchLimits
@@ -243,25 +244,10 @@ def test_fifty_connections_of_one_client_leave_eight_others_their_rate(ranker):
     """All ask for the same, 5 ms of the model's thread each."""
     app = create_app(slow_service(ranker, 0.005), ServerSettings(timeout=20))
 
-    async def ask(address, body):
-        messages, status = [{"type": "http.request", "body": body, "more_body": False}], []
-
-        async def receive():
-            return messages.pop() if messages else await asyncio.Future()
-
-        async def send(message):
-            if message["type"] == "http.response.start":
-                status.append(message["status"])
-
-        scope = {"type": "http", "method": "POST", "path": "/v1/predict", "raw_path": b"/v1/predict"}
-        scope |= {"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1", "headers": HEADERS}
-        await app({**scope, "server": ("s", 80), "client": (address, 1), "asgi": {"version": "3.0"}}, receive, send)
-        return status[0]
-
     async def keep_asking(address, until, answered):
         body = json.dumps({"rows": [ROW]}).encode()
         while time.perf_counter() < until:
-            answered.append((address, await ask(address, body)))
+            answered.append((address, await post(app, "/v1/predict", body, client=(address, 1))))
 
     async def run():
         answered, until = [], time.perf_counter() + 3

@@ -16,7 +16,7 @@ from fieldwise.evaluation.registry import METRICS, compared
 from fieldwise.evaluation.reliability import calibration_error
 from fieldwise.runs.records import Record
 
-__all__ = ["Board", "Difference", "Line", "check_choices", "leaderboards"]
+__all__ = ["Board", "Difference", "Line", "board_to_plain", "check_choices", "leaderboards"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +109,16 @@ class Board:
 
     def to_plain(self) -> dict[str, Any]:
         """The leaderboard as plain values for JSON, with p only for differences."""
-        plain: dict[str, Any] = to_plain(self)
-        for line in plain["lines"]:
-            for found in line["metrics"].values():
-                del found["p"]
-        return plain
+        return board_to_plain(self)
+
+
+def board_to_plain(board: Any) -> dict[str, Any]:
+    """A leaderboard, of scores or of rankings, as plain values for JSON, with p only for differences."""
+    plain: dict[str, Any] = to_plain(board)
+    for line in plain["lines"]:
+        for found in line["metrics"].values():
+            del found["p"]
+    return plain
 
 
 def leaderboards(

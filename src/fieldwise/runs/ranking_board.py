@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.config import to_plain
 from fieldwise.evaluation.bootstrap import Estimate, estimate, resampled_means
 from fieldwise.evaluation.top_k import TOP_K, top_k_metrics
+from fieldwise.runs.leaderboard import board_to_plain
 from fieldwise.runs.ranking import Ranked
 
 __all__ = ["POPULARITY", "TOP_K_NAMES", "RankingBoard", "RankingLine", "ranking_boards"]
@@ -61,11 +61,7 @@ class RankingBoard:
 
     def to_plain(self) -> dict[str, Any]:
         """The leaderboard as plain values for JSON, with p only for differences."""
-        plain: dict[str, Any] = to_plain(self)
-        for line in plain["lines"]:
-            for found in line["metrics"].values():
-                del found["p"]
-        return plain
+        return board_to_plain(self)
 
 
 def ranking_boards(

@@ -1,7 +1,7 @@
 """Recipes: data, schema, split, model and training of one run, in TOML."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -91,29 +91,15 @@ class Recipe:
         top, schema, search = _checked(data, name)
         from fieldwise.models.build import model_from_dict  # imports PyTorch: only if the rest of the recipe is valid
 
-        return cls(
-            name=name,
-            description=top.description,
-            benchmark=top.benchmark,
-            protocol=top.protocol,
-            search=search,
-            data=top.data,
-            schema=schema,
-            split=top.split,
-            negatives=top.negatives,
-            history=top.history,
-            target_encoding=top.target_encoding,
-            model=model_from_dict(top.model, f"recipe {name}.model"),
-            training=top.training,
-            defaults=top.defaults,
-            warm_start=top.warm_start,
-            seed=top.seed,
-            data_seed=top.data_seed,
-        )
+        more = {f.name: getattr(top, f.name) for f in fields(top) if f.name not in ("schema", "model", "search")}
+        model = model_from_dict(top.model, f"recipe {name}.model")
+        return cls(name=name, schema=schema, model=model, search=search, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Top:
+    """A recipe as its file has it: schema, model and search are not parsed yet."""
+
     data: DataSettings
     schema: dict[str, Any]
     model: dict[str, Any]
