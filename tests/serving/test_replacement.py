@@ -92,7 +92,7 @@ def test_a_damaged_one_is_refused_and_the_old_one_serves(place, what):
     place.watcher.poll()
     place.watcher.poll()
     assert "damaged" in place.live.refused
-    assert place.notes[0].startswith("not replaced, what was there goes on: ")
+    assert place.notes[0].startswith("not replaced, the loaded one stays active: ")
     assert best(place.live.service) == before
     large.write_bytes(whole)
     os.utime(manifest)
@@ -107,7 +107,7 @@ def test_a_manifest_that_is_gone_is_waited_for(place):
     manifest.unlink()
     for _ in range(3):
         place.watcher.poll()
-    assert place.notes == [f"gone, what was there goes on: {manifest}"], "once"
+    assert place.notes == [f"missing, the loaded one stays active: {manifest}"], "once"
     manifest.write_bytes(text)
     place.watcher.poll()
     place.watcher.poll()

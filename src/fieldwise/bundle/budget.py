@@ -1,4 +1,4 @@
-"""A limit on the size of a network while it is built from settings that somebody else wrote."""
+"""A limit on the size of a network while it is built from the settings of an untrusted bundle."""
 
 import threading
 from collections.abc import Iterator

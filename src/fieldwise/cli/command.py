@@ -26,7 +26,7 @@ def as_command(run: Callable[[T], None]) -> Callable[..., None]:
     ...     name: str
     ...     times: int = 1
     >>> def greet(options: Greeting) -> None:
-    ...     '''Greet somebody.'''
+    ...     '''Greet a person.'''
     ...     print(options.times * f"Hello {options.name}!")
     >>> command = as_command(greet)
     >>> inspect.signature(command)

@@ -63,7 +63,7 @@ def usual_ends() -> None:
 
 
 def die_by(number: int) -> None:
-    """End this process by a signal, so that whoever waits for it sees which one it was."""
+    """End this process by a signal, so that its parent sees which one it was."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

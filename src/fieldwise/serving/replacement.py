@@ -112,14 +112,14 @@ class Watcher:
         gone = tuple(str(file) for file, one in zip(self.files, self._seen, strict=True) if one is None)
         if gone != self._gone and self._seen == before:  # not during a replacement
             self._gone = gone
-            self.note(f"gone, what was there goes on: {', '.join(gone)}" if gone else "what was gone is there again")
+            self.note(f"missing, the loaded one stays active: {', '.join(gone)}" if gone else "no file is missing any more")
         if self._seen == self._loaded or self._seen != before or None in self._seen:
             return
         self._loaded, said = self._seen, self.live.refused
         if self.live.replace(self.load):
             self.note(f"replaced: {self.live.service.about}")
         elif self.live.refused != said:
-            self.note(f"not replaced, what was there goes on: {self.live.refused}")
+            self.note(f"not replaced, the loaded one stays active: {self.live.refused}")
         if self.live.passing:
             self._loaded = ()
 

@@ -18,7 +18,7 @@ __all__ = ["VISIT", "Shares", "Visit", "charge", "timed", "timed_call"]
 
 T = TypeVar("T")
 MEMORY = 1.0  # seconds after which use counts for 1/e
-BUSY = 0.5  # use of all addresses, in seconds per second, below which nobody waits, unless the event loop is late
+BUSY = 0.5  # use of all addresses, in seconds per second, below which no request waits, unless the event loop is late
 LATE = 0.02  # mean seconds that the event loop is late, above which the server is busy: other programs use the machine
 ABOVE = 1.1  # an address waits above this multiple of the mean use
 BURST = 0.05  # seconds of requests of such an address that are answered together while no other is served

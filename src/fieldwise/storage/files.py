@@ -27,7 +27,7 @@ __all__ = [
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PROBE_BYTES = 1 << 20
 PARTIAL = re.compile(r"\.[0-9a-f]{12}\.part")
-KILLED = 86_400  # seconds without a change after which an unfinished file belongs to nobody
+KILLED = 86_400  # seconds without a change after which an unfinished file is abandoned
 _SWEPT: set[Path] = set()
 
 

@@ -70,7 +70,7 @@ def _locked(path: Path, *, wait: bool) -> int | None:
 
     while True:
         is_folder = path.is_dir()
-        # A link of this name, which somebody else may have put there, is not followed.
+        # A link of this name, which another user may have created, is not followed.
         flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(path, flags, 0o644)
         try:

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: a killed one goes on from the last of them, equal to the bit.
+"""Checkpoints of a training run: a killed one resumes from the last of them and ends with the same bits.
 
     FOLDER/0, FOLDER/1      the last two, written in turn (`fieldwise.storage.artifact`)
         checkpoint.json     what the run has reached: position, history, learning rates; what it is a run of (digests
@@ -120,7 +120,7 @@ class Checkpoints:
 
         Args:
             evaluated: whether an evaluation was just done.
-            asked: whether somebody has asked for one.
+            asked: whether one was requested, by SIGUSR1.
         """
         if self.minutes <= 0 or (self._thread is not None and self._thread.is_alive()):
             return False

@@ -82,7 +82,7 @@ class Training:
 
     Args:
         network, train, valid, settings, objective, seed, valid_group, progress: see `fit`.
-        checkpoints: where the run's state is written; one that is there already is where it goes on.
+        checkpoints: where the run's state is written; it resumes from an existing one.
     """
 
     network: nn.Module
