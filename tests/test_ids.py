@@ -36,9 +36,8 @@ def test_keys_are_read_and_written_at_the_top():
     assert (schema_of().grouping, schema_of().row_keys) == (None, ())
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
+def test_keys_that_cannot_be(subtests):
+    for changes, sentence in [
         (
             {"user": "film_no"},
             "user must not be a column of the other side: the field 'film_no' reads 'film_no' with",
@@ -52,19 +51,16 @@ def test_keys_are_read_and_written_at_the_top():
             "one value per cell: the field 'past' reads 'past' as a seq",
         ),
         ({"fields": (Bag("tags"), FILM), "item": "tags"}, "one value per cell: the field 'tags' reads 'tags' as a bag"),
-    ],
-)
-def test_keys_that_cannot_be(changes, sentence):
-    with pytest.raises(SchemaError, match=sentence):
-        schema_of(**changes)
+    ]:
+        with subtests.test(changes=changes, sentence=sentence), pytest.raises(SchemaError, match=sentence):
+            schema_of(**changes)
 
 
 # The rule
 
 
-@pytest.mark.parametrize(
-    ("role", "fields", "changes", "columns", "found"),
-    [
+def test_the_rule_by_hand(subtests):
+    for role, fields, changes, columns, found in [
         ("item", (GENRE, FILM), {}, ["genre", "film_no"], "film_no"),  # an id before what merely stands first
         ("item", (Categorical("film", role="item"), FILM), {}, ["film", "film_no"], "film_no"),
         ("item", (GENRE,), {}, ["genre", "item_id"], "item_id"),
@@ -76,13 +72,12 @@ def test_keys_that_cannot_be(changes, sentence):
         ("user", (GENDER, FILM), {"group": "film_no"}, ["gender", "film_no", "user_id"], "user_id"),
         ("user", (GENDER, FILM), {"group": "place", "user": "who"}, ["gender", "place", "who"], "who"),
         ("user", (GENDER, FILM), {}, ["film_no"], None),
-    ],
-)
-def test_the_rule_by_hand(role, fields, changes, columns, found):
-    schema = schema_of(*fields, **changes)
-    assert id_columns(columns, schema)[role] == found
-    if found is not None:
-        assert id_column(role, [schema_of(PLACE), schema], columns) == found
+    ]:
+        with subtests.test(role=role, fields=fields, changes=changes, columns=columns, found=found):
+            schema = schema_of(*fields, **changes)
+            assert id_columns(columns, schema)[role] == found
+            if found is not None:
+                assert id_column(role, [schema_of(PLACE), schema], columns) == found
 
 
 def test_a_said_column_is_never_replaced_by_the_rule():

@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 from fieldwise import Bag, Categorical, Numeric, Sequence
 
 SRC = Path(__file__).parents[1] / "src" / "fieldwise"
@@ -60,19 +58,17 @@ def test_the_page_for_developers_names_what_a_new_kind_touches():
     assert {name for name in TOUCHED if f"`{name}`" in section} == TOUCHED
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_dispatch_is_found(subtests):
+    for text, found in [
         ("from fieldwise.schema import Bag as B\nisinstance(f, (int, B))", True),
         ("from fieldwise.schema import Bag\nmatch f:\n  case Bag():\n    pass", True),
         ("f.kind == 'numeric'", True),
         ("from collections.abc import Sequence\nisinstance(f, Sequence)", False),
         ("from fieldwise.schema import Bag\nBag('tags')", False),
         ("f.kind == 'bag'", False),  # that of a layout
-    ],
-)
-def test_dispatch_is_found(text, found):
-    assert dispatches(text) == found
+    ]:
+        with subtests.test(text=text, found=found):
+            assert dispatches(text) == found
 
 
 def test_each_kind_states_what_its_cells_hold():

@@ -162,33 +162,33 @@ def test_a_field_of_another_role_is_another_field():
 YES, STARS = Label("y"), Label("n", name="stars", task="regression")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "heads"),
-    [
+def test_a_head_starts_from_the_head_of_its_label(subtests):
+    for old, new, heads in [
         ((YES, STARS), (STARS, YES), {"heads.0.": "heads.1.", "heads.1.": "heads.0."}),
         ((YES, STARS), (STARS,), {"": "heads.1."}),
         ((STARS,), (YES, STARS), {"heads.0.": None, "heads.1.": ""}),
         ((YES,), (STARS,), {"": ""}),  # one label each: any bundle may start any model
         ((YES, STARS), (Label("n", name="other", positive_above=2),), {"": None}),
-    ],
-)
-def test_a_head_starts_from_the_head_of_its_label(old, new, heads):
-    settings = DeepFM(embedding_dim=3, hidden=(4,))
-    encoder = Encoder.fit(OLD, Schema(fields=(A, T), label=YES))
-    networks = [build_network(settings, encoder.layout, seed, labels=len(of)) for seed, of in ((1, old), (2, new))]
-    with torch.no_grad():
-        for p in networks[0].parameters():
-            p.normal_()
-    schema = Schema(fields=(A, T), label=old[0], more_labels=old[1:])
-    report = warm_start(networks[1], encoder, Bundle(schema, encoder, settings, networks[0], OLD), labels=new)
-    former, state = networks[0].state_dict(), networks[1].state_dict()
-    assert torch.equal(state.pop("embedding.weight"), former["embedding.weight"])
-    for name, tensor in state.items():
-        head = next(h for h in heads if name.startswith(h))
-        if heads[head] is None:
-            assert report.fresh[name] == "the bundle has none"
-        else:
-            assert torch.equal(tensor, former[heads[head] + name.removeprefix(head)]), name
+    ]:
+        with subtests.test(old=old, new=new, heads=heads):
+            settings = DeepFM(embedding_dim=3, hidden=(4,))
+            encoder = Encoder.fit(OLD, Schema(fields=(A, T), label=YES))
+            networks = [
+                build_network(settings, encoder.layout, seed, labels=len(of)) for seed, of in ((1, old), (2, new))
+            ]
+            with torch.no_grad():
+                for p in networks[0].parameters():
+                    p.normal_()
+            schema = Schema(fields=(A, T), label=old[0], more_labels=old[1:])
+            report = warm_start(networks[1], encoder, Bundle(schema, encoder, settings, networks[0], OLD), labels=new)
+            former, state = networks[0].state_dict(), networks[1].state_dict()
+            assert torch.equal(state.pop("embedding.weight"), former["embedding.weight"])
+            for name, tensor in state.items():
+                head = next(h for h in heads if name.startswith(h))
+                if heads[head] is None:
+                    assert report.fresh[name] == "the bundle has none"
+                else:
+                    assert torch.equal(tensor, former[heads[head] + name.removeprefix(head)]), name
 
 
 def test_another_width_is_left_fresh_and_said():

@@ -43,9 +43,8 @@ def test_a_broken_promise_is_a_status(monkeypatch, capsys, broken, late, status)
     assert ("BROKEN" in said) == bool(status)
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "body", "fault"),
-    [
+def test_what_is_a_fault(subtests):
+    for status, headers, body, fault in [
         (200, {}, b"[]", False),
         (500, {}, ERROR, True),
         (502, {b"retry-after": b"1"}, ERROR, True),
@@ -55,10 +54,9 @@ def test_a_broken_promise_is_a_status(monkeypatch, capsys, broken, late, status)
         (422, {}, b"[]", True),
         (400, {}, b"Invalid HTTP request received.", True),
         (404, {}, b'{"detail": "Not Found"}', True),
-    ],
-)
-def test_what_is_a_fault(status, headers, body, fault):
-    assert (Answer(status, headers, body).fault is not None) == fault
+    ]:
+        with subtests.test(status=status, headers=headers, body=body, fault=fault):
+            assert (Answer(status, headers, body).fault is not None) == fault
 
 
 def test_an_answer_is_read_from_bytes():
@@ -84,41 +82,39 @@ def test_what_honest_clients_saw_is_judged():
     assert silent.late, "no answer at all is not in time"
 
 
-@pytest.mark.parametrize("name", FLOODS)
-def test_a_seed_decides_what_is_sent(name):
-    first, again = FLOODS[name](1), FLOODS[name](1)
-    assert first == again
-    assert first.requests
-    if name in ("values", "raw sockets"):
-        assert first != FLOODS[name](2)
+def test_a_seed_decides_what_is_sent(subtests):
+    for name in FLOODS:
+        with subtests.test(name=name):
+            first, again = FLOODS[name](1), FLOODS[name](1)
+            assert first == again
+            assert first.requests
+            if name in ("values", "raw sockets"):
+                assert first != FLOODS[name](2)
 
 
 BUSY = (1, "fieldwise: only one training at a time can use x, and another process does")
 
 
-@pytest.mark.parametrize(
-    ("ends", "left", "fault"),
-    [
+def test_the_seed_that_won_is_told(subtests):
+    for ends, left, fault in [
         ([(0, ""), (0, "")], ["2"], None),
         ([(0, ""), BUSY], ["1"], None),
         ([(0, ""), BUSY], ["2"], "that of 2, and the training that ended well had 1"),
         ([(0, ""), (0, "")], [], "that of neither seed"),
         ([BUSY, BUSY], ["1"], "no training ended well"),
         ([(0, ""), (1, "Traceback")], ["1"], "Traceback"),
-    ],
-)
-def test_the_seed_that_won_is_told(ends, left, fault):
-    found = training_faults(dict(zip("12", ends, strict=True)), left)
-    assert bool(found) == (fault is not None)
-    assert fault is None or any(fault in one for one in found)
+    ]:
+        with subtests.test(ends=ends, left=left, fault=fault):
+            found = training_faults(dict(zip("12", ends, strict=True)), left)
+            assert bool(found) == (fault is not None)
+            assert fault is None or any(fault in one for one in found)
 
 
 REPLACED = "x was replaced by another process meanwhile"
 
 
-@pytest.mark.parametrize(
-    ("when", "status", "said", "is_new", "is_calibrated", "wrong"),
-    [
+def test_a_calibration_that_lost_its_race_is_told(subtests):
+    for when, status, said, is_new, is_calibrated, wrong in [
         ("while it fits", 1, REPLACED, True, False, False),
         ("while it fits", 0, "", False, True, True),
         ("while it fits", 0, "", True, True, True),
@@ -130,10 +126,11 @@ REPLACED = "x was replaced by another process meanwhile"
         ("after", 0, "", True, False, False),
         ("after", 0, "", True, True, True),
         ("after", 1, "Traceback", True, False, True),
-    ],
-)
-def test_a_calibration_that_lost_its_race_is_told(when, status, said, is_new, is_calibrated, wrong):
-    assert (calibration_fault(when, status, said, is_new, is_calibrated) is not None) == wrong
+    ]:
+        with subtests.test(
+            when=when, status=status, said=said, is_new=is_new, is_calibrated=is_calibrated, wrong=wrong
+        ):
+            assert (calibration_fault(when, status, said, is_new, is_calibrated) is not None) == wrong
 
 
 def test_a_calibration_meets_its_race(tmp_path):

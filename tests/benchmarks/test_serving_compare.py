@@ -9,9 +9,8 @@ from benchmarks.serving.__main__ import same_answers
 OURS = [("a", 0.9), ("b", 0.7), ("c", 0.7), ("d", 0.5)]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "same"),
-    [
+def test_items_may_differ_only_where_predictions_are_equal(subtests):
+    for theirs, same in [
         (OURS, True),
         ([("a", 0.9), ("c", 0.7), ("b", 0.7), ("d", 0.5)], True),
         ([("a", 0.900001), ("b", 0.7), ("c", 0.7), ("e", 0.5)], True),  # more items may have the last prediction
@@ -19,7 +18,6 @@ OURS = [("a", 0.9), ("b", 0.7), ("c", 0.7), ("d", 0.5)]
         ([("a", 0.9), ("b", 0.7), ("e", 0.7), ("d", 0.5)], False),
         ([("a", 0.9), ("b", 0.7), ("c", 0.69), ("d", 0.5)], False),
         (OURS[:3], False),
-    ],
-)
-def test_items_may_differ_only_where_predictions_are_equal(theirs, same):
-    assert same_answers(OURS, theirs) is same
+    ]:
+        with subtests.test(theirs=theirs, same=same):
+            assert same_answers(OURS, theirs) is same

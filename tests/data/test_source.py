@@ -201,16 +201,17 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("content", "message"), BROKEN)
-def test_errors_in_pieces_name_file_and_line(tmp_path, content, message):
-    (tmp_path / "0.csv").write_bytes(b"a,b\n1,2\n3,4\n")
-    for name, packed in (("1.csv", content), ("1.csv.gz", gzip.compress(content)), ("1.csv.zst", zst(content))):
-        path = tmp_path / name
-        path.write_bytes(packed)
-        for size in (1, 9, 1000):
-            with pytest.raises(DataError, match=message) as e:
-                in_pieces([tmp_path / "0.csv", path], tmp_path / "scratch", 1, size)
-            assert name in str(e.value)
+def test_errors_in_pieces_name_file_and_line(subtests, tmp_path):
+    for content, message in BROKEN:
+        with subtests.test(content=content, message=message):
+            (tmp_path / "0.csv").write_bytes(b"a,b\n1,2\n3,4\n")
+            for name, packed in (("1.csv", content), ("1.csv.gz", gzip.compress(content)), ("1.csv.zst", zst(content))):
+                path = tmp_path / name
+                path.write_bytes(packed)
+                for size in (1, 9, 1000):
+                    with pytest.raises(DataError, match=message) as e:
+                        in_pieces([tmp_path / "0.csv", path], tmp_path / "scratch", 1, size)
+                    assert name in str(e.value)
 
 
 def told(folder: Path, **more) -> str:

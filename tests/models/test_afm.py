@@ -82,9 +82,8 @@ def training_logit(lab, **settings):
     return network(lab.batch(layout, 64))
 
 
-@pytest.mark.parametrize(
-    ("settings", "places"),
-    [
+def test_a_variant_says_where_dropout_acts_and_a_place_overrides_it(subtests, lab):
+    for settings, places in [
         ({"dropout": 0.5}, {"pair_dropout": 0.5, "pooled_dropout": 0.5}),
         ({"variant": "paper", "dropout": 0.5}, {"pair_dropout": 0.5, "pooled_dropout": 0.5}),
         ({"variant": "authors", "dropout": 0.5}, {"attention_dropout": 0.5, "pooled_dropout": 0.5}),
@@ -93,10 +92,9 @@ def training_logit(lab, **settings):
         ({"variant": "fuxictr", "dropout": 0.5, "pooled_dropout": 0.0}, {"attention_dropout": 0.5}),
         ({"dropout": 0.5, "pair_dropout": 0.0}, {"pooled_dropout": 0.5}),
         ({"variant": "authors"}, {}),
-    ],
-)
-def test_a_variant_says_where_dropout_acts_and_a_place_overrides_it(lab, settings, places):
-    assert torch.equal(training_logit(lab, **settings), training_logit(lab, **places))
+    ]:
+        with subtests.test(settings=settings, places=places):
+            assert torch.equal(training_logit(lab, **settings), training_logit(lab, **places))
 
 
 def test_the_places_of_the_variants_differ(lab):
@@ -104,29 +102,27 @@ def test_the_places_of_the_variants_differ(lab):
     assert not torch.allclose(paper, authors)
 
 
-@pytest.mark.parametrize(
-    ("settings", "p", "h", "b"),
-    [
+def test_starting_values_are_the_variants_unless_given(subtests):
+    for settings, p, h, b in [
         ({}, None, "xavier", 0.0),
         ({"variant": "authors"}, None, "standard_normal", "xavier"),
         ({"variant": "fuxictr"}, "xavier", "xavier", 0.0),
         ({"variant": "authors", "start_of_p": "xavier", "start_of_b": "zeros"}, "xavier", "standard_normal", 0.0),
         ({"start_of_h": "standard_normal", "start_of_b": "xavier"}, None, "standard_normal", "xavier"),
         ({"variant": "fuxictr", "start_of_p": "ones", "start_of_h": "xavier"}, None, "xavier", 0.0),
-    ],
-)
-def test_starting_values_are_the_variants_unless_given(settings, p, h, b):
-    torch.manual_seed(0)
-    dim, attention = 2000, 3000
-    network = AFM(embedding_dim=dim, attention_dim=attention, **settings).build(Layout.of_sizes([1, 1]))
+    ]:
+        with subtests.test(settings=settings, p=p, h=h, b=b):
+            torch.manual_seed(0)
+            dim, attention = 2000, 3000
+            network = AFM(embedding_dim=dim, attention_dim=attention, **settings).build(Layout.of_sizes([1, 1]))
 
-    def deviation(tensor):
-        return pytest.approx(float(tensor.detach().std()), rel=0.1)
+            def deviation(tensor):
+                return pytest.approx(float(tensor.detach().std()), rel=0.1)
 
-    assert math.sqrt(2 / (dim + attention)) == deviation(network.attention.W)
-    assert math.sqrt(2 / (dim + 1)) == deviation(network.p) if p else network.p.unique().tolist() == [1.0]
-    assert (1.0 if h == "standard_normal" else math.sqrt(2 / (attention + 1))) == deviation(network.attention.h)
-    assert (math.sqrt(2 / (dim + attention)) if b == "xavier" else 0.0) == deviation(network.attention.b)
+            assert math.sqrt(2 / (dim + attention)) == deviation(network.attention.W)
+            assert math.sqrt(2 / (dim + 1)) == deviation(network.p) if p else network.p.unique().tolist() == [1.0]
+            assert (1.0 if h == "standard_normal" else math.sqrt(2 / (attention + 1))) == deviation(network.attention.h)
+            assert (math.sqrt(2 / (dim + attention)) if b == "xavier" else 0.0) == deviation(network.attention.b)
 
 
 # Size, and what is refused

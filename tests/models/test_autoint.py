@@ -38,18 +38,16 @@ def identity_layer(size=2, **choices):
     return layer
 
 
-@pytest.mark.parametrize(
-    ("norm", "output_relu", "expected"),
-    [
+def test_norm_is_before_or_after_the_relu(subtests):
+    for norm, output_relu, expected in [
         ("none", True, [2.0, 0.0]),
         ("before_relu", True, [1.0, 0.0]),  # 2 and -4 have mean -1 and deviation 3
         ("after_relu", True, [1.0, -1.0]),  # 2 and 0 have mean 1 and deviation 1
         ("before_relu", False, [1.0, -1.0]),
-    ],
-)
-def test_norm_is_before_or_after_the_relu(norm, output_relu, expected):
-    found = identity_layer(norm=norm, output_relu=output_relu)(torch.tensor([[[2.0, -4.0]]]))
-    torch.testing.assert_close(found, torch.tensor([[expected]]), atol=1e-4, rtol=0)
+    ]:
+        with subtests.test(norm=norm, output_relu=output_relu, expected=expected):
+            found = identity_layer(norm=norm, output_relu=output_relu)(torch.tensor([[[2.0, -4.0]]]))
+            torch.testing.assert_close(found, torch.tensor([[expected]]), atol=1e-4, rtol=0)
 
 
 def test_the_authors_norm_adds_1e_8_to_the_variance(lab):
@@ -118,17 +116,18 @@ def test_plus_without_its_mlps_last_unit_is_autoint(lab, layout):
 # Variants
 
 
-@pytest.mark.parametrize("variant", list(reference.VARIANTS))
-def test_a_variant_is_its_row_of_choices(lab, variant):
+def test_a_variant_is_its_row_of_choices(subtests, lab):
     """By name and choice by choice, one network: the same parameters from the same seed, and the same logits."""
-    layout, batch = lab.layouts["mixed"], lab.batch(lab.layouts["mixed"], 5)
-    networks = [
-        lab.randomized(AutoInt(**SMALL, **settings).build(layout))
-        for settings in ({"variant": variant}, reference.VARIANTS[variant])
-    ]
-    names = [list(network.state_dict()) for network in networks]
-    assert names[0] == names[1]
-    assert torch.equal(networks[0](batch), networks[1](batch))
+    for variant in list(reference.VARIANTS):
+        with subtests.test(variant=variant):
+            layout, batch = lab.layouts["mixed"], lab.batch(lab.layouts["mixed"], 5)
+            networks = [
+                lab.randomized(AutoInt(**SMALL, **settings).build(layout))
+                for settings in ({"variant": variant}, reference.VARIANTS[variant])
+            ]
+            names = [list(network.state_dict()) for network in networks]
+            assert names[0] == names[1]
+            assert torch.equal(networks[0](batch), networks[1](batch))
 
 
 def test_the_variants_are_four_functions(lab):
@@ -160,18 +159,19 @@ def test_norm_adds_pytorchs_constant_to_the_variance():
     torch.testing.assert_close(found, torch.tensor([[[1.0, -1.0]]]) * 1e-3 / math.sqrt(1e-6 + 1e-5))
 
 
-@pytest.mark.parametrize("variant", list(reference.VARIANTS))
-def test_linear_units_start_from_xavier_with_biases_of_zero(variant):
+def test_linear_units_start_from_xavier_with_biases_of_zero(subtests):
     """NOTE[DIFF]: whatever the authors' code draws."""
-    torch.manual_seed(0)
-    settings = AutoIntPlus(variant=variant, attention_dim=300, hidden=(500,), layers=1, embedding_dim=200)
-    network = settings.build(Layout.of_sizes([1, 1]))
-    for name, p in network.named_parameters():
-        if name.endswith("bias"):
-            assert p.abs().max() == 0, name
-    parts = network.layers[0].projection.weight.detach().split(300)
-    for weight in (*parts, network.mlp.layers[0][0].weight.detach(), network.head.weight.detach()):
-        assert float(weight.std()) == pytest.approx(math.sqrt(2 / sum(weight.shape)), rel=0.1)
+    for variant in list(reference.VARIANTS):
+        with subtests.test(variant=variant):
+            torch.manual_seed(0)
+            settings = AutoIntPlus(variant=variant, attention_dim=300, hidden=(500,), layers=1, embedding_dim=200)
+            network = settings.build(Layout.of_sizes([1, 1]))
+            for name, p in network.named_parameters():
+                if name.endswith("bias"):
+                    assert p.abs().max() == 0, name
+            parts = network.layers[0].projection.weight.detach().split(300)
+            for weight in (*parts, network.mlp.layers[0][0].weight.detach(), network.head.weight.detach()):
+                assert float(weight.std()) == pytest.approx(math.sqrt(2 / sum(weight.shape)), rel=0.1)
 
 
 # Size, and what is refused

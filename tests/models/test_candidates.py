@@ -146,14 +146,15 @@ def test_which_networks_share_depends_on_the_split_for_towers_alone():
         assert shares_context(network, without_user) == (name in ALWAYS), name
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_joined_rows_are_the_full_rows(lab, name):
-    layout = LAYOUTS[name]
-    full = lab.batch(layout, 4, seed=3)
-    for split in splits(layout, seed=1):
-        context, candidates, rows = request(layout, full, split)
-        for found, expected in zip(joined(split, context, candidates), rows, strict=True):
-            torch.testing.assert_close(found, expected, atol=0, rtol=0)
+def test_joined_rows_are_the_full_rows(subtests, lab):
+    for name in LAYOUTS:
+        with subtests.test(name=name):
+            layout = LAYOUTS[name]
+            full = lab.batch(layout, 4, seed=3)
+            for split in splits(layout, seed=1):
+                context, candidates, rows = request(layout, full, split)
+                for found, expected in zip(joined(split, context, candidates), rows, strict=True):
+                    torch.testing.assert_close(found, expected, atol=0, rtol=0)
 
 
 # What is computed once: products counted

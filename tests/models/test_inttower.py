@@ -45,18 +45,19 @@ def test_numbers_are_fields_that_light_se_weighs(lab):
     assert not torch.isclose(before, after).any()  # f2's share changes with f0's number
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_every_level_learns(lab, depth):
+def test_every_level_learns(subtests, lab):
     """The last user level too, which gets nothing where levels are taken from the layers' inputs."""
-    layout = lab.layouts["categorical"]
-    network = IntTower(**(SMALL | {"hidden": (6,) * depth, "dropout": 0.0, "cir_weight": 0.0})).build(layout)
-    network.train()(lab.batch(layout, 32)).square().sum().backward()
-    for name, parameter in network.named_parameters():
-        # A bias before BatchNorm is subtracted again, and a shift of Light-SE's softmax changes little.
-        if not name.endswith("0.bias"):
-            assert parameter.grad is not None, name
-            assert parameter.grad.abs().max() > 0, name
-    assert len(network.block.user_projections) == depth
+    for depth in [1, 2, 3, 4]:
+        with subtests.test(depth=depth):
+            layout = lab.layouts["categorical"]
+            network = IntTower(**(SMALL | {"hidden": (6,) * depth, "dropout": 0.0, "cir_weight": 0.0})).build(layout)
+            network.train()(lab.batch(layout, 32)).square().sum().backward()
+            for name, parameter in network.named_parameters():
+                # A bias before BatchNorm is subtracted again, and a shift of Light-SE's softmax changes little.
+                if not name.endswith("0.bias"):
+                    assert parameter.grad is not None, name
+                    assert parameter.grad.abs().max() > 0, name
+            assert len(network.block.user_projections) == depth
 
 
 # The authors' variant
@@ -80,9 +81,8 @@ def gradients(network, batch):
 LAST = "user_tower.mlp.layers.2.0.weight"
 
 
-@pytest.mark.parametrize(
-    ("settings", "by_score", "by_loss"),
-    [
+def test_the_last_user_layer_is_without_gradient_only_where_the_authors_variant_asks(subtests, lab):
+    for settings, by_score, by_loss in [
         ({}, True, True),
         ({"cir_weight": 0.0}, True, True),
         ({"levels": "inputs"}, False, True),
@@ -91,14 +91,13 @@ LAST = "user_tower.mlp.layers.2.0.weight"
         ({"variant": "authors", "cir_weight": 0.5, "item_heads": 3}, False, False),
         ({"variant": "authors", "cir_weight": 0.5, "cir_reads": "levels"}, False, True),
         ({"variant": "authors", "levels": "outputs"}, True, True),
-    ],
-)
-def test_the_last_user_layer_is_without_gradient_only_where_the_authors_variant_asks(lab, settings, by_score, by_loss):
-    layout = lab.layouts["categorical"]
-    network = lab.randomized(IntTower(**(SMALL | {"hidden": (8, 8, 8)} | settings)).build(layout))
-    score, loss = gradients(network, lab.batch(layout, 24))
-    assert ((LAST in score), (LAST in loss)) == (by_score, by_loss)
-    assert "user_tower.mlp.layers.1.0.weight" in score
+    ]:
+        with subtests.test(settings=settings, by_score=by_score, by_loss=by_loss):
+            layout = lab.layouts["categorical"]
+            network = lab.randomized(IntTower(**(SMALL | {"hidden": (8, 8, 8)} | settings)).build(layout))
+            score, loss = gradients(network, lab.batch(layout, 24))
+            assert ((LAST in score), (LAST in loss)) == (by_score, by_loss)
+            assert "user_tower.mlp.layers.1.0.weight" in score
 
 
 def test_a_variant_is_a_preset_whose_choices_can_be_overridden():
@@ -171,16 +170,17 @@ def _info_nce(u, v, label, tau):
     return sum(terms) / len(terms) if terms else 0.0
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_positives_own_pair_is_the_numerator_however_labels_stand(seed):
-    rng = np.random.default_rng(seed)
-    u, v, label = rng.normal(size=(9, 5)), rng.normal(size=(9, 5)), rng.integers(0, 2, 9)
-    label[seed] = 1
-    found = contrastive_loss(*map(torch.tensor, (u, v, label)), temperature=0.2)
-    assert float(found) == pytest.approx(_info_nce(u, v, label, 0.2), abs=1e-10)
-    order = rng.permutation(9)
-    shuffled = contrastive_loss(*(torch.tensor(a[order]) for a in (u, v, label)), temperature=0.2)
-    torch.testing.assert_close(found, shuffled)
+def test_a_positives_own_pair_is_the_numerator_however_labels_stand(subtests):
+    for seed in range(4):
+        with subtests.test(seed=seed):
+            rng = np.random.default_rng(seed)
+            u, v, label = rng.normal(size=(9, 5)), rng.normal(size=(9, 5)), rng.integers(0, 2, 9)
+            label[seed] = 1
+            found = contrastive_loss(*map(torch.tensor, (u, v, label)), temperature=0.2)
+            assert float(found) == pytest.approx(_info_nce(u, v, label, 0.2), abs=1e-10)
+            order = rng.permutation(9)
+            shuffled = contrastive_loss(*(torch.tensor(a[order]) for a in (u, v, label)), temperature=0.2)
+            torch.testing.assert_close(found, shuffled)
 
 
 def test_aligned_positives_cost_less_than_crossed_ones():

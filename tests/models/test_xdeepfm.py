@@ -62,14 +62,15 @@ def test_the_cin_alone_is_one_unit_on_its_sums(lab, layout):
     assert {n.split(".")[0] for n, _ in network.named_parameters()} == {"embedding", "cin", "head"}
 
 
-@pytest.mark.parametrize("variant", ["paper", "authors", "deepctr", "fuxictr"])
-def test_a_field_is_multiplied_with_itself_in_every_variant(lab, variant):
+def test_a_field_is_multiplied_with_itself_in_every_variant(subtests, lab):
     """NOTE[DIFF]: the authors' later code takes these products out of the first layer."""
-    layout = Layout.of_sizes([4])
-    network = lab.randomized(
-        XDeepFM(embedding_dim=3, cin_layers=(4,), variant=variant, hidden=(), wide=False).build(layout)
-    )
-    assert network(lab.batch(layout, 8)).std() > 1e-3
+    for variant in ["paper", "authors", "deepctr", "fuxictr"]:
+        with subtests.test(variant=variant):
+            layout = Layout.of_sizes([4])
+            network = lab.randomized(
+                XDeepFM(embedding_dim=3, cin_layers=(4,), variant=variant, hidden=(), wide=False).build(layout)
+            )
+            assert network(lab.batch(layout, 8)).std() > 1e-3
 
 
 def test_variants(subtests):

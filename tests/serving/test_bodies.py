@@ -85,9 +85,8 @@ def texts(body):
     return {name: value for name, value in found.items() if name in body.model_fields_set}
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "said", "field"),
-    [
+def test_the_first_error_is_told(subtests):
+    for kind, body, said, field in [
         (RecommendRequest, {"candidates": ["a", {}]}, "candidates[1] must be text, a number, true or false", None),
         (RecommendRequest, {"where": {"g": 1}}, "where.g must be a list of values", "where.g"),
         (RecommendRequest, {"contxt": {}}, "contxt is not a field of this request: did you mean 'context'", "contxt"),
@@ -95,13 +94,12 @@ def texts(body):
         (PredictRequest, {"rows": [1]}, "rows[0] must be an object of columns and their values", "rows[0]"),
         (PredictRequest, [], "a body must be a JSON object", "body"),
         (ExplainRequest, {"rows": [{}] * 1001}, "rows must be at most 1,000, found 1,001", "rows"),
-    ],
-)
-def test_the_first_error_is_told(kind, body, said, field):
-    with pytest.raises(RequestError) as caught:
-        parsed(json.dumps(body).encode(), kind, LIMITS)
-    assert said in str(caught.value)
-    assert field is None or caught.value.field == field
+    ]:
+        with subtests.test(kind=kind, body=body, said=said, field=field):
+            with pytest.raises(RequestError) as caught:
+                parsed(json.dumps(body).encode(), kind, LIMITS)
+            assert said in str(caught.value)
+            assert field is None or caught.value.field == field
 
 
 @pytest.fixture(scope="module")

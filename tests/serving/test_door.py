@@ -131,9 +131,8 @@ def test_refusals_are_counted(app, port, shut):
     assert counted() == before + 3
 
 
-@pytest.mark.parametrize(
-    ("data", "path"),
-    [
+def test_only_plain_requests_are_refused_unread(subtests):
+    for data, path in [
         (REQUEST, b"/v1/predict"),
         (HEAD % len(BODY) + b"Connection: keep-alive\r\n\r\n" + BODY, b"/v1/predict"),
         (REQUEST.replace(b"Content-Length", b"content-length"), b"/v1/predict"),
@@ -154,10 +153,9 @@ def test_refusals_are_counted(app, port, shut):
         (REQUEST.replace(b"Content-Length: ", b"Content-Length:\t"), b""),
         (REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"), b""),
         (REQUEST.replace(b"POST", b"PUT"), b""),
-    ],
-)
-def test_only_plain_requests_are_refused_unread(data, path):
-    assert plain_path(data) == path
+    ]:
+        with subtests.test(data=data, path=path):
+            assert plain_path(data) == path
 
 
 def test_many_connections_are_accepted_in_one_turn_of_the_loop():

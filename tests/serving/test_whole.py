@@ -229,9 +229,8 @@ def schema_of(*fields, group=None):
 GENDER, ITEM = Categorical("gender", role="user"), Categorical("sku", role="item")
 
 
-@pytest.mark.parametrize(
-    ("role", "schema", "columns", "given", "found"),
-    [
+def test_ids_are_named_by_the_schema(subtests):
+    for role, schema, columns, given, found in [
         ("user", schema_of(GENDER, Categorical("member_no", role="user"), ITEM), None, None, "member_no"),
         ("user", schema_of(GENDER, ITEM, group="visitor"), ["visitor", "gender"], None, "visitor"),
         ("user", schema_of(GENDER, ITEM, group="visitor"), ["user_id", "gender"], None, "user_id"),
@@ -240,12 +239,11 @@ GENDER, ITEM = Categorical("gender", role="user"), Categorical("sku", role="item
         ("user", schema_of(GENDER, ITEM), None, "gender", "gender"),
         ("item", schema_of(GENDER, Numeric("price", role="item"), ITEM), None, None, "sku"),
         ("item", schema_of(GENDER), ["item_id", "x"], None, "item_id"),
-    ],
-)
-def test_ids_are_named_by_the_schema(role, schema, columns, given, found):
-    assert id_column(role, [schema], columns, given) == found
-    if columns is not None and given is None:  # reports and ranking go by the same rule
-        assert id_columns(columns, schema)[role] == found
+    ]:
+        with subtests.test(role=role, schema=schema, columns=columns, given=given, found=found):
+            assert id_column(role, [schema], columns, given) == found
+            if columns is not None and given is None:  # reports and ranking go by the same rule
+                assert id_columns(columns, schema)[role] == found
 
 
 def test_ids_that_no_column_names():

@@ -112,7 +112,9 @@ class Watcher:
         gone = tuple(str(file) for file, one in zip(self.files, self._seen, strict=True) if one is None)
         if gone != self._gone and self._seen == before:  # not during a replacement
             self._gone = gone
-            self.note(f"missing, the loaded one stays active: {', '.join(gone)}" if gone else "no file is missing any more")
+            self.note(
+                f"missing, the loaded one stays active: {', '.join(gone)}" if gone else "no file is missing any more"
+            )
         if self._seen == self._loaded or self._seen != before or None in self._seen:
             return
         self._loaded, said = self._seen, self.live.refused

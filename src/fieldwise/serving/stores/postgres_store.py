@@ -224,7 +224,7 @@ class PostgresStore:
         self, connection: AsyncConnection[TupleRow], query: sql.Composed, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         task = asyncio.create_task(self._fetched(connection, query, values))
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # retrieved even if nothing awaits it
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # retrieved even if not awaited
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
