@@ -9,8 +9,8 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src"
 FROM_TOP_TO_BOTTOM = """
-errors version config schema layout storage data ops layers models scoring evaluation training bundle runs explain
-serving report estimator testing automatic notebook cli __main__
+errors version config schema layout storage distributed data ops layers models scoring evaluation training bundle runs
+explain serving report estimator testing automatic notebook cli __main__
 """
 ROOMS = FROM_TOP_TO_BOTTOM.split()
 DATA = ("fieldwise", "recipes")  # the package's own module, which imports lazily what it offers; TOML alone

@@ -6,6 +6,7 @@
     ├── ConfigError      a setting, recipe key or option is wrong
     ├── BundleError      a saved model is damaged, too new, or scores differently
     ├── TrainingError    training cannot continue (the loss is not finite)
+    ├── LostProcessError  another process of a training has failed, ended or does not answer
     └── MissingExtraError  a feature needs a package that is not installed
 
 Every message is one sentence: the rule, what was found and where, what to do. The command line prints it
@@ -17,6 +18,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "FieldwiseError",
+    "LostProcessError",
     "MissingExtraError",
     "SchemaError",
     "TrainingError",
@@ -45,6 +47,10 @@ class BundleError(FieldwiseError):
 
 class TrainingError(FieldwiseError):
     """Training cannot continue."""
+
+
+class LostProcessError(FieldwiseError):
+    """Another process of a training that several share has failed, ended or does not answer."""
 
 
 class MissingExtraError(FieldwiseError, ImportError):

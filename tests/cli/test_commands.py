@@ -74,6 +74,7 @@ OPTIONS = {
         "--progress",
         "--threads",
         "--cache",
+        "--processes",
     },
     ("compare",): {
         *RANKING,

@@ -14,12 +14,13 @@ from typing import Any
 
 from fieldwise.cli.signals import as_interrupts, die_by
 from fieldwise.cli.terminal import visible
-from fieldwise.errors import FieldwiseError
+from fieldwise.errors import FieldwiseError, LostProcessError
 
 __all__ = ["main", "run"]
 
 MACHINE_FAULT = 1
 USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
+LOST = 3  # another of the processes that run a command together has failed, and has said why
 INTERRUPTED = 130
 PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w"}  # packages whose name differs from their module's
 NO_MEMORY = (  # PyTorch's messages when an allocation fails
@@ -31,7 +32,7 @@ NO_MEMORY = (  # PyTorch's messages when an allocation fails
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit with a code: 0 success, 1 machine error, 2 user error, 130 interrupted.
+    """Run a command and exit with a code: 0 success, 1 machine error, 2 user error, 3 lost process, 130 interrupted.
 
     SIGTERM and SIGHUP interrupt a command like Ctrl-C, and then end the process.
     """
@@ -50,11 +51,16 @@ def run(arguments: Sequence[str]) -> int:
     began = time.perf_counter()  # so that a time budget includes loading PyTorch
     try:
         from fieldwise.cli.app import app
+        from fieldwise.cli.options import GIVEN
+
+        GIVEN[:] = arguments
 
         with warnings.catch_warnings():  # restores warnings.showwarning on exit
             shown = warnings.showwarning
             warnings.showwarning = partial(_warn, shown)
             code = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
+    except LostProcessError as e:
+        return _fail(str(e), LOST)
     except FieldwiseError as e:
         return _fail(str(e), USER_FAULT)
     except KeyboardInterrupt:
@@ -112,5 +118,7 @@ def _warn(shown: Callable[..., None], message: Warning | str, category: type[War
 
 
 def _fail(sentence: str, code: int) -> int:
+    if code in (LOST, INTERRUPTED) and os.environ.get("FIELDWISE_LAUNCHED") and os.environ.get("RANK") == "0":
+        return code  # the process that started this one says it
     print(visible(f"fieldwise: {sentence}"), file=sys.stderr)
     return code

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fieldwise.storage.cache import Cache
 
 __all__ = [
+    "GIVEN",
     "IMPORTS",
     "MAX_SEED",
     "AsJson",
@@ -43,6 +44,7 @@ __all__ = [
     "version_option",
 ]
 
+GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
 IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 

@@ -29,11 +29,13 @@ from fieldwise.cli.options import (
     reports_for,
     set_threads,
 )
+from fieldwise.cli.processes import one_of, run_together
 from fieldwise.cli.show import console, print_json, row_counts, say, show_metrics
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.reports import Reports
+    from fieldwise.distributed.world import World
     from fieldwise.runs.pipeline import Run
     from fieldwise.runs.recipe import Recipe
     from fieldwise.training.progress import Progress
@@ -70,6 +72,10 @@ class TrainOptions:
     progress: Shown = "text"
     threads: Threads = None
     cache: UseCache = True
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes on this machine that share the training; torchrun starts them on several."),
+    ] = None
 
 
 def run(options: TrainOptions) -> None:
@@ -80,11 +86,22 @@ def run(options: TrainOptions) -> None:
     from fieldwise.runs.recipe import check_recipe
 
     check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
+    if run_together(options.processes):
+        return
+    with one_of() as world:
+        set_threads(options.threads)
+        recipe = _recipe(options)
+        if world is None or world.first:
+            _run_here(options, recipe, world)
+        else:
+            _share(options, recipe, world)
+
+
+def _run_here(options: TrainOptions, recipe: "Recipe", world: "World | None") -> None:
+    """Train in this process, which prints and writes, and in others, if there are any."""
     from fieldwise.cli.saving import check_out, check_replaced
     from fieldwise.training.unfinished import Unfinished
 
-    set_threads(options.threads)
-    recipe = _recipe(options)
     folder = options.out or _folder(recipe, options.protocol)
     check_out(folder)
     unfinished = Unfinished.beside(folder, remedy="give --restart to start over", note=say)
@@ -93,26 +110,55 @@ def run(options: TrainOptions) -> None:
         if options.restart:
             unfinished.clear()
         with reports_for(options.progress, quiet=True) as reports:
-            _run(options, recipe, folder, unfinished, reports)
+            _run(options, recipe, folder, _Beside(unfinished=unfinished, reports=reports, world=world))
 
 
-def _run(options: TrainOptions, recipe: "Recipe", folder: Path, unfinished: "Unfinished", reports: "Reports") -> None:
+def _share(options: TrainOptions, recipe: "Recipe", world: "World") -> None:
+    """Train in this process with process 0, which prints and writes."""
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.pipeline import train_recipe
+
+    data_dir = existing_data_dir(options.data_dir, recipe.data.name)
+    with world.first_here("preparation"):
+        prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache, quiet=True))
+    with world.active():
+        done = train_recipe(recipe, prepared)
+    world.wait_for_first()
+    if done.result.stopped == "interrupted":
+        raise KeyboardInterrupt
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beside:
+    """What a training has beside its recipe: its checkpoints, who is told of it, and who shares it."""
+
+    unfinished: "Unfinished"
+    reports: "Reports"
+    world: "World | None"
+
+
+def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside") -> None:
     from fieldwise.cli.saving import save_or_keep
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.fitting import lr_on_valid, settled
 
+    unfinished, reports, world = beside.unfinished, beside.reports, beside.world
     began = time.perf_counter()
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     with nullcontext(reports) if options.progress == "json" else reports_for("text", quiet=options.quiet) as told:
         told.begin("preparation", run=recipe.name)
         cache = cache_for(options.cache, options.quiet)
-        prepared = prepare_recipe(recipe, data_dir, cache=cache, reports=told)
+        with nullcontext() if world is None else world.first_here("preparation"):
+            prepared = prepare_recipe(recipe, data_dir, cache=cache, reports=told)
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
     _tell(recipe, prepared, options.quiet)
     progress = _progress(options, recipe, reports)
-    done = _trained(recipe, prepared, progress, unfinished)
+    with nullcontext() if world is None else world.active():
+        done = _trained(recipe, prepared, progress, unfinished)
     folder, unsaved = save_or_keep(done.bundle, folder)
+    if world is not None:
+        world.wait_for_first()
     interrupted = done.result.stopped == "interrupted"
     if interrupted:
         best = f"the best model so far (after epoch {done.result.best.epoch:.4g})"

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.targets import row_slices
+from fieldwise.distributed.part import ALL, Part
 from fieldwise.layout import Bags, Batch
 
 __all__ = ["Order", "Rows", "ShuffledRows", "Span", "read_spans", "window_rows"]
@@ -140,12 +141,14 @@ class ShuffledRows:
         size: rows of a batch; a last batch of one row is merged into the one before.
         window: rows of a window (`window_rows`); if all rows are in one, the table itself is it.
         seed: the run's seed.
+        part: which rows of every batch are wanted, if several processes share them.
     """
 
     table: EncodedTable
     size: int
     window: int
     seed: int
+    part: Part = ALL
 
     @cached_property
     def steps(self) -> int:
@@ -168,6 +171,7 @@ class ShuffledRows:
             OSError, MemoryError: a window cannot be read.
         """
         held: list[Rows] = []
+        taken = 0  # rows of the batch that is held
         whole = self.window >= len(self.table)
         with contextlib.closing(self._whole(step, draws) if whole else self._windows(number, step)) as windows:
             for table, order in windows:
@@ -178,12 +182,12 @@ class ShuffledRows:
                         at, step = at + several * self.size, step + several
                         continue
                     wanted = self.done(step + 1) - self.done(step)
-                    take = min(wanted - sum(rows.batch.size for rows in held), len(order) - at)
-                    held.append(self._picked(table, order[at : at + take]))
-                    at += take
-                    if sum(rows.batch.size for rows in held) == wanted:
+                    take = min(wanted - taken, len(order) - at)
+                    held.append(self._picked(table, order[at : at + take][self.part.within(wanted, taken)]))
+                    at, taken = at + take, taken + take
+                    if taken == wanted:
                         yield self._joined(held)
-                        held, step = [], step + 1
+                        held, taken, step = [], 0, step + 1
                 del table, order  # before the window after the next is read
 
     def _whole(self, step: int, draws: torch.Generator) -> Generator[tuple[EncodedTable, Tensor]]:
@@ -216,8 +220,11 @@ class ShuffledRows:
         return mean
 
     def _batches(self, table: EncodedTable, order: Tensor) -> Iterator[Rows]:
-        at = 0
-        for batch, y in table.batches(self.size, order=order):
+        """The part's rows of whole batches."""
+        at, (low, high) = 0, self.part.of(self.size)
+        if high - low < self.size:
+            order = order.view(-1, self.size)[:, low:high].reshape(-1)
+        for batch, y in table.batches(high - low, order=order):
             assert y is not None, "training rows have targets"
             yield Rows(batch, y, self._weights(table, order[at : at + batch.size]))
             at += batch.size

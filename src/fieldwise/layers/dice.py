@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from fieldwise.distributed.across import summed
+
 __all__ = ["Dice"]
 
 
@@ -47,10 +49,10 @@ class Dice(nn.Module):
     def _measure(self, s: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and (biased) variance of the batch; updates the moving averages."""
         share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
-        n = share.sum()
+        n = summed(share.sum())
         share = share / n.clamp(min=1)
-        mean = share @ s
-        var = share @ (s - mean).square()
+        mean = summed(share @ s)
+        var = summed(share @ (s - mean).square())
         with torch.no_grad():
             step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
             self.running_mean.lerp_(mean, step)

@@ -1,12 +1,16 @@
 """Auxiliary losses of two-tower models.
 
-Letters: B batch, P positive rows of it, E size of a representation, C categories, V = E * E.
+A loss whose rows depend on each other takes in the rows of all processes that share a batch, and is in each of them
+the loss of the whole batch.
+
+Letters: B batch, A rows of all processes, P positive rows of B, E size of a representation, C categories, V = E * E.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fieldwise.distributed.across import joined_rows, rows_before, summed, total
 from fieldwise.models.twotower import unit_vectors
 
 __all__ = ["category_alignment_loss", "contrastive_loss", "mimic_loss"]
@@ -32,11 +36,12 @@ def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, tempe
     >>> round(float(contrastive_loss(same, same, torch.tensor([1.0, 0.0]), temperature=1.0)), 4)
     0.3133
     """
-    # Scores of positive rows only, P * B entries: rows without a loss cost nothing.
+    # Scores of positive rows only, P * A entries: rows without a loss cost nothing.
     positive_P = (label_B > 0).nonzero().squeeze(1)
     user_PE = unit_vectors(user_BE.index_select(0, positive_P)) / temperature
-    scores_PB = user_PE @ unit_vectors(item_BE).t()
-    return F.cross_entropy(scores_PB, positive_P, reduction="sum") / max(positive_P.shape[0], 1)
+    scores_PA = user_PE @ joined_rows(unit_vectors(item_BE)).t()
+    own_P = positive_P + rows_before(label_B.shape[0])
+    return summed(F.cross_entropy(scores_PA, own_P, reduction="sum")) / max(total(positive_P.shape[0]), 1)
 
 
 def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tensor:
@@ -79,7 +84,7 @@ def category_alignment_loss(item_BE: Tensor, category_B: Tensor, categories: int
     """
 
     def per_category(values: Tensor) -> Tensor:
-        return values.new_zeros(categories, values.shape[1]).index_add(0, category_B, values)
+        return summed(values.new_zeros(categories, values.shape[1]).index_add(0, category_B, values))
 
     n_C1 = per_category(item_BE.new_ones(item_BE.shape[0], 1))
     mean_CE = per_category(item_BE) / n_C1.clamp(min=1)

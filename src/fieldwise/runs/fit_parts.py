@@ -1,8 +1,10 @@
 """Training on prepared rows: the shared functions of recipes and `Recommender`."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache, partial
+from typing import Any, Literal
 
 from torch import nn
 
@@ -10,10 +12,13 @@ from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.all_rows import encoded_together
 from fieldwise.data.prepare.prepared import Part
+from fieldwise.distributed.agreement import check_agreement
+from fieldwise.distributed.world import current
 from fieldwise.models.build import build_network
 from fieldwise.runs.defaults import Chosen
+from fieldwise.runs.environment import commit
 from fieldwise.runs.fit_settings import FitSettings
-from fieldwise.runs.unfinished import first_checkpoints, second_checkpoints
+from fieldwise.runs.unfinished import first_checkpoints, run_facts, second_checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import OutOfTime, Progress, Silent
@@ -95,6 +100,7 @@ def fit_parts(settings: FitSettings, inputs: FitInputs) -> Fitted:
     """
     train, valid, unfinished = inputs.train, inputs.valid, inputs.unfinished
     settings, chosen = settings.settled(train)
+    about = _agreed(cache(partial(run_facts, settings, train, valid)))
     network, started = _built(settings, inputs.encoder)
     result = Training(
         network=network,
@@ -105,7 +111,7 @@ def fit_parts(settings: FitSettings, inputs: FitInputs) -> Fitted:
         seed=settings.seed,
         valid_group=valid.group,
         progress=inputs.progress or Silent(),
-        checkpoints=None if unfinished is None else first_checkpoints(unfinished, settings, train, valid),
+        checkpoints=None if unfinished is None else first_checkpoints(unfinished, settings, about),
     ).run()
     return Fitted(
         settings=settings, encoder=inputs.encoder, network=network, result=result, chosen=chosen, warm_start=started
@@ -149,13 +155,22 @@ def fit_again(fitted: Fitted, inputs: FitInputs) -> Fitted:
             progress=inputs.progress or Silent(),
             checkpoints=None
             if unfinished is None
-            else second_checkpoints(unfinished, fitted.settings, train, valid, fitted.result),
+            else second_checkpoints(
+                unfinished, fitted.settings, partial(run_facts, fitted.settings, train, valid, fitted.result)
+            ),
         ).run()
     except (KeyboardInterrupt, OutOfTime) as e:
         stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
         return dataclasses.replace(fitted, result=dataclasses.replace(fitted.result, stopped=stopped))
     refit = Refit(rows=len(table), epochs=again.best.epoch, seconds=round(again.seconds, 3))
     return dataclasses.replace(fitted, encoder=encoder, network=network, refit=refit)
+
+
+def _agreed(about: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
+    """The facts of a run, after processes that share it have compared theirs."""
+    if (world := current()) is not None:
+        check_agreement(world, {**about(), "commit": commit()})
+    return about
 
 
 def _built(settings: FitSettings, encoder: Encoder) -> tuple[nn.Module, WarmStart | None]:

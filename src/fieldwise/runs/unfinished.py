@@ -1,7 +1,7 @@
 """Checkpoints of a run, with the settings, digests of rows, and versions that a resuming run must share."""
 
 import hashlib
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,40 +18,49 @@ from fieldwise.training.result import FitResult
 from fieldwise.training.unfinished import Unfinished
 from fieldwise.version import __version__
 
-__all__ = ["first_checkpoints", "second_checkpoints"]
+__all__ = ["first_checkpoints", "run_facts", "second_checkpoints"]
 
 
-def first_checkpoints(unfinished: Unfinished, settings: FitSettings, train: Part, valid: Part) -> Checkpoints:
+def first_checkpoints(
+    unfinished: Unfinished, settings: FitSettings, about: Callable[[], Mapping[str, Any]]
+) -> Checkpoints:
     """The checkpoints of the first training, which has early stopping on validation rows.
 
     Args:
         unfinished: the folder.
         settings: complete settings.
-        train: the training rows.
-        valid: the validation rows.
+        about: gives `run_facts`.
     """
     return Checkpoints(
         place=unfinished,
         name="first",
         minutes=settings.training.checkpoint_minutes,
-        about=partial(_about, settings, train, valid),
+        about=about,
         always=settings.training.refit,  # the second training begins with the first one's result
     )
 
 
 def second_checkpoints(
-    unfinished: Unfinished, settings: FitSettings, train: Part, valid: Part, first: FitResult
+    unfinished: Unfinished, settings: FitSettings, about: Callable[[], Mapping[str, Any]]
 ) -> Checkpoints:
     """The checkpoints of the second training, on training and validation rows."""
     return Checkpoints(
         place=unfinished,
         name="second",
         minutes=settings.training.checkpoint_minutes,
-        about=partial(_about, settings, train, valid, first),
+        about=about,
     )
 
 
-def _about(settings: FitSettings, train: Part, valid: Part, first: FitResult | None = None) -> dict[str, Any]:
+def run_facts(settings: FitSettings, train: Part, valid: Part, first: FitResult | None = None) -> dict[str, Any]:
+    """What processes that resume a training, or share it, must have in common: settings, rows and versions.
+
+    Args:
+        settings: complete settings.
+        train: the training rows.
+        valid: the validation rows.
+        first: the first training's result, for the second.
+    """
     training: dict[str, Any] = to_plain(settings.training)
     del training["checkpoint_minutes"]
     about: dict[str, Any] = {

@@ -23,6 +23,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
+from fieldwise.distributed.agreement import differences
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.tensors import read_tensors, write_tensors
@@ -206,27 +207,12 @@ class Checkpoints:
             raise DataError(f"{e}, or {self.place.remedy}") from None
 
     def _check_same(self, former: Mapping[str, Any]) -> None:
-        before, now = (dict(_flat(one)) for one in (former, self._about))
-        names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-        if not names:
+        found = differences(former, self._about)
+        if not found:
             return
-        shown = [f"{name} was {_word(before, name)} and is {_word(now, name)}" for name in names[:MOST_NAMED]]
-        more = f", and {len(names) - MOST_NAMED} more differ" if len(names) > MOST_NAMED else ""
+        shown = [f"{name} was {before} and is {now}" for name, before, now in found[:MOST_NAMED]]
+        more = f", and {len(found) - MOST_NAMED} more differ" if len(found) > MOST_NAMED else ""
         raise ConfigError(
             f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
             f"{', '.join(shown)}{more}: set these back, or {self.place.remedy}"
         )
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested plain values by path; lists are leaves."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, value
-
-
-def _word(values: Mapping[str, Any], name: str) -> str:
-    text = str(values[name]) if name in values else "not set"
-    return text if len(text) <= 40 else f"{text[:37]}..."

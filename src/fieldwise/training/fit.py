@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows, window_rows
+from fieldwise.distributed.part import ALL
+from fieldwise.distributed.world import current
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
@@ -25,6 +27,7 @@ from fieldwise.training.result import Evaluation, FitResult
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.start import start_at_base_rate
 from fieldwise.training.step import Step
+from fieldwise.training.together import newest
 
 __all__ = ["Training", "fit"]
 
@@ -80,6 +83,8 @@ def fit(
 class Training:
     """One call of `fit`, whose state can be kept.
 
+    Processes that train together (`fieldwise.distributed.world.current`) share its batches.
+
     Args:
         network, train, valid, settings, objective, seed, valid_group, progress: see `fit`.
         checkpoints: where the run's state is written; it resumes from an existing one.
@@ -97,8 +102,9 @@ class Training:
 
     def __post_init__(self) -> None:
         network, settings = self.network, self.settings
-        window = window_rows(self.train, settings.shuffle_rows)
-        self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed)
+        window, self.world = window_rows(self.train, settings.shuffle_rows), current()
+        part = ALL if self.world is None else self.world.part
+        self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, part=part)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
         check_batch_norm(network, len(self.train), settings.batch_size)
         check_auxiliary_loss(network, self.objective)
@@ -106,7 +112,7 @@ class Training:
             start_at_base_rate(network, self.train, self.objective)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
-        self.whole_steps, self.began, self.reached = WholeSteps(), 0.0, Reached()
+        self.whole_steps, self.began, self.reached = WholeSteps(self.step.signals), 0.0, Reached()
 
     def run(self) -> FitResult:
         """Train, from the last checkpoint if there is one; result and errors as of `fit`.
@@ -116,18 +122,20 @@ class Training:
         """
         with torch.random.fork_rng(devices=[]), flushed_denormals():
             torch.manual_seed(self.seed)
-            if self.checkpoints is None:
+            if self.checkpoints is None and self.world is None:
                 return self._run()
-            if (found := self.checkpoints.newest()) is not None:
+            if (found := newest(self.checkpoints, self.world)) is not None:
                 self.reached = restore(found, self.step.parts, self.order)
             try:
                 with self.whole_steps.installed():
                     return self._run()
             except TrainingError:  # the same settings would diverge again
-                self.checkpoints.remove()
+                if self.checkpoints is not None:
+                    self.checkpoints.remove()
                 raise
             finally:
-                self.checkpoints.settle()
+                if self.checkpoints is not None:
+                    self.checkpoints.settle()
 
     def _run(self) -> FitResult:
         at = self.reached
@@ -185,11 +193,13 @@ class Training:
         self.began = time.perf_counter()
         with contextlib.closing(rows.epoch(at.epoch, at.step, self.order)) as batches:
             for batch, y, weight in batches:
+                size = rows.done(at.step + 1) - rows.done(at.step)
                 with self.whole_steps:
+                    self.step.begin(at, batch.size, size)
                     at.losses.append(self.step(batch, y, weight))
                     at.step, at.evaluated = at.step + 1, False
                     at.position = at.epoch - 1 + at.step / steps
-                self.progress.step(batch.size, at.losses[-1])
+                self.progress.step(size, at.losses[-1])
                 if at.step in due:
                     self._spend()
                     if self._evaluate():

@@ -4,14 +4,28 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["WholeSteps"]
+__all__ = ["Signals", "WholeSteps"]
 
 Handler = Callable[[int, FrameType | None], Any]
 HELD = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 ASKED = getattr(signal, "SIGUSR1", None)  # Windows has none
+
+
+@dataclass
+class Signals:
+    """Signals that wait.
+
+    Args:
+        noted: their numbers.
+        agreed: whether all processes that train together know that one of them has a signal.
+    """
+
+    noted: list[int] = field(default_factory=list)
+    agreed: bool = False
 
 
 class WholeSteps:
@@ -21,6 +35,10 @@ class WholeSteps:
     `with steps:` surrounds what must not be interrupted. A second SIGINT in the same step acts at once.
 
     Args:
+        shared: of processes that train together: a signal waits until all know of it, and then interrupts all of them
+            at the end of the same step.
+
+    Attributes:
         whole: False after a step that an error, or such a second signal, broke off.
         asked: whether SIGUSR1 has arrived; reset by the reader.
 
@@ -32,9 +50,9 @@ class WholeSteps:
     True
     """
 
-    def __init__(self) -> None:
-        self.whole, self.asked = True, False
-        self._waiting: list[int] = []
+    def __init__(self, shared: Signals | None = None) -> None:
+        self.whole, self.asked, self.together = True, False, shared is not None
+        self.signals = Signals() if shared is None else shared
         self._before: dict[int, Handler] = {}
         self._owner = os.getpid()
 
@@ -47,18 +65,24 @@ class WholeSteps:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.whole = kind is None
-        if self._waiting:
-            number = self._waiting[0]  # further ones do not count: a system that stops sends several
-            self._waiting.clear()
+        if self.together and not self.signals.agreed:
+            return
+        if self.signals.noted:
+            number = self.signals.noted[0]  # further ones do not count: a system that stops sends several
+            self.signals.noted.clear()
             self._before[number](number, None)
+        if self.signals.agreed and kind is None:
+            self.signals.agreed = False
+            raise KeyboardInterrupt
 
     def _held(self, number: int, frame: FrameType | None) -> None:
-        impatient = number == signal.SIGINT and number in self._waiting
-        if self.whole or impatient or os.getpid() != self._owner:
-            self._waiting.clear()
+        impatient = number == signal.SIGINT and number in self.signals.noted
+        waits = self.together or not self.whole
+        if not waits or impatient or os.getpid() != self._owner:
+            self.signals.noted.clear()
             self._before[number](number, frame)
         else:
-            self._waiting.append(number)
+            self.signals.noted.append(number)
 
     def _note(self, _: int, __: FrameType | None) -> None:
         self.asked = True

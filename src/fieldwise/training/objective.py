@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.data.table import EncodedTable
+from fieldwise.data.table import EncodedTable, batch_starts
+from fieldwise.distributed.world import World, current
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
 from fieldwise.schema.label import Label, Task
@@ -135,6 +137,9 @@ def evaluate(
 ) -> dict[str, float]:
     """Metrics of a network over all rows of a table with targets.
 
+    Processes that train together (`fieldwise.distributed.world.current`) each score a part of the rows, and process 0
+    computes the metrics of all of them.
+
     Args:
         network: returns scores [B], or [B, T] for several labels.
         table: the rows.
@@ -147,7 +152,30 @@ def evaluate(
     """
     if table.y is None:
         raise ConfigError("evaluation needs targets, but the encoded table has none")
-    scores = score_batches(network, table.batches(SCORING_BATCH))
+    world = current()
+    if world is None:
+        return _judged(score_batches(network, table.batches(SCORING_BATCH)), table, objective, group, loss)
+    scores = _scores_of_all(network, table, world)
+    found: dict[str, float] = world.sent(None if scores is None else _judged(scores, table, objective, group, loss))
+    return found
+
+
+def _scores_of_all(network: nn.Module, table: EncodedTable, world: World) -> np.ndarray | None:
+    """Scores of all rows, to each process those of some batches; None but in process 0."""
+    starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
+    low, high = world.part.of(len(starts) - 1)
+    batches = (table.batch(slice(*some)) for some in pairwise(starts[low : high + 1]))
+    scores = torch.from_numpy(score_batches(network, batches))
+    assert table.y is not None, "checked before"
+    labels = table.y.shape[1]
+    lengths = world.lengths(len(scores))
+    every = world.collected(scores.reshape(-1, labels), lengths)
+    return None if every is None else (every[:, 0] if labels == 1 else every).numpy()
+
+
+def _judged(
+    scores: np.ndarray, table: EncodedTable, objective: Objective, group: np.ndarray | None, loss: bool
+) -> dict[str, float]:
     if not np.isfinite(scores).all():
         wrong = int((~np.isfinite(scores)).reshape(len(scores), -1).any(axis=1).sum())
         raise TrainingError(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.config import nearest
+from fieldwise.distributed.across import joined_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
@@ -48,8 +49,8 @@ class L2Penalty:
         """The penalty, a scalar."""
         terms = [0.5 * strength * p.square().sum() for p, strength in self._whole]
         if self._touched:
-            rows = torch.unique(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))
-            terms += [0.5 * strength * p[rows.long()].square().sum() for p, strength in self._touched]
+            rows = _touched(batch)
+            terms += [0.5 * strength * p[rows].square().sum() for p, strength in self._touched]
         return torch.stack(terms).sum()
 
     @torch.no_grad()
@@ -61,11 +62,17 @@ class L2Penalty:
             else:
                 p.grad.add_(p, alpha=strength)
         if self._touched:
-            rows = torch.unique(torch.cat([batch.ids.reshape(-1), batch.bag_ids])).long()
+            rows = _touched(batch)
             for p, strength in self._touched:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 p.grad.index_add_(0, rows, p[rows], alpha=strength)
+
+
+def _touched(batch: Batch) -> Tensor:
+    """The distinct rows that a batch reads, of which other processes may have a part."""
+    read: Tensor = torch.unique(joined_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids])))
+    return read.long()
 
 
 def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:

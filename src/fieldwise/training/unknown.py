@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.targets import row_slices
+from fieldwise.distributed.across import rows_before, total
 from fieldwise.layout import Batch
 
 __all__ = ["ShowUnknown"]
@@ -49,11 +50,14 @@ class ShowUnknown:
         return batch._replace(ids=self._shown(batch.ids), bag_ids=self._shown(batch.bag_ids))
 
     def _shown(self, ids: Tensor) -> Tensor:
-        if not ids.numel():
-            return ids
         rows = ids.long()
-        hidden = torch.rand(ids.shape, generator=self.draws) < self.probability[rows]
+        hidden = self._drawn(ids.shape) < self.probability[rows]
         return torch.where(hidden, self.unknown[rows].to(ids.dtype), ids)
+
+    def _drawn(self, shape: torch.Size) -> Tensor:
+        """Uniform numbers for this process's part of the batch: those that one process would draw there."""
+        first, rows = rows_before(shape[0]), total(shape[0])
+        return torch.rand((rows, *shape[1:]), generator=self.draws)[first : first + shape[0]]
 
 
 def row_counts(table: EncodedTable) -> np.ndarray:

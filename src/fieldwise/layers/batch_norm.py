@@ -1,0 +1,115 @@
+"""Batch normalization over the rows of all processes that share a batch.
+
+Letters: B rows of this process, A rows of all, C units, P processes.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from fieldwise.distributed.world import World, current
+from fieldwise.errors import ConfigError
+
+__all__ = ["GlobalBatchNorm", "normalize_over_processes", "normalize_within_process"]
+
+
+class GlobalBatchNorm(nn.BatchNorm1d):
+    """`nn.BatchNorm1d` with the mean and variance of the whole batch, of which each process has some rows.
+
+    PyTorch's SyncBatchNorm does the same on GPUs alone. Weights and buffers have the names of `nn.BatchNorm1d`.
+
+    Shape:
+        forward: [B, C] -> [B, C].
+
+    >>> GlobalBatchNorm(2).train()(torch.tensor([[0.0, 1.0], [2.0, 1.0]])).round(decimals=3).tolist()
+    [[-1.0, 0.0], [1.0, 0.0]]
+    """
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # PyTorch's name
+        """The normalized rows."""
+        world = current()
+        if world is None or not self.training:
+            return super().forward(input)
+        if input.dim() != 2:
+            raise ConfigError(
+                "with several processes batch normalization takes rows [B, C], found an input of shape "
+                f"{list(input.shape)}: train with one process, or set the model's batch_norm = false"
+            )
+        rows, mean, var = _moments(input.detach(), world)
+        self._remember(rows, mean, var)
+        found: Tensor = _Normalize.apply(input, mean, torch.rsqrt(var + self.eps), rows, world)  # type: ignore[no-untyped-call]
+        return found if self.weight is None else found * self.weight + self.bias
+
+    @torch.no_grad()
+    def _remember(self, rows: int, mean: Tensor, var: Tensor) -> None:
+        """Update the running statistics, as `nn.BatchNorm1d` does."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(var * (rows / max(rows - 1, 1)), share)
+
+
+class _Normalize(torch.autograd.Function):
+    """`(x - mean) / deviation` of all processes' rows; its gradient takes part in both."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BC: Tensor, mean_C: Tensor, scale_C: Tensor, rows: int, world: World) -> Tensor:
+        y_BC = (x_BC - mean_C) * scale_C
+        ctx.save_for_backward(y_BC, scale_C)
+        ctx.rows, ctx.world = rows, world
+        return y_BC
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        y_BC, scale_C = ctx.saved_tensors
+        world: World = ctx.world
+        sums_2C = world.sum_(torch.stack([grads[0].sum(0), (grads[0] * y_BC).sum(0)]))
+        mean_2C = sums_2C / ctx.rows
+        return (grads[0] - mean_2C[0] - y_BC * mean_2C[1]) * scale_C, None, None, None, None
+
+
+def normalize_over_processes(network: nn.Module) -> None:
+    """Let a network's batch normalizations, in place, take in all processes' rows.
+
+    Errors:
+        ConfigError: one of a kind that cannot.
+    """
+    _replace(network, nn.BatchNorm1d, GlobalBatchNorm)
+    for name, module in network.named_modules():
+        if isinstance(module, _NormBase) and module.track_running_stats and type(module) is not GlobalBatchNorm:
+            raise ConfigError(
+                f"with several processes {type(network).__name__} cannot be trained as with one: {name} is a "
+                f"{type(module).__name__}, which would normalize over each process's rows alone; use nn.BatchNorm1d, "
+                "or train with one process"
+            )
+
+
+def normalize_within_process(network: nn.Module) -> None:
+    """Undo `normalize_over_processes`."""
+    _replace(network, GlobalBatchNorm, nn.BatchNorm1d)
+
+
+def _replace(network: nn.Module, old: type[nn.BatchNorm1d], new: type[nn.BatchNorm1d]) -> None:
+    """Put modules of another class in place, with the same weights and buffers."""
+    for module in network.modules():
+        for name, child in list(module.named_children()):
+            if type(child) is old:
+                made = new(child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats)
+                made._parameters, made._buffers = child._parameters, child._buffers
+                setattr(module, name, made.train(child.training))
+
+
+def _moments(x_BC: Tensor, world: World) -> tuple[int, Tensor, Tensor]:
+    """The number of all processes' rows, their mean and biased variance."""
+    own = x_BC.shape[0]
+    mean_C = x_BC.sum(0) / max(own, 1)
+    squares_C = (x_BC - mean_C).square().sum(0)
+    every_P3C = world.stacked(torch.stack([torch.full_like(mean_C, own), mean_C, squares_C]))
+    rows_P1, means_PC, squares_PC = every_P3C[:, 0, :1], every_P3C[:, 1], every_P3C[:, 2]
+    rows = int(rows_P1.sum())
+    mean_C = (rows_P1 * means_PC).sum(0) / rows
+    return rows, mean_C, (squares_PC + rows_P1 * (means_PC - mean_C).square()).sum(0) / rows

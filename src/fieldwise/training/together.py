@@ -1,0 +1,63 @@
+"""What processes that train a network together settle before the first step."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.distributed.world import World
+from fieldwise.errors import ConfigError
+from fieldwise.layers.batch_norm import normalize_over_processes
+from fieldwise.training.checkpoint import Checkpoints, State
+from fieldwise.training.settings import TrainingSettings
+
+__all__ = ["make_alike", "newest"]
+
+
+def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> None:
+    """Give a network the weights of process 0, and let what reads a whole batch read all processes' rows.
+
+    Errors:
+        ConfigError: batches that cannot be shared, or a layer that cannot.
+    """
+    if settings.batch_size < world.size:
+        raise ConfigError(
+            f"each of the {world.size} processes needs a row of every batch, found training.batch_size = "
+            f"{settings.batch_size}: raise it, or start fewer processes"
+        )
+    normalize_over_processes(network)
+    for tensor in network.state_dict().values():
+        _send_(tensor, world)
+
+
+def newest(checkpoints: Checkpoints | None, world: World | None) -> State | None:
+    """The last whole checkpoint, which process 0 reads and the others are sent; see `Checkpoints.newest`.
+
+    Args:
+        checkpoints: None in other processes than 0, and where none are kept.
+        world: the processes; None for a process alone.
+    """
+    found = None if checkpoints is None else checkpoints.newest()
+    if world is None:
+        return found
+    kinds = None
+    if found is not None:
+        kinds = {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in found.tensors.items()}
+    told: dict[str, Any] | None = world.sent(None if found is None else {"facts": found.facts, "kinds": kinds})
+    if told is None:
+        return None
+    tensors = {}
+    for name, (shape, dtype) in told["kinds"].items():
+        own = torch.empty(shape, dtype=getattr(torch, dtype)) if found is None else found.tensors[name]
+        tensors[name] = _send_(own, world)
+    return State(facts=told["facts"], tensors=tensors)
+
+
+def _send_(tensor: Tensor, world: World) -> Tensor:
+    """Process 0's tensor, in place, of any type."""
+    if tensor.numel():
+        flat = tensor.contiguous()
+        world.send_(flat.view(-1).view(torch.uint8))
+        if flat.data_ptr() != tensor.data_ptr():
+            tensor.copy_(flat)
+    return tensor

@@ -1,0 +1,79 @@
+"""What processes find when another one fails: run by `ranks.in_processes`."""
+
+import os
+import signal
+import time
+
+import torch
+
+from fieldwise.distributed.agreement import check_agreement
+from fieldwise.distributed.world import World, current
+from fieldwise.errors import ConfigError, DataError, LostProcessError
+from fieldwise.layers.batch_norm import normalize_over_processes
+
+
+def _world() -> World:
+    world = current()
+    assert world is not None
+    return world
+
+
+def _found(call) -> tuple[str, float]:
+    """The sentence that a process ends with, and after how many seconds."""
+    began = time.monotonic()
+    try:
+        call()
+    except (LostProcessError, ConfigError) as e:
+        return str(e), time.monotonic() - began
+    return "", time.monotonic() - began
+
+
+def error(rank: int) -> tuple[str, float] | None:
+    """Process 1 finds a damaged file, and the others wait for it in vain."""
+    world = _world()
+    if rank != 1:
+        return _found(lambda: world.sum_(torch.ones(3)))
+    try:
+        with world.failures_told():
+            raise DataError("the file is damaged")
+    except DataError:
+        os._exit(0)  # as a process ends: its connections are closed
+
+
+def killed(rank: int) -> tuple[str, float]:
+    """The last process is killed between two steps."""
+    world = _world()
+    world.sum_(torch.ones(3))
+    if rank == world.size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _found(lambda: [world.sum_(torch.ones(3)) for _ in range(3)])
+
+
+def different(rank: int) -> tuple[str, float]:
+    """Process 1 has another learning rate and other rows."""
+    facts = {"training": {"learning_rate": 0.01 if rank == 1 else 0.001}, "training rows": f"rows2:{rank == 1}"}
+    return _found(lambda: check_agreement(_world(), facts))
+
+
+def unsuitable(_: int) -> tuple[str, float]:
+    """A layer that normalizes over the rows that it is given."""
+    network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm2d(3))
+    return _found(lambda: normalize_over_processes(network))
+
+
+def exchanged(rank: int) -> list:
+    """Values, rows of different number, and a place where one process of the machine goes first."""
+    world = _world()
+    with world.first_here("order"):
+        seen = world.store.add("order", 1)
+    rows = torch.full((rank, 2), float(rank))
+    lengths = world.lengths(rank)
+    collected = world.collected(rows, lengths)
+    return [
+        world.sent({"from": rank}),
+        world.every([rank] * rank),
+        world.joined(rows, lengths).tolist(),
+        None if collected is None else collected.tolist(),
+        seen if rank == 0 else None,
+        world.sum_(torch.tensor([rank])).item(),
+    ]

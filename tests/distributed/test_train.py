@@ -1,0 +1,147 @@
+"""`fieldwise train` in several processes, started by `--processes` and by `torchrun`."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fieldwise import Bundle
+from fieldwise.cli import run
+
+SMALL = ["simulated/fm", "--set", "data.rows=6000", "--set", "training.epochs=2"]
+LONG = [
+    "simulated/inttower", "--set", "data.rows=20000", "--set", "training.epochs=6", "--set", "training.patience=6",
+    "--set", "training.checkpoint_minutes=0.001", "--set", "training.average=0.9", "--set", "model.dropout=0.1",
+]  # fmt: skip
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "fieldwise"]
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIELDWISE_CACHE", str(tmp_path_factory.getbasetemp() / "shared-cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def fieldwise(*arguments: str, starter: tuple[str, ...] = ("-m", "fieldwise")) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, *starter, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
+def test_two_processes_save_the_bundle_of_one(capsys):
+    assert run(["train", *SMALL, "--out", "one", "--quiet", "--json"]) == 0
+    one = json.loads(capsys.readouterr().out)
+    done = fieldwise("train", *SMALL, "--out", "two", "--json", "--processes", "2")
+    assert done.returncode == 0, done.stderr
+    two = json.loads(done.stdout)
+    assert one["test"].keys() == two["test"].keys()
+    for metric in ("auc", "logloss"):
+        assert two["valid"][metric] == pytest.approx(one["valid"][metric], abs=1e-4)
+        assert two["test"][metric] == pytest.approx(one["test"][metric], abs=1e-4)
+    assert done.stderr.count("epoch 1/2") == 1, "one process tells of the training"
+    loaded = Bundle.load(Path("two"))
+    assert type(loaded.network) is type(Bundle.load(Path("one")).network)
+    assert not list(Path().glob(".*unfinished"))
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_same_training():
+    done = fieldwise("train", *SMALL, "--out", "two", "--quiet", "--processes", "2")
+    assert done.returncode == 0, done.stderr
+    done = fieldwise("train", *SMALL, "--out", "run", "--quiet", starter=tuple(TORCHRUN))
+    assert done.returncode == 0, done.stderr
+    assert Bundle.load(Path("run")).digest == Bundle.load(Path("two")).digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--set", "training.batch_size=1"], "each of the 2 processes needs a row of every batch, found"),
+        (["--out", "file"], "file is a file"),
+        (["--set", "training.monitor=gauc", "--set", "training.l2.nothing=1"], "nothing"),
+    ],
+)
+def test_an_error_is_one_sentence_of_one_process(arguments, sentence):
+    Path("file").write_text("")
+    done = fieldwise("train", *SMALL, "--quiet", *arguments, "--processes", "2")
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_torchrun_with_another_number_of_processes_is_refused():
+    done = fieldwise("train", *SMALL, "--processes", "3", starter=tuple(TORCHRUN))
+    assert done.returncode != 0
+    assert "--processes must be the number of processes that were started, 2, found 3" in done.stderr
+
+
+def ranks_of(parent: int) -> dict[int, int]:
+    """The processes that a process has started, by rank."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdecimal() and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                environment = dict(x.split("=", 1) for x in (folder / "environ").read_text().split("\0") if "=" in x)
+                found[int(environment["RANK"])] = int(folder.name)
+        except (OSError, KeyError, IndexError):
+            continue
+    return found
+
+
+def broken_off(out: str, number: int, seconds: float, whom: int | None) -> tuple[int, str, float]:
+    """A training that gets a signal after its first checkpoint: exit code, errors, seconds until all have ended."""
+    command = [sys.executable, "-m", "fieldwise", "train", *LONG, "--out", out, "--quiet", "--processes", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
+        while parent.poll() is None and not list(Path().glob(f".{out}.unfinished/*/*/checkpoint.json")):
+            time.sleep(0.01)
+        time.sleep(seconds)
+        ranks = ranks_of(parent.pid)
+        at = time.monotonic()
+        if parent.poll() is None:
+            os.kill(parent.pid if whom is None else ranks.get(whom, parent.pid), number)
+        assert parent.stderr is not None
+        errors = parent.stderr.read()
+        parent.wait(timeout=120)
+        took = time.monotonic() - at
+    assert not [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]
+    return parent.returncode, errors, took
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+def test_kills_of_each_process_lose_nothing():
+    assert fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
+    whole, draws = Bundle.load(Path("whole")).digest, random.Random(0)
+    for attempt in range(10):
+        code, errors, took = broken_off("b", signal.SIGKILL, draws.uniform(0, 2), attempt % 2)
+        assert took < 60
+        if code:
+            assert code == 1
+            assert f"process {attempt % 2} of 2 was ended by signal 9" in errors
+            assert "Traceback" not in errors
+        assert fieldwise("train", *LONG, "--out", "b", "--quiet", "--overwrite", "--processes", "2").returncode == 0
+        assert Bundle.load(Path("b")).digest == whole
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+@pytest.mark.parametrize("whom", [None, 0, 1])
+def test_a_signal_ends_all_processes_after_the_same_step(whom):
+    assert fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
+    code, errors, _ = broken_off("b", signal.SIGTERM, 0.2, whom)
+    assert code in (-signal.SIGTERM, 130, 1), errors
+    assert "the same command resumes it" in errors
+    for size in ("3", "2"):  # as many processes or more go on
+        if Path(".b.unfinished").exists():
+            done = fieldwise("train", *LONG, "--out", "b", "--quiet", "--processes", size)
+            assert done.returncode == 0, done.stderr
+    history = [Bundle.load(Path(name)).about["history"] for name in ("whole", "b")]
+    assert len(history[0]) == len(history[1])

@@ -1,0 +1,100 @@
+"""The processes of a training: what they tell each other, and how one's failure reaches the others."""
+
+import socket
+
+import pytest
+from ranks import in_processes
+
+from fieldwise.distributed.part import Part
+from fieldwise.distributed.place import Place
+from fieldwise.distributed.world import joined
+from fieldwise.errors import ConfigError
+
+MET = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.fixture(scope="module")
+def found():
+    asked = ["exchanged", "error", "killed", "different", "unsuitable"]
+    return in_processes("distributed.failures", ",".join(asked), 3)
+
+
+def test_values_and_rows_go_from_process_to_process(found):
+    rows = [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
+    every = [[], [1], [2, 2]]
+    assert found["exchanged"][3] == [
+        [{"from": 0}, every, rows, rows, 1, 3],
+        [{"from": 0}, every, rows, None, None, 3],
+        [{"from": 0}, every, rows, None, None, 3],
+    ]
+
+
+def test_an_error_of_one_process_ends_the_others_with_its_sentence(found):
+    for sentence, seconds in found["error"][3][::2]:
+        assert sentence == "process 1 of 3 failed: the file is damaged"
+        assert seconds < 60
+
+
+def test_a_killed_process_ends_the_others(found):
+    *others, last = found["killed"][3]
+    assert last is None
+    for sentence, seconds in others:
+        assert "another of the 3 processes has ended" in sentence
+        assert "the same command resumes from the last checkpoint" in sentence
+        assert seconds < 60
+
+
+def test_processes_with_other_settings_or_rows_are_named(found):
+    for sentence, _ in found["different"][3]:
+        assert sentence == (
+            "all 3 processes must train with the same settings, rows and versions, but process 1 has "
+            "training.learning_rate 0.01 where process 0 has 0.001, and 1 more differ: start all of them with the same "
+            "recipe, files and version"
+        )
+
+
+def test_a_layer_that_cannot_see_the_whole_batch_is_refused(found):
+    for sentence, _ in found["unsuitable"][3]:
+        assert "Sequential cannot be trained as with one: 1 is a BatchNorm2d" in sentence
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR, MASTER_PORT is not set"),
+        ({"WORLD_SIZE": "two", "RANK": "0", **MET}, "WORLD_SIZE must be a whole number, found 'two'"),
+        ({"WORLD_SIZE": "2", "RANK": "2", **MET}, "RANK must be below WORLD_SIZE = 2, found 2"),
+    ],
+)
+def test_a_wrong_environment_is_one_sentence(environment, sentence):
+    with pytest.raises(ConfigError, match=sentence) as e:
+        Place.of(environment)
+    assert "\n" not in str(e.value)
+
+
+def test_a_process_without_others_is_alone():
+    assert Place.of({"WORLD_SIZE": "1", "RANK": "0", **MET}) is None
+    with joined(None) as world:
+        assert world is None
+
+
+def test_a_port_in_use_is_one_sentence(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
+        place = Place(rank=0, size=2, local_rank=0)
+        with pytest.raises(ConfigError, match=r"127.0.0.1:\d+ is in use: choose another"), joined(place):
+            pass
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("rows", [0, 1, 4, 7])
+def test_parts_are_all_rows_once_in_order(size, rows):
+    parts = [Part(rank=rank, size=size) for rank in range(size)]
+    assert [row for part in parts for row in range(*part.of(rows))] == list(range(rows))
+    for cut in range(rows + 1):
+        batch = list(range(rows))
+        pieces = [[*batch[:cut][part.within(rows, 0)], *batch[cut:][part.within(rows, cut)]] for part in parts]
+        assert [row for piece in pieces for row in piece] == batch

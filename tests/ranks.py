@@ -1,0 +1,85 @@
+"""Functions run by several processes that train together, forked from one that has loaded PyTorch.
+
+As a script: `python ranks.py MODULE FUNCTION,FUNCTION... SIZE...` calls functions of a module of tests with each size,
+in so many processes; what they return is printed as JSON, by function, size and rank.
+"""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def in_processes(module: str, functions: str, *sizes: int, timeout: float = 600) -> dict[str, dict[int, list[Any]]]:
+    """What every process returned, by function, size and rank; None of one that was killed. One trains alone."""
+    command = [sys.executable, __file__, module, functions, *map(str, sizes)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return {name: {int(size): ranks for size, ranks in by_size.items()} for name, by_size in found.items()}
+
+
+def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
+    from fieldwise.distributed.place import Place
+    from fieldwise.distributed.world import joined
+
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    with joined(Place.of()) as world:
+        if world is None:
+            found = function(0)
+        else:
+            with world.active():
+                found = function(rank)
+    out.write_text(json.dumps(found))
+
+
+def _together(function: Any, size: int) -> list[Any]:
+    """What so many forked processes returned."""
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with tempfile.TemporaryDirectory() as folder:
+        places = [Path(folder) / str(rank) for rank in range(size)]
+        children = []
+        for rank, place in enumerate(places):
+            if (child := os.fork()) == 0:
+                try:
+                    _run(function, rank, size, store.port, place)
+                except BaseException:
+                    traceback.print_exc()
+                    os._exit(1)
+                os._exit(0)
+            children.append(child)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        if set(codes) - {0, -signal.SIGKILL}:
+            sys.exit(f"processes ended with {codes}")
+        return [json.loads(place.read_text()) if place.exists() else None for place in places]
+
+
+def _main(module: str, functions: str, *sizes: str) -> None:
+    sys.path.insert(0, str(HERE))
+    called = importlib.import_module(module)
+    found = {
+        name: {size: _together(getattr(called, name), int(size)) for size in sizes} for name in functions.split(",")
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
