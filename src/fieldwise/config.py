@@ -13,12 +13,14 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
 
-__all__ = ["Settings", "changed", "given", "given_plain", "nearest", "parse", "to_plain", "toml_tables"]
+__all__ = ["LOCAL", "Settings", "changed", "given", "given_plain", "nearest", "parse", "to_plain", "toml_tables"]
 
 T = TypeVar("T")
 _hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)  # half of the time of `parse`
 MOST_SHOWN = 24
 MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
+LOCAL = {"local": True}
+"""Metadata of a dataclass field that belongs to this machine, not to the work: `to_plain` leaves it out."""
 KEY = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
 LONG_KEY = re.compile(rf"(?<![\w-])(?:{KEY}){{{MOST_LEVELS}}}")  # the time to parse one grows with its square
 
@@ -113,9 +115,9 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
 
 
 def to_plain(value: Any) -> Any:
-    """The inverse of `parse`: dataclasses as dicts, tuples as lists, without entries that are None."""
+    """The inverse of `parse`: dataclasses as dicts, tuples as lists, without entries that are None or `LOCAL`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+        items = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if "local" not in f.metadata)
         return {k: to_plain(v) for k, v in items if v is not None}
     if isinstance(value, Mapping):
         return {k: to_plain(v) for k, v in value.items()}

@@ -10,6 +10,7 @@
 Nothing is ever unpickled or evaluated.
 """
 
+import copy
 import dataclasses
 import hashlib
 import io
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -48,9 +50,10 @@ from fieldwise.evaluation.calibration import Calibration
 from fieldwise.layers.candidates import Split
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network, model_to_dict
+from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
-from fieldwise.scoring.batches import SCORING_BATCH, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
 from fieldwise.scoring.candidates import score_candidates
 from fieldwise.scoring.request import context_row, encode_request, split_columns
 from fieldwise.storage.arrays import arrow_bytes
@@ -144,11 +147,7 @@ class Bundle:
         if key not in self._splits:
             self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)
         split = self._splits[key]
-        return (
-            score_candidates(self.network, split, *encode_request(self.encoder, split, row, candidates))
-            .double()
-            .numpy()
-        )
+        return in_numpy(score_candidates(self.network, split, *encode_request(self.encoder, split, row, candidates)))
 
     @cached_property
     def _splits(self) -> dict[tuple[frozenset[str], frozenset[str]], Split]:
@@ -191,6 +190,14 @@ class Bundle:
             return sigmoid(score if calibration is None else calibration.logit(score))
         return label.predicted(score)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle or a copy keeps: the network on the CPU, so that any machine can read it."""
+        state = dict(vars(self))
+        if device_of(self.network).type != "cpu":
+            kept = {id(tensor): tensor.cpu() for tensor in (*self.network.parameters(), *self.network.buffers())}
+            state["network"] = copy.deepcopy(self.network, kept)
+        return state
+
     def _repr_html_(self) -> str:
         from fieldwise.notebook.html import bundle_html
 
@@ -227,7 +234,7 @@ class Bundle:
             writer.finish(**facts)
 
     @classmethod
-    def load(cls, folder: Path | str, *, model: type | None = None) -> "Bundle":
+    def load(cls, folder: Path | str, *, model: type | None = None, device: str = "cpu") -> "Bundle":
         """Load a bundle: check every file, and score its sample rows again.
 
         A bundle has its model's name but no code. Nothing is imported for your own model: register it
@@ -236,15 +243,18 @@ class Bundle:
         Args:
             folder: folder of the bundle.
             model: the class of your own model, a network or its settings.
+            device: where the network scores (`fieldwise.ops.devices.open_device`). A bundle does not keep it.
 
         Errors:
+            ConfigError: there is no such device.
             BundleError: no bundle there, or one that is from a newer version, damaged, scores differently than when it
                 was saved, or has your own model, neither registered nor passed.
         """
-        return BUNDLE.load(Path(folder), partial(cls._read, model=model), (SafetensorError, RuntimeError, PolarsError))
+        read = partial(cls._read, model=model, device=open_device(device))
+        return BUNDLE.load(Path(folder), read, (SafetensorError, RuntimeError, PolarsError))
 
     @classmethod
-    def _read(cls, saved: Artifact, model: type | None) -> "Bundle":
+    def _read(cls, saved: Artifact, model: type | None, device: torch.device) -> "Bundle":
         about, content = saved.about, {part: saved.content(part) for part in BUNDLE.parts}
         schema = Schema.from_toml(content["schema"].decode())
         encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
@@ -252,6 +262,7 @@ class Bundle:
         with parameters_within(content["weights"]):
             network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
         network.load_state_dict(load_tensors(content["weights"]))
+        network.to(device)
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
         expected = np.asarray(about["sample_scores"], dtype=np.float64)
         bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], calibrations(about))

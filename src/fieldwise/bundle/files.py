@@ -132,5 +132,5 @@ def versions() -> dict[str, str]:
 
 def tensor_bytes(network: nn.Module) -> bytes:
     """A network's tensors as a safetensors file."""
-    tensors = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     return save_tensors(tensors)

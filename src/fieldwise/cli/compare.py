@@ -12,14 +12,17 @@ from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import (
     AsJson,
     DataDir,
+    Device,
     Protocol,
     Quiet,
     Settings,
     Threads,
     UseCache,
     cache_for,
+    check_device,
     existing_data_dir,
     set_threads,
+    with_device,
 )
 from fieldwise.cli.ranking import RankingOptions
 from fieldwise.cli.show import print_json, say
@@ -57,6 +60,7 @@ class CompareOptions:
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
+    device: Device = None
     threads: Threads = None
     cache: UseCache = True
 
@@ -65,8 +69,9 @@ def run(options: CompareOptions) -> None:
     """Train recipes with several seeds and print a leaderboard with intervals and a paired test. Can be resumed."""
     from fieldwise.runs.recipe import check_recipe
 
+    settings = with_device(options.settings, options.device)
     for recipe in options.recipes:
-        check_recipe(recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
+        check_recipe(recipe, settings, protocol=options.protocol)  # before PyTorch is loaded
     from fieldwise.runs.leaderboard import leaderboards
     from fieldwise.runs.plots import check_plot, plot_boards
 
@@ -95,7 +100,9 @@ def _recipes(options: CompareOptions) -> "tuple[list[Recipe], str | None]":
     from fieldwise.runs.recipe import load_recipe
     from fieldwise.runs.recipe_files import recipe_names
 
-    recipes = [load_recipe(name, options.settings or [], protocol=options.protocol) for name in options.recipes]
+    settings = with_device(options.settings, options.device)
+    recipes = [load_recipe(name, settings, protocol=options.protocol) for name in options.recipes]
+    check_device(*(recipe.training.device for recipe in recipes))
     base = options.base
     base = (
         base if base is None or base in recipe_names() else str(Path(base))
@@ -152,6 +159,9 @@ def _print(
         for name, records in runs.items():
             for sentence in remarks_on_means([record.facts.test for record in records], f"{name}'s test rows"):
                 print(sentence)
+    devices = sorted({str(r.about.get("environment", {}).get("device", "cpu")) for of in runs.values() for r in of})
+    if len(devices) > 1:
+        say(f"these runs were trained on several devices ({'; '.join(devices)}): their seconds do not compare")
     counts = [record.facts.counts for records in runs.values() for record in records]
     for sentence in dict.fromkeys(sentence for one in counts for sentence in repeat_sentences(one)):
         say(f"WARNING: {sentence}")

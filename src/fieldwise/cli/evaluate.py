@@ -9,6 +9,7 @@ import typer
 from fieldwise.cli.next import command, suggest, suggest_report
 from fieldwise.cli.options import (
     AsJson,
+    BundleDevice,
     BundleFolder,
     DataDir,
     Reading,
@@ -44,6 +45,7 @@ class EvaluateOptions:
     ranking: RankingOptions
     data_dir: DataDir = None
     json: AsJson = False
+    device: BundleDevice = "cpu"
     threads: Threads = None
     cache: UseCache = True
 
@@ -62,7 +64,7 @@ def run(options: EvaluateOptions) -> None:
             "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
         )
     set_threads(options.threads)
-    bundle = Bundle.load(options.bundle)
+    bundle = Bundle.load(options.bundle, device=options.device)
     prepared = None
     if data is not None:
         frame, where = options.reading.table(data), str(data)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from fieldwise.cli.next import suggest, suggest_report
-from fieldwise.cli.options import MAX_SEED, AsJson, BundleFolder, Reading, Threads, set_threads
+from fieldwise.cli.options import MAX_SEED, AsJson, BundleDevice, BundleFolder, Reading, Threads, set_threads
 from fieldwise.cli.show import drawn_rows, print_json
 from fieldwise.errors import ConfigError, DataError
 
@@ -49,6 +49,7 @@ class ExplainOptions:
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling rows and background rows.")] = 0
     reading: Reading
     json: AsJson = False
+    device: BundleDevice = "cpu"
     threads: Threads = None
 
 
@@ -60,7 +61,7 @@ def run(options: ExplainOptions) -> None:
     from fieldwise.explain.explanation import explain_subject
 
     set_threads(options.threads)
-    bundle = Bundle.load(options.bundle)
+    bundle = Bundle.load(options.bundle, device=options.device)
     subject = _subject(bundle, options)
     method = cast("Method", options.method) if options.method else subject.usual_method
     found = explain_subject(subject, method, seed=options.seed)

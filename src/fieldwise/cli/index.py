@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import AsJson, BundleFolder, Reading, Threads, set_threads
+from fieldwise.cli.options import AsJson, BundleDevice, BundleFolder, Reading, Threads, set_threads
 from fieldwise.cli.show import print_json, say
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
@@ -41,6 +41,7 @@ class IndexOptions:
     remove: Annotated[Path | None, typer.Option(help="A table with ids of items to remove.")] = None
     reading: Reading
     json: AsJson = False
+    device: BundleDevice = "cpu"
     threads: Threads = None
 
 
@@ -56,7 +57,7 @@ def run(options: IndexOptions) -> None:
         raise ConfigError(f"--storage must be a known type, found {storage!r}: {nearest(storage, names)}")
     check_folder(out)
     set_threads(options.threads)
-    bundle = Bundle.load(options.bundle)
+    bundle = Bundle.load(options.bundle, device=options.device)
     if options.items is None and (options.remove is None or options.changes):
         raise ConfigError("an index needs items: give --items (optional only with --remove)")
     old = old_index(out)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import BundleFolder, Reading, Shown, Threads, reports_for, set_threads
+from fieldwise.cli.options import BundleDevice, BundleFolder, Reading, Shown, Threads, reports_for, set_threads
 from fieldwise.cli.show import say
 
 __all__ = ["PredictOptions", "run"]
@@ -30,6 +30,7 @@ class PredictOptions:
     ] = False
     reading: Reading
     progress: Shown = "text"
+    device: BundleDevice = "cpu"
     threads: Threads = None
 
 
@@ -51,7 +52,7 @@ def run(options: PredictOptions) -> None:
     check_two_files(data, out)
     set_threads(options.threads)
     return_freed_memory()
-    bundle = Bundle.load(options.bundle)
+    bundle = Bundle.load(options.bundle, device=options.device)
     with reading.lines(data), reports_for(options.progress) as reports:
         writer = TableWriter(out, raw=options.raw)
         table = SlicedTable(data, **reading.arguments)

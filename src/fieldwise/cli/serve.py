@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fieldwise.cli.listening import Listening, accepting
-from fieldwise.cli.options import Reading, Threads, set_threads
+from fieldwise.cli.options import BundleDevice, Reading, Threads, set_threads
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import usual_ends
 from fieldwise.errors import ConfigError, MissingExtraError
@@ -129,6 +129,7 @@ class ServeOptions:
     watch: Annotated[
         float, typer.Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never.")
     ] = 2.0
+    device: BundleDevice = "cpu"
     threads: Threads = None
 
     @property

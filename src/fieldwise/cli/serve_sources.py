@@ -66,7 +66,7 @@ class Loader:
 
     def __init__(self, options: ServeOptions) -> None:
         self._options = options
-        self._loaded = {folder: Bundle.load(folder) for folder in options.folders}  # used by the first service
+        self._loaded = {folder: self._read(folder) for folder in options.folders}  # used by the first service
         self.tables = read_tables(options, [bundle.schema for bundle in reversed(self._loaded.values())])
         self.manifests = [folder / BUNDLE for folder in options.folders]
         self.manifests += [options.index / INDEX] if options.index is not None else []
@@ -89,7 +89,10 @@ class Loader:
         return Service(ranker, recommends, log=tables.log, exclude_seen=options.exclude_seen is not False)
 
     def _bundle(self, folder: Path | None) -> Bundle | None:
-        return None if folder is None else self._loaded.pop(folder, None) or Bundle.load(folder)
+        return None if folder is None else self._loaded.pop(folder, None) or self._read(folder)
+
+    def _read(self, folder: Path) -> Bundle:
+        return Bundle.load(folder, device=self._options.device)
 
 
 def read_tables(options: ServeOptions, schemas: Sequence[Schema]) -> Tables:

@@ -17,6 +17,7 @@ from fieldwise.cli.options import (
     MAX_SEED,
     AsJson,
     DataDir,
+    Device,
     Protocol,
     Quiet,
     RecipeName,
@@ -25,9 +26,11 @@ from fieldwise.cli.options import (
     Threads,
     UseCache,
     cache_for,
+    check_device,
     existing_data_dir,
     reports_for,
     set_threads,
+    with_device,
 )
 from fieldwise.cli.processes import one_of, run_together
 from fieldwise.cli.show import console, print_json, row_counts, say, show_metrics
@@ -70,6 +73,7 @@ class TrainOptions:
     json: AsJson = False
     quiet: Quiet = False
     progress: Shown = "text"
+    device: Device = None
     threads: Threads = None
     cache: UseCache = True
     processes: Annotated[
@@ -85,12 +89,14 @@ def run(options: TrainOptions) -> None:
     """
     from fieldwise.runs.recipe import check_recipe
 
-    check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
+    settings = with_device(options.settings, options.device)
+    check_recipe(options.recipe, settings, protocol=options.protocol)  # before PyTorch is loaded
     if run_together(options.processes):
         return
     with one_of() as world:
         set_threads(options.threads)
         recipe = _recipe(options)
+        check_device(recipe.training.device)
         if world is None or world.first:
             _run_here(options, recipe, world)
         else:
@@ -182,7 +188,7 @@ def _recipe(options: TrainOptions) -> "Recipe":
     """The recipe, with the seed from the options."""
     from fieldwise.runs.recipe import load_recipe
 
-    recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
+    recipe = load_recipe(options.recipe, with_device(options.settings, options.device), protocol=options.protocol)
     return recipe if options.seed is None else dataclasses.replace(recipe, seed=options.seed)
 
 

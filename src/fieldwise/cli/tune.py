@@ -11,6 +11,7 @@ from fieldwise.cli.options import (
     MAX_SEED,
     AsJson,
     DataDir,
+    Device,
     Protocol,
     Quiet,
     RecipeName,
@@ -18,8 +19,10 @@ from fieldwise.cli.options import (
     Threads,
     UseCache,
     cache_for,
+    check_device,
     existing_data_dir,
     set_threads,
+    with_device,
 )
 from fieldwise.cli.show import console, print_json, say
 
@@ -48,6 +51,7 @@ class TuneOptions:
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
+    device: Device = None
     threads: Threads = None
     cache: UseCache = True
 
@@ -60,13 +64,15 @@ def run(options: TuneOptions) -> None:
     """
     from fieldwise.runs.recipe import check_recipe, load_recipe
 
-    check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
+    settings = with_device(options.settings, options.device)
+    check_recipe(options.recipe, settings, protocol=options.protocol)  # before PyTorch is loaded
     from fieldwise.runs.fits import RunContext
     from fieldwise.runs.tune import tune
     from fieldwise.training.progress import progress_for
 
     set_threads(options.threads)
-    recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
+    recipe = load_recipe(options.recipe, settings, protocol=options.protocol)
+    check_device(recipe.training.device)
     found = tune(
         recipe,
         trials=options.trials,

@@ -22,6 +22,7 @@ from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.estimator.tables import estimator_table
 from fieldwise.evaluation.checks import weight_column
 from fieldwise.models.own import as_settings
+from fieldwise.ops.devices import open_device
 from fieldwise.runs.data_settings import check_seed
 from fieldwise.schema import Schema
 from fieldwise.training.settings import TrainingSettings
@@ -32,6 +33,7 @@ __all__ = [
     "label_column",
     "labelled",
     "nested_params",
+    "on_device",
     "params_from_plain",
     "params_to_plain",
 ]
@@ -48,6 +50,11 @@ def nested_params(params: Mapping[str, Any]) -> dict[str, Any]:
         for f in dataclasses.fields(value)
     }
     return {**params, **nested}
+
+
+def on_device(training: TrainingSettings, device: str | None) -> TrainingSettings:
+    """The settings with the device given, if one is."""
+    return training if device is None else changed_settings(training, {"device": device}, "training")
 
 
 def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,6 +113,9 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"warm_start must be the folder of a bundle, found {params['warm_start']!r}")
     if not isinstance(params["checkpoint"], str | Path | None) or params["checkpoint"] == "":
         raise ConfigError(f"checkpoint must be a folder, found {params['checkpoint']!r}")
+    if not isinstance(params["device"], str | None):
+        raise ConfigError(f"device must be a name such as 'cpu' or 'cuda', found {params['device']!r}")
+    open_device(params["device"] or params["training"].device)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"seed must be a whole number, found {seed!r}")
     check_seed(seed)

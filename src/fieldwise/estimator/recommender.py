@@ -26,6 +26,7 @@ from fieldwise.estimator.params import (
     label_column,
     labelled,
     nested_params,
+    on_device,
     params_from_plain,
 )
 from fieldwise.estimator.resuming import from_checkpoint
@@ -80,6 +81,8 @@ class Recommender(FittedEstimator):
             this name means continuing from the last fit.)
         checkpoint: an empty or new folder for checkpoints, from which the same `fit` resumes after a kill.
         seed: seed of validation rows, negatives, initial weights, row order and dropout.
+        device: where `fit` trains and the fitted network computes, such as `cuda` or `auto`; `training.device` if
+            omitted.
         verbose: show progress, in a notebook cell or on standard error, and the schema if it is inferred.
 
     Attributes:
@@ -109,6 +112,7 @@ class Recommender(FittedEstimator):
     warm_start: str | Path | Literal[False] | None = None
     checkpoint: str | Path | None = None
     seed: int = 0
+    device: str | None = None
     verbose: bool = False
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -182,7 +186,7 @@ class Recommender(FittedEstimator):
         settings = FitSettings(
             schema=schema,
             model=as_settings(self.model),
-            training=self.training,
+            training=on_device(self.training, self.device),
             seed=self.seed,
             start=Bundle.load(Path(self.warm_start)) if self.warm_start else None,
         )
@@ -197,21 +201,23 @@ class Recommender(FittedEstimator):
         self._fitted().save(Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path, *, model: type | None = None) -> "Recommender":
+    def load(cls, folder: str | Path, *, model: type | None = None, device: str = "cpu") -> "Recommender":
         """A fitted estimator from a bundle written by `save` or by training a recipe.
 
-        All parameters but `verbose` are restored. For a recipe's bundle, `valid_share` and `valid_by` are not: its
-        split has no equivalent here. Nor have its histories: a table for `fit` must have their column.
+        All parameters but `device` and `verbose` are restored. For a recipe's bundle, `valid_share` and `valid_by` are
+        not: its split has no equivalent here. Nor have its histories: a table for `fit` must have their column.
 
         Args:
             folder: folder of the bundle.
             model: the class of your own model, if it is not registered: see `Bundle.load`.
+            device: where its network computes.
 
         Errors:
             BundleError: no bundle there, or one that is from a newer version, damaged, scores differently than when it
                 was saved, or has an unknown model.
+            ConfigError: there is no such device.
         """
-        bundle = Bundle.load(Path(folder), model=model)
+        bundle = Bundle.load(Path(folder), model=model, device=device)
         about = bundle.about
         recipe = about.get("recipe", {}).get("settings", {})
         shared = ("training", "negatives", "warm_start", "seed")

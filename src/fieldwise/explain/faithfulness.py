@@ -77,7 +77,7 @@ def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
     elif isinstance(subject.network, IntTowerNetwork):
         gates = np.zeros((rows, fields))
         for side, tower in (("user", subject.network.user_tower), ("item", subject.network.item_tower)):
-            gates[:, tower.positions.numpy()] = shown[f"{side}_gates"]
+            gates[:, tower.positions.cpu().numpy()] = shown[f"{side}_gates"]
         found["gates"] = gates
     return found
 

@@ -21,6 +21,8 @@ from fieldwise.models.dat import DATNetwork
 from fieldwise.models.din import DINNetwork
 from fieldwise.models.fm import FMNetwork
 from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.ops.devices import device_of
+from fieldwise.scoring.batches import in_numpy
 
 __all__ = ["IntegratedGradients", "has_gradients", "integrated_gradients"]
 
@@ -72,11 +74,9 @@ def integrated_gradients(
     with flushed_denormals():
         average = _average(network, background)
         with torch.no_grad(), _vectors(network, lambda x, call: average[call].expand_as(x)):
-            base = float(network(background.batch(slice(0, 1))[0]))  # any row: its vectors are replaced
-        parts = [
-            _of_batch(network, table.batch(slice(b, min(b + ROWS, len(table))))[0], average, steps)
-            for b in range(0, max(1, len(table)), ROWS)
-        ]
+            one = background.batch(slice(0, 1))[0]  # any row: its vectors are replaced
+            base = float(network(one.to(device_of(network))))
+        parts = [_of_batch(network, batch, average, steps) for batch in _batches(network, table)]
     contributions, logit = (np.concatenate(found) for found in zip(*parts, strict=True))
     return IntegratedGradients(contributions=contributions, base=base, gap=logit - base - contributions.sum(1))
 
@@ -84,12 +84,12 @@ def integrated_gradients(
 def _of_batch(network: nn.Module, batch: Batch, average: list[Tensor], steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Contributions [N, F] and the logit [N]."""
     with torch.no_grad():
-        logit = network(batch).double().numpy()
+        logit = in_numpy(network(batch))
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     total = np.zeros((batch.size, len(average[0])))
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
         for step, gradient in _at(network, batch, average, float(node)):
-            total += weight * (step * gradient).sum(2).double().numpy()
+            total += weight * in_numpy((step * gradient).sum(2))
     return total, logit
 
 
@@ -114,15 +114,21 @@ def _average(network: nn.Module, background: EncodedTable) -> list[Tensor]:
 
     def add(x: Tensor, call: int) -> Tensor:
         if call == len(sums):
-            sums.append(torch.zeros(x.shape[1:]))
+            sums.append(torch.zeros(x.shape[1:], device=x.device))
         sums[call] += x.sum(0)
         return x
 
     with torch.no_grad():
-        for start in range(0, len(background), ROWS):
+        for batch in _batches(network, background):
             with _vectors(network, add):
-                network(background.batch(slice(start, min(start + ROWS, len(background))))[0])
+                network(batch)
     return [total / len(background) for total in sums]
+
+
+def _batches(network: nn.Module, table: EncodedTable) -> Iterator[Batch]:
+    """The table's rows on the network's device; one empty batch without a row."""
+    for start in range(0, max(1, len(table)), ROWS):
+        yield table.batch(slice(start, min(start + ROWS, len(table))))[0].to(device_of(network))
 
 
 def _embeddings(network: nn.Module) -> list[FieldEmbedding]:

@@ -19,6 +19,7 @@ from fieldwise.models.fm import FMNetwork
 from fieldwise.models.inttower import IntTowerNetwork, LevelTower
 from fieldwise.models.lr import LRNetwork
 from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.ops.devices import device_of
 
 __all__ = ["PAIRWISE", "Terms", "terms_of"]
 
@@ -65,8 +66,9 @@ def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
         network.eval()
     try:
         with torch.no_grad(), flushed_denormals():
-            batches = range(0, max(1, len(table)), ROWS)
-            found = [take_apart(network, table.batch(slice(b, min(b + ROWS, len(table))))[0]) for b in batches]
+            starts, device = range(0, max(1, len(table)), ROWS), device_of(network)
+            batches = (table.batch(slice(b, min(b + ROWS, len(table))))[0].to(device) for b in starts)
+            found = [take_apart(network, batch) for batch in batches]
     finally:
         if was_training:
             network.train()
@@ -75,7 +77,7 @@ def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
 
 
 def _joined(parts: list[Tensor]) -> np.ndarray:
-    joined: np.ndarray = torch.cat(parts).detach().numpy()
+    joined: np.ndarray = torch.cat(parts).detach().cpu().numpy()
     return joined
 
 
@@ -95,7 +97,7 @@ def _lr(network: LRNetwork, batch: Batch) -> _Parts:
 
 def _fm(network: FMNetwork, batch: Batch) -> _Parts:
     x_NFD = network.embedding(batch)
-    left, right = torch.triu_indices(x_NFD.shape[1], x_NFD.shape[1], 1)
+    left, right = torch.triu_indices(x_NFD.shape[1], x_NFD.shape[1], 1, device=x_NFD.device)
     pairs = (x_NFD[:, left] * x_NFD[:, right]).sum(2)
     return {**_first_order(network.first_order, batch), "pairs": pairs}, {}
 
@@ -142,7 +144,8 @@ def _gated(tower: LevelTower, x_NAD: Tensor, heads_of: Callable[[list[Tensor]], 
     """A side's heads, unchanged and then with each field's gate set to zero in turn, and the gates."""
     x_NFD = tower.fields(x_NAD)
     gates_NF = tower.light_se.weights(x_NFD)
-    closed = [gates_NF * (torch.arange(gates_NF.shape[1]) != field) for field in range(gates_NF.shape[1])]
+    place_F = torch.arange(gates_NF.shape[1], device=gates_NF.device)
+    closed = [gates_NF * (place_F != field) for field in range(gates_NF.shape[1])]
     return [heads_of(tower.levels(tower.light_se.weigh(x_NFD, gates))) for gates in (gates_NF, *closed)], gates_NF
 
 

@@ -141,7 +141,8 @@ def mlp_candidates(mlp: MLP, x_context_CD: Tensor, x_candidates_NID: Tensor, con
     product, *after = first
     assert isinstance(product, nn.Linear)
     weight_HFD = product.weight.view(product.out_features, -1, x_context_CD.shape[1])
-    of_context, of_candidates = (weight_HFD[:, part.side.positions].flatten(1) for part in (context, candidates))
+    at = (torch.tensor(part.side.positions, device=weight_HFD.device) for part in (context, candidates))
+    of_context, of_candidates = (weight_HFD.index_select(1, places).flatten(1) for places in at)
     x = torch.addmm(
         torch.addmv(product.bias, of_context, x_context_CD.flatten()), x_candidates_NID.flatten(1), of_candidates.t()
     )

@@ -23,8 +23,9 @@ __all__ = ["dropout", "dropout_plain"]
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout: each element becomes 0 with probability p, else it is divided by `1 - p` (Srivastava et al., JMLR 2014).
 
-    For float32 and float64 on the CPU a row's mask is a hash of a seed and the row's number (`fieldwise.ops.keep`),
-    equal in all backends; the seed comes from PyTorch's global generator. Otherwise PyTorch's own dropout is used.
+    A row's mask is a hash of a seed and the row's number (`fieldwise.ops.keep`), equal in all backends and on all
+    devices; the seed comes from PyTorch's global generator. PyTorch's own dropout is used for a rate of 1, for one
+    dimension, and for 16 bits on the CPU.
 
     Args:
         x: rows of any shape.
@@ -43,7 +44,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """
     if not training or p == 0:
         return x
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or p == 1 or x.dim() < 2:
+    narrow = x.dtype not in (torch.float32, torch.float64)
+    if (narrow and x.device.type == "cpu") or p == 1 or x.dim() < 2:
         return F.dropout(x, p)
     seed = draw_seeds(1)
     if backend_of(x) == "native":
@@ -59,7 +61,7 @@ def dropout_plain(x: Tensor, seed: Tensor, p: float) -> Tensor:
     tensor([[2., 0., 0., 0., 0., 2.]])
     """
     rows, width = x.shape[0], x[:1].numel()
-    return x * keep_factors(seed[0], rows, width, p, dtype=x.dtype).view(x.shape)
+    return x * keep_factors(seed[0].to(x.device), rows, width, p, dtype=x.dtype).view(x.shape)
 
 
 define("dropout(Tensor x, Tensor seed, float p) -> Tensor")

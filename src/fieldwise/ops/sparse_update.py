@@ -126,9 +126,10 @@ def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: f
     """
     if _native(table_RD, grads_ND):
         return float(torch.ops.fieldwise.squares_of_rows(table_RD, *groups, grads_ND, l2))
-    g_UD = _summed(groups, grads_ND).double()
+    wide = torch.float32 if table_RD.device.type == "mps" else torch.float64  # which has no float64
+    g_UD = _summed(groups, grads_ND).to(wide)
     if l2:
-        g_UD = g_UD + l2 * table_RD[groups.distinct.long()].double()
+        g_UD = g_UD + l2 * table_RD[groups.distinct.long()].to(wide)
     return float(g_UD.square().sum())
 
 

@@ -104,6 +104,10 @@ class StoredItems:
         """The tensors to save: `heads` [N, K, P] and, for int8, `scale` [N, K]."""
         return {"heads": self.heads} | ({} if self.scale is None else {"scale": self.scale})
 
+    def to(self, device: torch.device) -> "StoredItems":
+        """The items on a device; there they are not copied."""
+        return StoredItems(self.heads.to(device), None if self.scale is None else self.scale.to(device))
+
     @property
     def storage(self) -> Storage:
         """The storage type of the heads."""

@@ -10,16 +10,18 @@ from typing import Any
 
 import torch
 
+from fieldwise.ops.devices import CPU, device_words
 from fieldwise.version import __version__
 
 __all__ = ["commit", "environment", "machine"]
 
 
-def environment() -> dict[str, Any]:
-    """Date (UTC), machine, threads, versions and commit, as plain values."""
+def environment(device: torch.device = CPU) -> dict[str, Any]:
+    """Date (UTC), machine, device, threads, versions and commit, as plain values."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(),
+        "device": device_words(device),
         "threads": torch.get_num_threads(),
         "fieldwise": __version__,
         "torch": torch.__version__,

@@ -13,6 +13,7 @@ from fieldwise.data.prepare.all_rows import encoded_by
 from fieldwise.data.prepare.files import Inputs
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.ops.devices import device_of
 from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.identity import scored_rows_digest
@@ -240,7 +241,7 @@ def _stored(store: Store, one: _Wanted, run: Run, prepared: Prepared, task: Rank
     about = {
         **run.record(),
         **to_plain(facts),
-        "environment": environment(),
+        "environment": environment(device_of(run.bundle.network)),
         "history": result_to_plain(run.result)["history"],
         "settings": run.recipe.to_dict(),
     }

@@ -17,6 +17,7 @@ from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
 from fieldwise.models.build import model_to_dict
+from fieldwise.ops.devices import device_of
 from fieldwise.runs.defaults import Chosen
 from fieldwise.runs.environment import environment
 from fieldwise.runs.fit_parts import Refit
@@ -139,7 +140,7 @@ def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
         "run": {**run.record(), **digests},
         "history": result_to_plain(result)["history"],
-        "environment": environment(),
+        "environment": environment(device_of(network)),
         TRAINED_ROWS: trained_rows(
             recipe.schema, prepared.train.frame, prepared.valid.frame, refit=fitted.refit is not None
         ),

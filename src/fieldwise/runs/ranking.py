@@ -24,6 +24,7 @@ from fieldwise.evaluation.top_k import places
 from fieldwise.runs.ranking_settings import RankingSettings, check_ranking
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
+from fieldwise.scoring.batches import in_numpy
 from fieldwise.scoring.candidates import score_candidates
 from fieldwise.scoring.request import split_columns
 
@@ -218,7 +219,7 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
         every = task.settings.candidates is None
         candidates = whole if every else items.batch(torch.from_numpy(rows))[0]
         context, _ = contexts.batch(slice(number, number + 1))
-        found = score_candidates(bundle.network, split, context, candidates).double().numpy()
+        found = in_numpy(score_candidates(bundle.network, split, context, candidates))
         main = found if found.ndim == 1 else found[:, 0]
         return main[rows] if every else main
 

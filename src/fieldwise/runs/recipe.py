@@ -1,11 +1,12 @@
 """Recipes: data, schema, split, model and training of one run, in TOML."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fieldwise.config import given_plain, parse, to_plain
+from fieldwise.config import changed, given_plain, parse, to_plain
 from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
 from fieldwise.data.prepare.split_settings import RandomSplit, SplitSettings
 from fieldwise.runs.data_settings import DataSettings, check_seed
@@ -70,8 +71,12 @@ class Recipe:
         """The seed of the split and negatives."""
         return self.seed if self.data_seed is None else self.data_seed
 
+    def on(self, device: str) -> "Recipe":
+        """The recipe, to be trained on another device (`training.device`)."""
+        return dataclasses.replace(self, training=changed(self.training, {"device": device}, "training"))
+
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as plain values for `from_dict`."""
+        """The recipe as plain values for `from_dict`, without what belongs to this machine (`training.device`)."""
         from fieldwise.models.build import model_name, model_to_dict
 
         plain: dict[str, Any] = to_plain(self)

@@ -51,7 +51,9 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
             if not isinstance(table, dict):
                 raise ConfigError(f"search.{path}: {key!r} of the recipe is not a table of settings")
         table[keys[-1]] = to_plain(value)
-    return Recipe.from_dict(plain, recipe.name)
+    found = Recipe.from_dict(plain, recipe.name)
+    device = recipe.training.device  # not part of the plain values
+    return found if device == found.training.device else found.on(device)
 
 
 def value_at(recipe: Recipe, path: str) -> Any:

@@ -11,6 +11,7 @@ from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Part
 from fieldwise.models.build import model_to_dict
 from fieldwise.models.own import source_digest
+from fieldwise.ops.devices import open_device
 from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.runs.identity import rows_digest
 from fieldwise.training.checkpoint import Checkpoints
@@ -63,6 +64,8 @@ def run_facts(settings: FitSettings, train: Part, valid: Part, first: FitResult 
     """
     training: dict[str, Any] = to_plain(settings.training)
     del training["checkpoint_minutes"]
+    if (device := open_device(settings.training.device)).type != "cpu":
+        training["device"] = device.type  # another one rounds otherwise
     about: dict[str, Any] = {
         "schema": to_plain(settings.schema),
         "model": model_to_dict(settings.model),

@@ -14,6 +14,7 @@ from fieldwise.layout import Bags, Batch
 from fieldwise.models.multi_task import MultiTask
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.ops.devices import device_of
 from fieldwise.scoring.batches import SCORING_BATCH
 
 __all__ = ["joined", "score_candidates", "shares_context", "stacked"]
@@ -36,7 +37,7 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
         candidates: N rows of `split.candidates.layout`; N may be 0.
 
     Shape:
-        returns [N], or [N, T] for several labels.
+        returns [N], or [N, T] for several labels, on the network's device.
 
     Errors:
         DataError: the context does not have exactly one row.
@@ -51,7 +52,8 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
     """
     if context.size != 1:
         raise DataError(f"candidates are scored in one context, found {context.size} context rows: give one row")
-    was_training = network.training
+    device, was_training = device_of(network), network.training
+    context, candidates = context.to(device), candidates.to(device)
     if was_training:
         network.eval()
     try:
@@ -152,8 +154,8 @@ def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: T
     places = [
         i for side in (split.context, split.candidates) for i in side.positions if split.layout.fields[i].kind in kinds
     ]
-    order = sorted(range(len(places)), key=places.__getitem__)
-    return torch.cat([context, candidates], 1)[:, order]
+    order = torch.tensor(sorted(range(len(places)), key=places.__getitem__), dtype=torch.int64, device=context.device)
+    return torch.cat([context, candidates], 1).index_select(1, order)
 
 
 def _blocks(batch: Batch, bags: int) -> Iterator[Batch]:

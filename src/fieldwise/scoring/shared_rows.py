@@ -76,7 +76,7 @@ class SharedRows(Assembled):
         split = self.catalogue.split
         own_RCD = split.context.reader(embedding)(self.contexts).index_select(0, self.owner)
         x_RFD = torch.cat([own_RCD, self.catalogue.vectors(embedding, self.rows)], 1)
-        return x_RFD.index_select(1, split.order)
+        return x_RFD.index_select(1, split.order.to(x_RFD.device))
 
     def __getattr__(self, name: str) -> Any:
         if self._joined is None:

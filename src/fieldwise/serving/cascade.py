@@ -19,6 +19,8 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.layout import Batch
 from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.ops.devices import device_of
+from fieldwise.scoring.batches import in_numpy
 from fieldwise.scoring.ranking import best_places
 from fieldwise.serving.clusters import HeadClusters
 from fieldwise.serving.filters import ItemFilters, item_filters
@@ -67,6 +69,8 @@ class Cascade(Recommends):
             bundle.network.eval()
         self.nprobe = nprobe
         self.clusters = None if nprobe is None else HeadClusters.of(index.stored)
+        self._device = device_of(self.network)
+        self._stored = index.stored.to(self._device)
         self._towers = RequestSide.of(prerank, index, index.items.head(1))  # a row to complete rows with, never read
         self._ranking = None if ranker is None else RequestSide.of(ranker, index)
 
@@ -126,9 +130,9 @@ class Cascade(Recommends):
         kept: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
         for numbers in groups.values():
             rows = candidates[numbers[0]][0]
-            chosen = None if rows is None else torch.from_numpy(rows)
-            scores = self.network.score_stored(heads[numbers], self.index.stored, chosen)
-            for number, score_R in zip(numbers, scores.numpy(), strict=True):
+            chosen = None if rows is None else torch.from_numpy(rows).to(self._device)
+            scores = self.network.score_stored(heads[numbers], self._stored, chosen)
+            for number, score_R in zip(numbers, scores.cpu().numpy(), strict=True):
                 unwanted, own = candidates[number][1], rows
                 if len(unwanted):
                     score_R = np.delete(score_R, unwanted)
@@ -141,7 +145,7 @@ class Cascade(Recommends):
         """The items that IntTower scores for a query (None: all), and the positions among them to exclude."""
         if self.clusters is None or self.nprobe is None or 2 * one.passing <= len(self.index):
             return one.rows, one.excluded
-        near = self.clusters.candidates(user_LHP.flatten(0, 1), self.nprobe)
+        near = self.clusters.candidates(user_LHP.flatten(0, 1).cpu(), self.nprobe)
         if one.rows is not None:
             near = np.intersect1d(near, one.rows, assume_unique=True)
         unwanted = one.excluded if one.rows is None else one.rows[one.excluded]
@@ -186,7 +190,7 @@ class Cascade(Recommends):
         """IntTower's logits of every item [N] in one context."""
         with torch.no_grad(), flushed_denormals():
             heads = self._user_heads([self._towers.context(context)])
-            return self.network.score_stored(heads, self.index.stored).squeeze(0).double().numpy()
+            return in_numpy(self.network.score_stored(heads, self._stored).squeeze(0))
 
     @cached_property
     def filters(self) -> ItemFilters:

@@ -11,6 +11,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.models.inttower import IntTowerNetwork
 from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.ops.devices import device_of
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH
@@ -93,7 +94,7 @@ def head_blocks(
             fresh = torch.from_numpy(np.flatnonzero(block < 0))
             made = None
             if len(fresh):
-                heads = network.item(table.batch(fresh + start)[0])
+                heads = network.item(table.batch(fresh + start)[0].to(device_of(network))).cpu()
                 broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
                 if len(broken):
                     item = texts[start + int(fresh[int(broken[0])])]

@@ -18,7 +18,8 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers.candidates import Split
 from fieldwise.layout import Batch
 from fieldwise.ops.denormals import flushed_denormals
-from fieldwise.scoring.batches import SCORING_BATCH
+from fieldwise.ops.devices import device_of
+from fieldwise.scoring.batches import SCORING_BATCH, in_numpy
 from fieldwise.scoring.candidates import score_candidates, stacked
 from fieldwise.scoring.request import context_row, split_columns
 from fieldwise.scoring.shared_rows import Catalogue, SharedRows
@@ -90,12 +91,13 @@ class RequestSide:
 
     def rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> Any:
         """A batch of items [R], each with its context."""
-        return SharedRows(self.catalogue, stacked(contexts, self.split.context.num_bags), rows, owner)
+        whole = stacked(contexts, self.split.context.num_bags).to(self.device)
+        return SharedRows(self.catalogue, whole, rows.to(self.device), owner.to(self.device))
 
     def score_rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> np.ndarray:
         """Scores of items [R], each in its own context, for the main label, float64."""
-        whole = stacked(contexts, self.split.context.num_bags)
-        parts = zip(torch.split(rows, SCORING_BATCH), torch.split(owner, SCORING_BATCH), strict=True)
+        whole, on = stacked(contexts, self.split.context.num_bags).to(self.device), (rows, owner)
+        parts = zip(*(torch.split(numbers.to(self.device), SCORING_BATCH) for numbers in on), strict=True)
         with torch.no_grad(), flushed_denormals():
             scores = [self.bundle.network(SharedRows(self.catalogue, whole, *part)) for part in parts]
         return _main(torch.cat(scores))
@@ -103,8 +105,17 @@ class RequestSide:
     @cached_property
     def catalogue(self) -> Catalogue:
         """The encoded item fields for the network."""
-        items = self.items  # not self, which would be a reference cycle: memory is freed at once on replacement
-        return Catalogue(self.split, len(items), lambda rows: items.batch(rows)[0])
+        items, device = self.items, self.device  # not self, a reference cycle: memory is freed at once on replacement
+
+        def batch(rows: slice | Tensor) -> Batch:
+            return items.batch(rows if isinstance(rows, slice) else rows.cpu())[0].to(device)
+
+        return Catalogue(self.split, len(items), batch)
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of the bundle's network."""
+        return device_of(self.bundle.network)
 
     def prediction(self, score: np.ndarray) -> np.ndarray:
         """Probabilities, or numbers within the label's range."""
@@ -112,5 +123,4 @@ class RequestSide:
 
 
 def _main(score: Tensor) -> np.ndarray:
-    found: np.ndarray = (score if score.dim() == 1 else score[:, 0]).double().numpy()
-    return found
+    return in_numpy(score if score.dim() == 1 else score[:, 0])

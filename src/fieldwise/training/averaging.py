@@ -29,11 +29,11 @@ def averaged(network: nn.Module, decay: float) -> AveragedModel:
     9
     """
 
-    def step(means: Tensors, values: Tensors, steps: Tensor | int) -> None:
+    def step(means: Tensors, values: Tensors, _: Tensor | int) -> None:
         if not means[0].is_floating_point():
             torch._foreach_copy_(means, values)
             return
-        t = float(steps)
+        t = float(found.n_averaged)  # on the CPU: the number given is a copy on the device, to be waited for
         torch._foreach_lerp_(means, values, 1.0 - min(decay, (1.0 + t) / (10.0 + t)))
 
     found = AveragedModel(network, multi_avg_fn=step, use_buffers=True)

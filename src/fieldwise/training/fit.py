@@ -17,6 +17,8 @@ from fieldwise.distributed.world import current
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
+from fieldwise.ops.devices import CPU, kept_rng, open_device
+from fieldwise.scoring.feeding import fed
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.checks import check_auxiliary_loss, check_batch_norm, monitored
 from fieldwise.training.interrupts import WholeSteps
@@ -43,7 +45,7 @@ def fit(
     valid_group: np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> FitResult:
-    """Train a network in place; it ends with the weights of its best evaluation.
+    """Train a network in place; it ends with the weights of its best evaluation, on the settings' device.
 
     Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. A Progress can do
     the same by raising `OutOfTime`; `stopped` is then `time`.
@@ -110,6 +112,8 @@ class Training:
         check_auxiliary_loss(network, self.objective)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
+        self.device = open_device(settings.device)
+        network.to(self.device)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
         self.whole_steps, self.began, self.reached = WholeSteps(self.step.signals), 0.0, Reached()
@@ -120,7 +124,7 @@ class Training:
         Errors:
             ConfigError, DataError: a checkpoint of another run or version.
         """
-        with torch.random.fork_rng(devices=[]), flushed_denormals():
+        with kept_rng(self.device), flushed_denormals():
             torch.manual_seed(self.seed)
             if self.checkpoints is None and self.world is None:
                 return self._run()
@@ -191,7 +195,7 @@ class Training:
         if at.step in due and not at.evaluated and self._evaluate():
             return
         self.began = time.perf_counter()
-        with contextlib.closing(rows.epoch(at.epoch, at.step, self.order)) as batches:
+        with contextlib.closing(fed(rows.epoch(at.epoch, at.step, self.order), self.device)) as batches:
             for batch, y, weight in batches:
                 size = rows.done(at.step + 1) - rows.done(at.step)
                 with self.whole_steps:
@@ -297,4 +301,5 @@ class Training:
 
 
 def _copied(network: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+    """The weights, copied to the CPU."""
+    return {name: value.detach().to(CPU, copy=True) for name, value in network.state_dict().items()}

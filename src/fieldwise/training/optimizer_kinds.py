@@ -54,23 +54,31 @@ class OptimizerKind:
     momentum: bool = False
 
 
+FUSED = ("cpu", "cuda")  # devices for which PyTorch has every optimizer as one kernel
+
+
+def _fused(parameters: "list[nn.Parameter]") -> bool | None:
+    """Whether the optimizer runs as one kernel; None leaves the choice to PyTorch."""
+    return True if all(p.device.type in FUSED for p in parameters) else None
+
+
 def _adam(parameters: "list[nn.Parameter]", settings: "TrainingSettings") -> "torch.optim.Optimizer":
     from torch.optim import Adam
 
-    return Adam(parameters, lr=settings.learning_rate, fused=True)
+    return Adam(parameters, lr=settings.learning_rate, fused=_fused(parameters))
 
 
 def _adagrad(parameters: "list[nn.Parameter]", settings: "TrainingSettings") -> "torch.optim.Optimizer":
     from torch.optim import Adagrad
 
     start = settings.adagrad_accumulator
-    return Adagrad(parameters, lr=settings.learning_rate, initial_accumulator_value=start, fused=True)
+    return Adagrad(parameters, lr=settings.learning_rate, initial_accumulator_value=start, fused=_fused(parameters))
 
 
 def _sgd(parameters: "list[nn.Parameter]", settings: "TrainingSettings") -> "torch.optim.Optimizer":
     from torch.optim import SGD
 
-    return SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, fused=True)
+    return SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, fused=_fused(parameters))
 
 
 def _moments(table: "Tensor", _: float) -> "dict[str, Tensor]":

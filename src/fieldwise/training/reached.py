@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from fieldwise.config import to_plain
+from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
 from fieldwise.training.checkpoint import State
 from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.result import Evaluation
@@ -75,9 +76,9 @@ class Parts:
 
 
 def captured(reached: Reached, parts: Parts, *, copied: bool) -> State:
-    """The state of a run; `copied` if its next steps are not to change it.
+    """The state of a run, on the CPU; `copied` if its next steps are not to change it.
 
-    PyTorch's global generator, which dropout uses, is part of it.
+    PyTorch's global generators, which dropout uses, are part of it.
     """
     of, tensors = parts.optimizer.state_dict(), dict[str, Tensor]()
     for part, held in of.items():
@@ -87,17 +88,18 @@ def captured(reached: Reached, parts: Parts, *, copied: bool) -> State:
     tensors |= {f"network.{name}": value for name, value in parts.network.state_dict().items()}
     if parts.mean is not None:
         tensors |= {f"mean.{name}": value for name, value in parts.mean.state_dict().items()}
-    if copied:
-        tensors = {name: value.detach().clone() for name, value in tensors.items()}
+    tensors = {name: value.detach().to(CPU, copy=copied) for name, value in tensors.items()}
     if reached.best is not None:  # replaced as a whole, never changed
         tensors |= {f"best.{name}": value for name, value in reached.best[1].items()}
     if reached.losses:
-        tensors["losses"] = torch.stack(reached.losses)
+        tensors["losses"] = torch.stack(reached.losses).to(CPU)
     if reached.order is not None:
         tensors["generator.order"] = reached.order
     if parts.draws is not None:
         tensors["generator.unknown"] = parts.draws.get_state()
     tensors["generator.global"] = torch.get_rng_state()
+    if (state := get_rng_state(device_of(parts.network))) is not None:
+        tensors["generator.device"] = state
     facts = {
         "epoch": reached.epoch,
         "step": reached.step,
@@ -129,11 +131,13 @@ def restore(state: State, parts: Parts, order: torch.Generator) -> Reached:
     if parts.draws is not None:
         parts.draws.set_state(tensors["generator.unknown"])
     torch.set_rng_state(tensors["generator.global"])
+    device = device_of(parts.network)
+    set_rng_state(device, tensors.get("generator.device"))
     history = [Evaluation(**one) for one in facts["history"]]
     reached = Reached(
         history=history,
         best=None if facts["best"] is None else (history[facts["best"]], _below(tensors, "best")),
-        losses=list(tensors["losses"]) if "losses" in tensors else [],
+        losses=list(tensors["losses"].to(device)) if "losses" in tensors else [],
         order=tensors.get("generator.order"),
         started=time.perf_counter() - facts["seconds"],
         **{

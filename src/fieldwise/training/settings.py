@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
-from fieldwise.config import Settings
+from fieldwise.config import LOCAL, Settings
 from fieldwise.errors import ConfigError
 from fieldwise.training.optimizer_kinds import OPTIMIZERS
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     OptimizerName = str
 else:
     OptimizerName = Literal[tuple(OPTIMIZERS)]  # what recipes are checked against, and the settings' page shows
+DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]+)?")  # whether it exists is known once PyTorch is loaded
 Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae", "loss"]
 
 
@@ -62,6 +64,9 @@ class TrainingSettings(Settings):
         refit: whether the network is trained a second time, from the start, on training and validation rows together:
             for as many epochs as the first training took to its best evaluation, with the same learning rates. The
             validation metrics are the first training's.
+        device: where networks are trained and evaluated: `cpu`, `cuda`, `cuda:N` (a GPU by its number), `mps`, or
+            `auto`: a GPU if PyTorch can use one, else the CPU. Bundles, runs and recipes that are saved do not keep it.
+            See `docs/how-to/devices.md`.
         checkpoint_minutes: minutes between two checkpoints of a run that keeps them (`fieldwise train`, or
             `Recommender(checkpoint=...)`); 0 writes none. See `docs/training.md`.
     """
@@ -89,6 +94,7 @@ class TrainingSettings(Settings):
     plateau_patience: int = 1
     min_improvement: float = 0.0
     refit: bool = False
+    device: str = field(default="cpu", metadata=LOCAL)
     checkpoint_minutes: float = 5.0
 
     def __post_init__(self) -> None:
@@ -96,6 +102,8 @@ class TrainingSettings(Settings):
             if get_origin(f.type) is Literal and getattr(self, f.name) not in get_args(f.type):
                 known = ", ".join(map(repr, get_args(f.type)))
                 raise ConfigError(f"{f.name} must be one of {known}, found {getattr(self, f.name)!r}")
+        if not DEVICE.fullmatch(self.device):
+            raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, found {self.device!r}")
         at_least_one = ("batch_size", "epochs", "shuffle_rows", "evaluations_per_epoch", "patience", "plateau_patience")
         for name in at_least_one:
             if (value := getattr(self, name)) is not None and value < 1:

@@ -50,8 +50,10 @@ class ShowUnknown:
         return batch._replace(ids=self._shown(batch.ids), bag_ids=self._shown(batch.bag_ids))
 
     def _shown(self, ids: Tensor) -> Tensor:
+        if self.unknown.device != ids.device:
+            self.probability, self.unknown = self.probability.to(ids.device), self.unknown.to(ids.device)
         rows = ids.long()
-        hidden = self._drawn(ids.shape) < self.probability[rows]
+        hidden = self._drawn(ids.shape).to(ids.device) < self.probability[rows]  # the same draws on every device
         return torch.where(hidden, self.unknown[rows].to(ids.dtype), ids)
 
     def _drawn(self, shape: torch.Size) -> Tensor:

@@ -1,0 +1,122 @@
+"""The devices on which networks compute: by name, of a network, and their random states."""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.errors import ConfigError
+
+__all__ = ["CPU", "device_of", "device_words", "get_rng_state", "kept_rng", "open_device", "set_rng_state"]
+
+CPU = torch.device("cpu")
+
+
+def open_device(name: str) -> torch.device:
+    """The device of a name, with its number if it has several.
+
+    Args:
+        name: `cpu`, `cuda` (PyTorch's current GPU), `cuda:N`, `mps`, another type of PyTorch's, or `auto`: `cuda` if
+            PyTorch can use a GPU, else `mps` if it can use Apple's, else `cpu`.
+
+    Errors:
+        ConfigError: there is no such device; the message says which there are.
+
+    >>> open_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        if device.type == "cpu" and not device.index:
+            return CPU
+        module = torch.get_device_module(device)
+    except (RuntimeError, ValueError):  # no device of PyTorch's, or a number beyond all
+        raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, found {name!r}: {_known()}") from None
+    if not module.is_available():
+        raise ConfigError(f"device = {name!r} cannot be used here: {_why_not(device.type)}; {_known()}")
+    if device.type == "mps":
+        return device
+    count = module.device_count()
+    if device.index is not None and device.index >= count:
+        numbers = "0" if count == 1 else f"0 to {count - 1}"
+        raise ConfigError(f"device = {name!r} does not exist: {device.type} has the numbers {numbers} here; {_known()}")
+    return torch.device(device.type, module.current_device() if device.index is None else device.index)
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """The device of a network's parameters and buffers; the CPU if it has none.
+
+    >>> device_of(nn.Linear(1, 1))
+    device(type='cpu')
+    """
+    tensors = (t for some in (network.parameters(), network.buffers()) for t in some)
+    return next((t.device for t in tensors), CPU)
+
+
+def device_words(device: torch.device) -> str:
+    """A device's type, with its name if it is a GPU of CUDA.
+
+    >>> device_words(CPU)
+    'cpu'
+    """
+    if device.type != "cuda":
+        return device.type
+    return f"cuda, {torch.cuda.get_device_properties(device).name}"
+
+
+@contextlib.contextmanager
+def kept_rng(device: torch.device) -> Iterator[None]:
+    """A context after which the random states of the CPU and of a device are as before.
+
+    >>> before = torch.get_rng_state()
+    >>> with kept_rng(CPU):
+    ...     _ = torch.manual_seed(7)
+    >>> torch.equal(torch.get_rng_state(), before)
+    True
+    """
+    with torch.random.fork_rng(devices=[]):
+        state = get_rng_state(device)
+        try:
+            yield
+        finally:
+            set_rng_state(device, state)
+
+
+def get_rng_state(device: torch.device) -> Tensor | None:
+    """The random state of a device other than the CPU, as a tensor on the CPU; None for the CPU."""
+    if device.type == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    state: Tensor = module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
+    return state
+
+
+def set_rng_state(device: torch.device, state: Tensor | None) -> None:
+    """Set a device's random state to what `get_rng_state` found."""
+    if state is None or device.type == "cpu":
+        return
+    module = torch.get_device_module(device)
+    if device.type == "mps":
+        module.set_rng_state(state)
+    else:
+        module.set_rng_state(state, device)
+
+
+def _why_not(kind: str) -> str:
+    if kind == "cuda":
+        built = torch.version.cuda or torch.version.hip
+        if not built:
+            return f"PyTorch {torch.__version__} was built without CUDA, install a build with it (pytorch.org)"
+        return f"PyTorch {torch.__version__} (CUDA {built}) finds no GPU, check `nvidia-smi` and the driver"
+    return f"PyTorch {torch.__version__} finds no such device"
+
+
+def _known() -> str:
+    """The devices that there are, for the end of an error."""
+    found = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return f"choose one that this machine has: {', '.join(found)}"

@@ -1,0 +1,116 @@
+"""Whole trainings on the device: as on the CPU up to rounding, also broken off and resumed."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwise import Categorical, Label, Schema
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.models import FM, AutoInt, IntTower
+from fieldwise.models.build import build_network
+from fieldwise.scoring.batches import score_batches
+from fieldwise.testing import small_log
+from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.fit import Training
+from fieldwise.training.objective import Objective
+from fieldwise.training.progress import Silent
+from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.unfinished import Unfinished
+
+COMMON = {"batch_size": 16, "epochs": 2, "evaluations_per_epoch": 2, "patience": 9, "monitor": "logloss"}
+CASES = {
+    "lazy adagrad": (
+        FM(embedding_dim=4),
+        {"optimizer": "adagrad", "embedding_update": "lazy", "clip_norm": 0.5, "unknown_share": 1.0},
+    ),
+    "lazy rowwise": (FM(embedding_dim=4), {"optimizer": "rowwise_adagrad", "l2": {"*": 0.1}, "l2_rows": "touched"}),
+    "lazy adam": (FM(embedding_dim=4), {"optimizer": "adam", "embedding_update": "lazy"}),
+    "averaged": (AutoInt(embedding_dim=4, attention_dropout=0.3), {"average": 0.9, "l2": {"*": 0.1}}),
+    "touched": (FM(embedding_dim=4), {"optimizer": "sgd", "momentum": 0.9, "l2": {"*": 0.1}, "l2_rows": "touched"}),
+    "auxiliary": (IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2), {"start_at_base_rate": True}),
+    "windows": (FM(embedding_dim=4), {"shuffle_rows": 20}),
+}
+
+
+class Killed(BaseException):
+    """What no code catches."""
+
+
+class KillsAt(Silent):
+    """Ends the run after so many steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def step(self, rows, loss):
+        self.left -= 1
+        if not self.left:
+            raise Killed
+
+
+class EveryStep(Checkpoints):
+    """Waits for each write, so that every step has its checkpoint."""
+
+    def due(self, *, evaluated, asked=False):
+        self.settle()
+        return super().due(evaluated=evaluated, asked=asked)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    fields = Categorical("user", role="user"), Categorical("item", role="item"), Categorical("hour")
+    frame = small_log(120)
+    encoder = Encoder.fit(frame[:90], Schema(fields=fields, label=Label("click")))
+    y = frame["click"].to_numpy().astype(np.float32)
+    weight = np.random.default_rng(0).gamma(2.0, size=90).astype(np.float32)
+    train = dataclasses.replace(encoder.transform(frame[:90], y=y[:90]), weight=weight)
+    return train, encoder.transform(frame[90:], y=y[90:])
+
+
+def trained(rows, case, device, kept=None, progress=None):
+    model, settings = CASES[case]
+    network = build_network(model, rows[0].layout, 3)
+    result = Training(
+        network=network, train=rows[0], valid=rows[1], objective=Objective(), seed=3, progress=progress or Silent(),
+        settings=TrainingSettings(**{**COMMON, **settings, "device": device}), checkpoints=kept,
+    ).run()  # fmt: skip
+    return network, result
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(rows, case, name, device, tmp_path):
+    here, expected = trained(rows, case, "cpu")
+    before = torch.get_rng_state()
+    there, found = trained(rows, case, name)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {p.device for p in there.parameters()} == {device}
+    for one, other in zip(found.history, expected.history, strict=True):
+        assert one.train_loss == pytest.approx(other.train_loss, rel=1e-4)
+        assert one.metrics["logloss"] == pytest.approx(other.metrics["logloss"], rel=1e-3)
+    scores = [score_batches(network, rows[1].batches(7)) for network in (there, here)]
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-3)
+
+    def kept():
+        place = Unfinished(folder=tmp_path, remedy="give --restart", note=lambda _: None)
+        return EveryStep(place=place, name="first", minutes=1e-9, about=dict)
+
+    with pytest.raises(Killed):
+        trained(rows, case, name, kept(), KillsAt(4))
+    resumed, again = trained(rows, case, name, kept())
+    assert [one.train_loss for one in again.history] == [one.train_loss for one in found.history]
+    for key, value in there.state_dict().items():
+        assert torch.equal(resumed.state_dict()[key], value), key
+
+
+def test_only_the_rows_of_a_batch_move(rows, name, monkeypatch):
+    """A lazily updated table has no gradient of its size on the device."""
+    sizes = []
+    from fieldwise.ops import sparse_update
+
+    real = sparse_update.update_rows_plain_
+    monkeypatch.setattr(sparse_update, "update_rows_plain_", lambda *a: (sizes.append(a[3].shape[0]), real(*a)))
+    trained(rows, "lazy adam", name)
+    assert sizes
+    assert max(sizes) <= 16 * rows[0].ids.shape[1]
