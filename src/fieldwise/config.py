@@ -17,7 +17,7 @@ __all__ = ["LOCAL", "Settings", "changed", "given", "given_plain", "nearest", "p
 
 T = TypeVar("T")
 _hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)  # half of the time of `parse`
-MOST_SHOWN = 24
+MOST_SHOWN = 32
 MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
 LOCAL = {"local": True}
 """Metadata of a dataclass field that belongs to this machine, not to the work: `to_plain` leaves it out."""

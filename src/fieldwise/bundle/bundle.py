@@ -194,7 +194,8 @@ class Bundle:
         """What a pickle or a copy keeps: the network on the CPU, so that any machine can read it."""
         state = dict(vars(self))
         if device_of(self.network).type != "cpu":
-            kept = {id(tensor): tensor.cpu() for tensor in (*self.network.parameters(), *self.network.buffers())}
+            kept: dict[int, Any] = {id(tensor): tensor.cpu() for tensor in self.network.buffers()}
+            kept |= {id(p): nn.Parameter(p.detach().cpu(), p.requires_grad) for p in self.network.parameters()}
             state["network"] = copy.deepcopy(self.network, kept)
         return state
 

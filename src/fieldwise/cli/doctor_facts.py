@@ -140,9 +140,23 @@ def _devices() -> list[str]:
     found = [f"cpu: {_processor()}"]
     for k in range(torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(k)
-        found.append(f"cuda:{k}: {facts.name}, {facts.total_memory / 2**30:.0f} GiB")
+        version = torch.version.cuda or torch.version.hip
+        found.append(f"cuda:{k}: {facts.name}, {facts.total_memory / 2**30:.0f} GiB, CUDA {version} of PyTorch")
     if torch.backends.mps.is_available():
         found.append("mps: Apple's GPU")
+    return found
+
+
+def _operations() -> dict[str, str]:
+    """The backend of each operation, on the CPU and on a GPU if there is one."""
+    import torch
+
+    from fieldwise.ops.backends import backends_here
+
+    found, kinds = backends_here(), ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
+    for kind in kinds:
+        there = backends_here(torch.device(kind))
+        found = {name: f"{backend}; on {kind} {there[name]}" for name, backend in found.items()}
     return found
 
 
@@ -180,7 +194,7 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         return {"threads": None, "cpu_capability": None, "devices": None, "ops": None, "bfloat16": None}
     import torch
 
-    from fieldwise.ops.backends import backends_here
+    from fieldwise.ops.backends import missing_on
     from fieldwise.ops.native import NATIVE
     from fieldwise.training.precision import slow_bfloat16
 
@@ -190,11 +204,13 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         attention.append(f"operations run on the plain PyTorch backend, many times slower; {NATIVE.why}")
     elif not NATIVE.threaded:
         attention.append("native operations run on one thread: PyTorch's OpenMP library was not found")
+    if torch.cuda.is_available() and (sentence := missing_on(torch.device("cuda"))) is not None:
+        attention.append(sentence)
     return {
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "devices": _devices(),
-        "ops": backends_here(),
+        "ops": _operations(),
         "bfloat16": slow_bfloat16() or "supported by this CPU",
     }
 

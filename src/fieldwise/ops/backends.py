@@ -10,10 +10,21 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from fieldwise.errors import ConfigError
+from fieldwise.ops.devices import CPU
 from fieldwise.ops.native import NATIVE
 from fieldwise.ops.triton import READY as TRITON_READY
+from fieldwise.ops.triton import WHY as TRITON_WHY
 
-__all__ = ["Backend", "Mode", "backend_of", "backends_here", "float32_under_autocast", "use_ops"]
+__all__ = [
+    "Backend",
+    "Mode",
+    "backend_of",
+    "backends_here",
+    "float32_under_autocast",
+    "missing_on",
+    "plain_is_set",
+    "use_ops",
+]
 
 Mode = Literal["auto", "plain", "native"]
 Backend = Literal["plain", "native", "triton"]
@@ -21,14 +32,15 @@ MODES: tuple[Mode, ...] = ("auto", "plain", "native")
 NATIVE_TYPES = (torch.float32, torch.float64)
 AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # types that autocast casts to float32
 
-# Every op with a fast backend, and whether Triton is one of them.
+# Every op with a fast backend, and whether Triton is one of them. On other devices than the CPU field self-attention
+# without dropout is PyTorch's `scaled_dot_product_attention`.
 OPS = {
     "AFM pair attention": True,
     "field self-attention": False,
     "MaxSim": True,
     "sparse embedding update": False,
     "FM": False,
-    "dropout": False,
+    "dropout": True,
 }
 
 _mode: Mode = "auto"
@@ -89,7 +101,9 @@ def backend_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -
     if _mode == "plain" or (_mode == "auto" and (torch.compiler.is_exporting() or _transformed())):
         return "plain"
     if first.is_cuda and _mode == "auto":
-        single = all(t.is_cuda and t.dtype == torch.float32 for t in tensors)
+        cast = autocasts and torch.is_autocast_enabled("cuda")
+        kinds = AUTOCAST_TYPES if cast else (torch.float32,)
+        single = all(t.is_cuda and t.dtype in kinds for t in tensors)
         return "triton" if triton and TRITON_READY and single else "plain"
     on_cpu = all(t.device.type == "cpu" for t in tensors)
     one_type = first.dtype in NATIVE_TYPES and all(t.dtype == first.dtype for t in tensors)
@@ -100,6 +114,11 @@ def backend_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -
         found = ", ".join(sorted({f"{t.dtype} on {t.device.type}" for t in tensors}))
         raise ConfigError(f"native ops take float32 or float64 tensors of one type on the CPU, found {found}")
     return "plain"
+
+
+def plain_is_set() -> bool:
+    """Whether only the reference implementations are to run."""
+    return _mode == "plain"
 
 
 def _transformed() -> bool:
@@ -114,16 +133,34 @@ def _carry_tangents(tensors: tuple[Tensor, ...]) -> bool:
     return any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
 
 
-def backends_here() -> dict[str, str]:
-    """The backend of each op on this machine and the reason, as printed by `fieldwise doctor`."""
-    cpu = f"native, {NATIVE.why}" if NATIVE.ready else f"plain PyTorch, {NATIVE.why}"
+def backends_here(device: torch.device = CPU) -> dict[str, str]:
+    """The backend of each op on a device of this machine and the reason, as printed by `fieldwise doctor`."""
     if _mode == "plain":
-        cpu = "plain PyTorch, set by FIELDWISE_OPS"
-    found = {}
-    for name, triton in OPS.items():
-        gpu = "; on the GPU " + ("Triton" if triton and _mode == "auto" else "plain PyTorch")
-        found[name] = cpu + (gpu if torch.cuda.is_available() else "")
-    return found
+        return dict.fromkeys(OPS, "plain PyTorch, set by FIELDWISE_OPS")
+    if device.type == "cpu":
+        return dict.fromkeys(OPS, f"native, {NATIVE.why}" if NATIVE.ready else f"plain PyTorch, {NATIVE.why}")
+    fast = device.type == "cuda" and _mode == "auto" and TRITON_READY
+    why = f"plain PyTorch, {TRITON_WHY}" if device.type == "cuda" else "plain PyTorch"
+    return {name: "plain PyTorch" if not triton else "Triton" if fast else why for name, triton in OPS.items()}
+
+
+def missing_on(device: torch.device) -> str | None:
+    """A sentence on the ops that have no fast backend on a device because something is missing; None if none has.
+
+    >>> missing_on(torch.device("mps"))
+    'AFM pair attention, MaxSim and dropout run as plain PyTorch on mps, which takes more time and memory: their \
+kernels are for NVIDIA and AMD GPUs'
+    """
+    if _mode != "auto" or (device.type == "cpu" and NATIVE.ready) or (device.type == "cuda" and TRITON_READY):
+        return None
+    if device.type == "cpu":
+        return f"operations run as plain PyTorch, many times slower: {NATIVE.why}"
+    *names, last = (name for name, triton in OPS.items() if triton)
+    why = "their kernels are for NVIDIA and AMD GPUs"
+    if device.type == "cuda":
+        why = f"{TRITON_WHY}, pip install 'fieldwise[triton]'"
+    which = f"{', '.join(names)} and {last}"
+    return f"{which} run as plain PyTorch on {device.type}, which takes more time and memory: {why}"
 
 
 def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:

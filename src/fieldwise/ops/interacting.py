@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.backends import backend_of, float32_under_autocast
+from fieldwise.ops.backends import backend_of, float32_under_autocast, plain_is_set
 from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.keep import draw_seeds, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
@@ -52,8 +52,9 @@ def interacting(
 
     Queries, keys, values and the residual are linear in x; the heads' `softmax(Q K^T) V` over the fields are
     concatenated, the residual is added, and LayerNorm and ReLU follow. The native backend stores neither the
-    projections nor the attention weights: its backward pass recomputes them. It has no second derivative. Under
-    autocast on the CPU every backend computes in float32.
+    projections nor the attention weights: its backward pass recomputes them. It has no second derivative. On other
+    devices than the CPU, without dropout, PyTorch's `scaled_dot_product_attention` computes the heads. Under autocast
+    on the CPU every backend computes in float32.
 
     Args:
         x_BFD: the fields' vectors.
@@ -162,11 +163,40 @@ def finish_interacting(
 
 
 def _plain(*arguments: Any) -> Tensor:
+    if arguments[0].device.type != "cpu" and not arguments[-1] and not plain_is_set():
+        return _fused(*arguments)
     if arguments[0].device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return interacting_plain(*arguments)[0]
     single = [float32_under_autocast(t)[0] if isinstance(t, Tensor) else t for t in arguments[:5]]
     with torch.autocast("cpu", enabled=False):
         return _plain(*single, *arguments[5:])
+
+
+def _fused(
+    x_BFD: Tensor,
+    weight_ND: Tensor,
+    bias_N: Tensor | None,
+    norm_weight_A: Tensor | None,
+    norm_bias_A: Tensor | None,
+    _: Tensor,
+    heads: int,
+    residual: Residual,
+    *choices: Any,
+) -> Tensor:
+    """`interacting_plain` without dropout by PyTorch's own attention, which keeps no weights."""
+    norm, relu_on_projections, scale, output_relu, epsilon = choices[:5]
+    projected = F.linear(x_BFD, weight_ND, bias_N)
+    if relu_on_projections:
+        projected = torch.relu(projected)
+    *qkv, rest = (*projected.chunk(_parts(residual), 2), None)[:4]
+    q_BHFK, k_BHFK, v_BHFK = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in qkv)
+    factor = 1.0 / math.sqrt(q_BHFK.shape[3]) if scale else 1.0
+    y_BHFK = F.scaled_dot_product_attention(q_BHFK, k_BHFK, v_BHFK, scale=factor)
+    added = rest if rest is not None else x_BFD if residual == "identity" else None
+    return finish_interacting(
+        y_BHFK.transpose(1, 2).flatten(2), added, (norm_weight_A, norm_bias_A), norm=norm, output_relu=output_relu,
+        epsilon=epsilon,
+    )  # fmt: skip
 
 
 def _parts(residual: Residual) -> int:

@@ -56,7 +56,8 @@ def implement_with_gradient(name: str, functions: Differentiable) -> None:
     register_fake(f"fieldwise::{name}", functions.fake, lib=OPERATORS)
     register_fake(f"fieldwise::{gradient}", functions.fake_backward, lib=OPERATORS)
     register_autograd(f"fieldwise::{name}", functions.differentiate, setup_context=functions.save, lib=OPERATORS)
-    register_autocast(f"fieldwise::{name}", "cpu", torch.float32, lib=OPERATORS)
+    for kind in ("cpu", "cuda"):
+        register_autocast(f"fieldwise::{name}", kind, torch.float32, lib=OPERATORS)
 
     def refuse(ctx: Any, *grads: Any) -> NoReturn:
         del ctx, grads

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import time
+import warnings
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,6 +17,7 @@ from fieldwise.distributed.part import ALL
 from fieldwise.distributed.world import current
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
+from fieldwise.ops.backends import missing_on
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import CPU, kept_rng, open_device
 from fieldwise.scoring.feeding import fed
@@ -113,6 +115,8 @@ class Training:
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
         self.device = open_device(settings.device)
+        if (sentence := missing_on(self.device)) is not None:
+            warnings.warn(sentence, stacklevel=2)
         network.to(self.device)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)

@@ -17,7 +17,7 @@ COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from fieldwise.ops.triton import maxsim, maxsim_kernels, pair_attention, pair_attention_kernels as pairs
+from fieldwise.ops.triton import keep_kernels, maxsim, maxsim_kernels, pair_attention, pair_attention_kernels as pairs
 
 def signature(kernel, constants, byte):
     for name in kernel.arg_names:
@@ -42,6 +42,7 @@ for size, attention, drop in [(16, 16, True), (10, 40, False)]:
     build(pairs.forward_kernel, blocks, DROP_0=drop, DROP_1=drop)
     build(pairs.row_kernel, blocks, DROP_0=drop, DROP_1=drop, N=8)
     build(pairs.weight_kernel, blocks, DROP_0=drop)
+build(keep_kernels.dropout_kernel, {"BLOCK": 256})
 blocks = maxsim._blocks(3, 40, 32)
 build(maxsim_kernels.forward_kernel, blocks)
 build(maxsim_kernels.backward_kernel, blocks, BLOCK_W=2)
@@ -81,4 +82,4 @@ def test_kernels_compile_for_nvidia_gpus(installed, tmp_path):
     script.write_text(COMPILE)
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == 10
+    assert len(done.stdout.splitlines()) == 11

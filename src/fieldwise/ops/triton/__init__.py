@@ -1,4 +1,4 @@
-"""The Triton backends for GPUs: AFM's pair attention pooling and MaxSim, in float32.
+"""The Triton backends for GPUs: AFM's pair attention pooling, MaxSim and dropout, in float32.
 
 Triton comes with PyTorch's CUDA wheels (or with `pip install 'fieldwise[triton]'`) and is imported at the first op on a
 GPU tensor. Only this module of the folder can be imported without it.
@@ -20,6 +20,7 @@ WHY: str = "Triton is installed: it runs float32 tensors on a GPU" if READY else
 OPERATORS = {
     "pair_attention_pool": ("pair_attention", "forward"),
     "pair_attention_pool_backward": ("pair_attention", "backward"),
+    "dropout": ("dropout", "forward"),
     "max_sim": ("maxsim", "forward"),
     "max_sim_backward": ("maxsim", "backward"),
 }

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.keep import keep_threshold
+from fieldwise.ops.triton.dropout import seed_words
 from fieldwise.ops.triton.pair_attention_kernels import forward_kernel, row_kernel, weight_kernel
 
 __all__ = ["backward", "forward"]
@@ -107,15 +108,9 @@ def _dropout(seeds: Tensor, *drops: float) -> dict[str, Any]:
     """Seeds as signed 32-bit words, thresholds, factors, and whether there is dropout, by the kernels' names."""
     named: dict[str, Any] = {}
     for k, (seed, p) in enumerate(zip(seeds.tolist(), drops, strict=True)):
-        low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-        named |= {f"low_{k}": _signed(low), f"high_{k}": _signed(high)}
+        named[f"low_{k}"], named[f"high_{k}"] = seed_words(seed)
         named |= {f"threshold_{k}": keep_threshold(p), f"factor_{k}": 1.0 / (1.0 - p), f"DROP_{k}": p > 0}
     return named
-
-
-def _signed(word: int) -> int:
-    # Always the same type: Triton compiles a kernel for each type of its arguments.
-    return word - 2**32 if word >= 2**31 else word
 
 
 def _blocks(size: int, attention: int) -> dict[str, int]:

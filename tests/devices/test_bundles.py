@@ -1,0 +1,117 @@
+"""A bundle on the device scores, explains, indexes and recommends as on the CPU, and is the same bundle."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fieldwise import Bundle, ConfigError, Label, Recommender, TrainingSettings
+from fieldwise.explain import explain
+from fieldwise.models import MODELS, IntTower
+from fieldwise.ops.devices import CPU, device_of
+from fieldwise.serving import Query
+from fieldwise.serving.cascade import Cascade
+from fieldwise.serving.index import build_index
+from fieldwise.serving.whole import WholeRanking
+from fieldwise.testing import small_log, small_schema
+
+LOG = small_log(120)
+ITEMS = LOG.unique("item", maintain_order=True).select("item", "genres", "price")
+CONTEXT = LOG.select("user", "history", "hour").row(0, named=True)
+OFTEN = ("lr", "fm", "afm", "deepfm", "din", "dat", "inttower")  # one of each way to score and to explain
+MODELS_HERE = [pytest.param(one, marks=() if one in OFTEN else pytest.mark.slow) for one in MODELS]
+QUICK = TrainingSettings(epochs=1, batch_size=64)
+
+
+@pytest.fixture(scope="module")
+def both(name, tmp_path_factory):
+    """A model's bundle on the CPU and on the device, from one folder."""
+    kept = {}
+
+    def made(model):
+        if model not in kept:
+            folder = tmp_path_factory.mktemp("bundle") / "b"
+            Recommender(small_schema(), MODELS[model](), training=QUICK).fit(LOG).save(folder)
+            kept[model] = Bundle.load(folder), Bundle.load(folder, device=name)
+        return kept[model]
+
+    return made
+
+
+@pytest.mark.parametrize("model", MODELS_HERE)
+def test_rows_requests_and_explanations(both, device, model):
+    here, there = both(model)
+    assert device_of(there.network) == device
+    assert there.digest == here.digest
+    np.testing.assert_allclose(there.score(LOG), here.score(LOG), atol=1e-4)
+    np.testing.assert_allclose(there.score_candidates(CONTEXT, ITEMS), here.score_candidates(CONTEXT, ITEMS), atol=1e-4)
+    found, expected = explain(there, LOG[:4]), explain(here, LOG[:4])
+    np.testing.assert_allclose(found.contributions, expected.contributions, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["terms", "integrated_gradients", "occlusion"])
+@pytest.mark.parametrize("model", ["fm", "afm", "autoint+", "inttower"])
+def test_every_method_of_explanation(both, model, method):
+    here, there = both(model)
+    try:
+        expected = explain(here, LOG[:5], method=method)
+    except ConfigError:
+        pytest.skip(f"{model} has no {method}")
+    np.testing.assert_allclose(explain(there, LOG[:5], method=method).contributions, expected.contributions, atol=1e-4)
+
+
+@pytest.mark.parametrize("nprobe", [None, 3])
+def test_an_index_and_two_stages(both, nprobe, tmp_path):
+    here, there = both("inttower")
+    made = [build_index(bundle, ITEMS, tmp_path / place, id_column="item")[0]
+            for bundle, place in ((here, "here"), (there, "there"))]  # fmt: skip
+    np.testing.assert_allclose(made[1].stored.heads, made[0].stored.heads, atol=1e-5)
+    query = Query(context=CONTEXT, k=4, prerank=6)
+    found = [Cascade(bundle, made[0], bundle, nprobe=nprobe).recommend(query).items for bundle in (here, there)]
+    assert found[1]["item"].to_list() == found[0]["item"].to_list()
+    np.testing.assert_allclose(found[1]["prediction"], found[0]["prediction"], atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["fm", "din", "inttower"])
+def test_every_item_ranked_by_one_bundle(both, model):
+    found = [WholeRanking(bundle, ITEMS, "item").recommend(Query(context=CONTEXT, k=3)).items for bundle in both(model)]
+    assert found[1]["item"].to_list() == found[0]["item"].to_list()
+    np.testing.assert_allclose(found[1]["prediction"], found[0]["prediction"], atol=1e-5)
+
+
+def test_what_copies_and_pickles_keep_is_on_the_cpu(both):
+    here, there = both("afm")
+    for copied in (copy.deepcopy(there), copy.copy(there)):
+        assert device_of(copied.network) == CPU
+        assert copied.digest == here.digest
+        np.testing.assert_array_equal(copied.score(LOG), here.score(LOG))
+
+
+def test_an_estimator_on_the_device(name, device, tmp_path):
+    both = [Recommender(small_schema(), IntTower(embedding_dim=4, hidden=(8, 8)), training=QUICK, device=where)
+            for where in (None, name)]  # fmt: skip
+    for estimator in both:
+        estimator.fit(LOG)
+    assert device_of(both[1].bundle_.network) == device
+    np.testing.assert_allclose(both[1].predict_proba(LOG), both[0].predict_proba(LOG), atol=1e-3)
+    both[1].save(tmp_path / "b")
+    loaded = Recommender.load(tmp_path / "b")
+    assert device_of(loaded.bundle_.network) == CPU
+    assert (loaded.device, loaded.training.device) == (None, "cpu")
+    assert device_of(Recommender.load(tmp_path / "b", device=name).bundle_.network) == device
+    with pytest.raises(ConfigError, match="'cuda:77'"):
+        Recommender(small_schema(), device="cuda:77").fit(LOG)
+    with pytest.raises(ConfigError, match="device must be a name"):
+        Recommender(small_schema(), device=0).fit(LOG)
+
+
+def test_several_labels(name):
+    schema = dataclasses.replace(small_schema(), more_labels=(Label("late"),))
+    log = LOG.with_columns(late=(LOG["hour"] > 12).cast(int))
+    both = [
+        Recommender(schema, MODELS["afm"](embedding_dim=4), training=QUICK, device=d).fit(log) for d in ("cpu", name)
+    ]
+    scores = [one.bundle_.score(log) for one in both]
+    assert scores[1].shape == (120, 2)
+    np.testing.assert_allclose(scores[1], scores[0], atol=1e-3)

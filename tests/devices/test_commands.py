@@ -1,0 +1,118 @@
+"""`--device` of the commands, from a recipe to predictions; a device that is not there is one sentence."""
+
+import json
+
+import polars as pl
+import pytest
+
+from fieldwise.cli import run
+from fieldwise.testing import small_log
+
+RECIPE = """
+[data]
+path = "{log}"
+[split]
+kind = "random"
+valid = 0.2
+test = 0.2
+[schema]
+keys = ["row"]
+label = {{ column = "click" }}
+fields = [
+    {{ kind = "categorical", name = "user", role = "user" }},
+    {{ kind = "categorical", name = "item", role = "item" }},
+    {{ kind = "numeric", name = "price", role = "item" }},
+]
+[model]
+name = "inttower"
+embedding_dim = 4
+hidden = [8, 8]
+[training]
+epochs = 1
+batch_size = 32
+"""
+
+
+@pytest.fixture
+def fieldwise(capsys, tmp_path, monkeypatch):
+    """Run a command in a folder with a log and a recipe: exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIELDWISE_CACHE", str(tmp_path / "cache"))
+    log = small_log(160).drop("history", "genres").with_row_index("row")
+    log.write_csv("log.csv")
+    log.unique("item", maintain_order=True).select("item", "price").write_csv("items.csv")
+    (tmp_path / "mine.toml").write_text(RECIPE.format(log=tmp_path / "log.csv"))
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = run([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return call
+
+
+def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fieldwise, name, device, tmp_path):
+    on = ("--device", name)
+    code, out, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--json", *on)
+    assert code == 0, err
+    assert name not in json.loads(out)["training"].values()
+    manifest = json.loads((tmp_path / "b" / "bundle.json").read_text())
+    assert manifest["about"]["environment"]["device"].startswith(device.type)
+    assert "device" not in manifest["about"]["recipe"]["settings"]["training"]
+    assert "device" not in manifest["about"]["run"]["training"]
+    scores = []
+    for file, device_option in (("here.csv", ()), ("there.csv", on)):
+        code, _, err = fieldwise("predict", "b", "--data", "log.csv", "--out", file, *device_option)
+        assert code == 0, err
+        scores.append(pl.read_csv(file)["prediction"].to_numpy())
+    assert scores[1] == pytest.approx(scores[0], abs=1e-5)
+    metrics = []
+    for option in ((), on):
+        code, out, err = fieldwise("evaluate", "b", "--json", *option)
+        assert code == 0, err
+        metrics.append(json.loads(out)["metrics"])
+    assert metrics[1]["logloss"] == pytest.approx(metrics[0]["logloss"], abs=1e-5)
+    code, out, err = fieldwise("explain", "b", "--data", "log.csv", "--row", 0, "--json", *on)
+    assert code == 0, err
+    code, out, err = fieldwise("index", "b", "--items", "items.csv", "--out", "index", "--json", *on)
+    assert code == 0, err
+    assert json.loads(out)["items"] == pl.read_csv("items.csv").height
+
+
+def test_compare_reuses_the_runs_of_another_device_and_says_so(fieldwise, name, tmp_path):
+    given = ("compare", "mine.toml", "--json", "--store", "runs")
+    code, _, err = fieldwise(*given, "--seeds", 1, "--device", name)
+    assert code == 0, err
+    code, _, err = fieldwise(*given, "--seeds", 2)
+    assert code == 0, err
+    assert "seed 0: kept" in err
+    assert f"these runs were trained on several devices (cpu; {name}): their seconds do not compare" in err
+    assert len([folder for folder in (tmp_path / "runs").iterdir() if folder.is_dir()]) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "mine.toml", "--out", "b"),
+        ("train", "mine.toml", "--out", "b", "--set", "training.device=cuda:77"),
+        ("compare", "mine.toml"),
+        ("tune", "mine.toml"),
+    ],
+)
+def test_a_device_that_does_not_exist_is_told_before_any_work(fieldwise, arguments, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    option = () if "--set" in arguments else ("--device", "cuda:77")
+    code, out, err = fieldwise(*arguments, *option)
+    assert (code, out) == (2, "")
+    assert len(err.strip().splitlines()) == 1
+    assert "'cuda:77'" in err
+    assert "choose one that this machine has: cpu" in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_word_that_names_no_device_is_refused(fieldwise):
+    code, _, err = fieldwise("train", "mine.toml", "--device", "the first GPU")
+    assert code == 2
+    assert "device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'" in err
