@@ -52,9 +52,8 @@ def interacting(
 
     Queries, keys, values and the residual are linear in x; the heads' `softmax(Q K^T) V` over the fields are
     concatenated, the residual is added, and LayerNorm and ReLU follow. The native backend stores neither the
-    projections nor the attention weights: its backward pass recomputes them. It has no second derivative. On other
-    devices than the CPU, without dropout, PyTorch's `scaled_dot_product_attention` computes the heads. Under autocast
-    on the CPU every backend computes in float32.
+    projections nor the attention weights: its backward pass recomputes them. It has no second derivative. Other
+    devices use PyTorch's `scaled_dot_product_attention` without dropout. Under autocast the CPU computes in float32.
 
     Args:
         x_BFD: the fields' vectors.
@@ -172,31 +171,21 @@ def _plain(*arguments: Any) -> Tensor:
         return _plain(*single, *arguments[5:])
 
 
-def _fused(
-    x_BFD: Tensor,
-    weight_ND: Tensor,
-    bias_N: Tensor | None,
-    norm_weight_A: Tensor | None,
-    norm_bias_A: Tensor | None,
-    _: Tensor,
-    heads: int,
-    residual: Residual,
-    *choices: Any,
-) -> Tensor:
+def _fused(*arguments: Any) -> Tensor:
     """`interacting_plain` without dropout by PyTorch's own attention, which keeps no weights."""
-    norm, relu_on_projections, scale, output_relu, epsilon = choices[:5]
+    x_BFD, weight_ND, bias_N, *normed = arguments[:5]
+    heads, residual, norm, relu_on_projections, scale, output_relu, epsilon = arguments[6:13]
     projected = F.linear(x_BFD, weight_ND, bias_N)
     if relu_on_projections:
         projected = torch.relu(projected)
-    *qkv, rest = (*projected.chunk(_parts(residual), 2), None)[:4]
-    q_BHFK, k_BHFK, v_BHFK = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in qkv)
-    factor = 1.0 / math.sqrt(q_BHFK.shape[3]) if scale else 1.0
+    parts = projected.chunk(_parts(residual), 2)
+    shape = (*x_BFD.shape[:2], heads, parts[0].shape[2] // heads)
+    q_BHFK, k_BHFK, v_BHFK = (x.reshape(shape).transpose(1, 2) for x in parts[:3])
+    factor = 1.0 / math.sqrt(shape[3]) if scale else 1.0
     y_BHFK = F.scaled_dot_product_attention(q_BHFK, k_BHFK, v_BHFK, scale=factor)
-    added = rest if rest is not None else x_BFD if residual == "identity" else None
-    return finish_interacting(
-        y_BHFK.transpose(1, 2).flatten(2), added, (norm_weight_A, norm_bias_A), norm=norm, output_relu=output_relu,
-        epsilon=epsilon,
-    )  # fmt: skip
+    added = parts[3] if residual == "projected" else x_BFD if residual == "identity" else None
+    y_BFA = y_BHFK.transpose(1, 2).flatten(2)
+    return finish_interacting(y_BFA, added, (normed[0], normed[1]), norm=norm, output_relu=output_relu, epsilon=epsilon)
 
 
 def _parts(residual: Residual) -> int:

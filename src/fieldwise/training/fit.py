@@ -3,13 +3,12 @@
 import contextlib
 import math
 import time
-import warnings
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows, window_rows
@@ -17,19 +16,18 @@ from fieldwise.distributed.part import ALL
 from fieldwise.distributed.world import current
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
-from fieldwise.ops.backends import missing_on
 from fieldwise.ops.denormals import flushed_denormals
-from fieldwise.ops.devices import CPU, kept_rng, open_device
+from fieldwise.ops.devices import kept_rng
 from fieldwise.scoring.feeding import fed
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.checks import check_auxiliary_loss, check_batch_norm, monitored
 from fieldwise.training.interrupts import WholeSteps
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import OutOfTime, Progress, Silent
-from fieldwise.training.reached import Reached, captured, restore
+from fieldwise.training.reached import Reached, captured, copied_weights, restore
 from fieldwise.training.result import Evaluation, FitResult
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.start import start_at_base_rate
+from fieldwise.training.start import put_on, start_at_base_rate
 from fieldwise.training.step import Step
 from fieldwise.training.together import newest
 
@@ -114,10 +112,7 @@ class Training:
         check_auxiliary_loss(network, self.objective)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
-        self.device = open_device(settings.device)
-        if (sentence := missing_on(self.device)) is not None:
-            warnings.warn(sentence, stacklevel=2)
-        network.to(self.device)
+        self.device = put_on(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
         self.whole_steps, self.began, self.reached = WholeSteps(self.step.signals), 0.0, Reached()
@@ -247,7 +242,7 @@ class Training:
             )
         evaluation = self._evaluation(train_loss, metrics)
         better = at.best is None or self._improvement(metrics, at.best[0].metrics) > self.settings.min_improvement
-        kept = _copied(network) if better else None
+        kept = copied_weights(network) if better else None
         with self.whole_steps:
             at.evaluated, at.losses = True, []
             at.history.append(evaluation)
@@ -268,7 +263,7 @@ class Training:
         at, best = self.reached, former.history.index(former.best)
         evaluation = self._evaluation(train_loss, {})
         ends = len(at.history) == best
-        kept = _copied(self.step.evaluated) if ends else None
+        kept = copied_weights(self.step.evaluated) if ends else None
         with self.whole_steps:
             at.evaluated, at.losses = True, []
             at.history.append(evaluation)
@@ -302,8 +297,3 @@ class Training:
 
     def _rate(self) -> float:
         return float(self.step.optimizer.param_groups[0]["lr"])
-
-
-def _copied(network: nn.Module) -> dict[str, Tensor]:
-    """The weights, copied to the CPU."""
-    return {name: value.detach().to(CPU, copy=True) for name, value in network.state_dict().items()}

@@ -15,7 +15,7 @@ from fieldwise.training.checkpoint import State
 from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.result import Evaluation
 
-__all__ = ["Parts", "Reached", "captured", "restore"]
+__all__ = ["Parts", "Reached", "captured", "copied_weights", "restore"]
 
 Stopped = Literal["patience", "epochs", "interrupted", "time"]
 
@@ -73,6 +73,11 @@ class Parts:
     optimizer: RunOptimizer
     mean: AveragedModel | None
     draws: torch.Generator | None
+
+
+def copied_weights(network: nn.Module) -> dict[str, Tensor]:
+    """A network's weights and buffers, copied to the CPU."""
+    return {name: value.detach().to(CPU, copy=True) for name, value in network.state_dict().items()}
 
 
 def captured(reached: Reached, parts: Parts, *, copied: bool) -> State:

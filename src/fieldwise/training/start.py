@@ -1,6 +1,7 @@
-"""Initialising the output bias with the training rows' base rate or mean, instead of 0."""
+"""Before the first step: the network on its device, and its output bias at the training rows' base rate or mean."""
 
 import math
+import warnings
 
 import numpy as np
 import torch
@@ -9,12 +10,27 @@ from torch import Tensor, nn
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.targets import mean_target
 from fieldwise.layout import Batch
+from fieldwise.ops.backends import missing_on
+from fieldwise.ops.devices import open_device
 from fieldwise.training.objective import Objective
 
-__all__ = ["output_biases", "start_at_base_rate"]
+__all__ = ["output_biases", "put_on", "start_at_base_rate"]
 
 PROBE_ROWS = 8
 TOLERANCE = 1e-3
+
+
+def put_on(device: str, network: nn.Module) -> torch.device:
+    """Move a network to the device of a name; a warning says which operations have no fast version there.
+
+    Errors:
+        ConfigError: there is no such device.
+    """
+    found = open_device(device)
+    if (sentence := missing_on(found)) is not None:
+        warnings.warn(sentence, stacklevel=4)
+    network.to(found)
+    return found
 
 
 def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objective) -> list[str]:
