@@ -17,9 +17,10 @@ from fieldwise.bundle import bundle as module
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.files import bundle_digest, check_folder
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.errors import BundleError, FieldwiseError
+from fieldwise.errors import BundleError, DataError, FieldwiseError
 from fieldwise.models import AFM, DCN, MODELS, AutoInt, DCNv2, ModelSettings
 from fieldwise.models.build import build_network
+from fieldwise.scoring.batches import SCORING_BATCH
 
 SCHEMA = Schema(
     fields=(
@@ -142,6 +143,18 @@ def test_predictions_are_probabilities_or_numbers_within_the_range():
     ):
         numbers = dataclasses.replace(bundle, schema=dataclasses.replace(SCHEMA, label=label))
         np.testing.assert_array_equal(numbers.predict(frame), expected(bundle.score(frame)))
+
+
+def test_long_tables_are_scored_in_slices_with_the_same_bits(monkeypatch):
+    bundle = make()
+    rows = pl.concat([log()] * (6000 // log().height + 1)).head(6000)
+    whole = bundle.score(rows)
+    monkeypatch.setattr("fieldwise.bundle.bundle.SLICE_ROWS", 2 * SCORING_BATCH)
+    assert bundle.score(rows).tolist() == whole.tolist()
+    price = [*["1"] * 5000, "x", *["1"] * 999]
+    text = rows.with_columns(price=pl.Series(price))
+    with pytest.raises(DataError, match="row 5000"):
+        bundle.score(text)
 
 
 def test_no_rows_have_no_scores():

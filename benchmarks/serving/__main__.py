@@ -1,5 +1,6 @@
 """`python -m benchmarks.serving compare`: throughput and latency of /v1/recommend and of a reference server, in turns.
 
+`workers`: one process against several on one port, in turns, with the memory of each.
 `soak`: memory during minutes of load, while the index and the bundles are replaced repeatedly.
 """
 
@@ -24,7 +25,6 @@ from fieldwise.runs.environment import environment
 from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
-SERVERS = ("fieldwise", "plain")
 NEAR = 1e-5  # smaller differences of predictions are rounding
 
 
@@ -33,6 +33,8 @@ def main() -> None:
     prepare(options.folder)
     if options.command == "compare":
         compare(options)
+    elif options.command == "workers":
+        workers(options)
     else:
         soak(options)
 
@@ -41,13 +43,13 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     found.add_argument("--folder", type=Path, default=ROOT / "build" / "serving", help="bundles, index, requests")
     commands = found.add_subparsers(dest="command", required=True)
-    against = commands.add_parser("compare", help="both servers in turns")
-    against.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
-    against.add_argument("--seconds", type=float, default=10, help="seconds of load per turn")
-    against.add_argument("--rounds", type=int, default=5)
-    against.add_argument("--threads", type=int, default=1, help="PyTorch threads of each server")
+    against = _in_turns(commands.add_parser("compare", help="both servers in turns"), [1, 8, 32])
     against.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "serving" / "results.json")
-    against.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
+    several = _in_turns(commands.add_parser("workers", help="one process and several in turns"), [8, 32])
+    several.add_argument("--workers", type=int, default=2)
+    several.add_argument("--json", type=Path, default=ROOT / "build" / "serving-workers.json")
+    for command in (against, several):
+        command.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
     soaking = commands.add_parser("soak", help="memory under load, with replacements")
     soaking.add_argument("--minutes", type=float, default=10)
     soaking.add_argument("--clients", type=int, default=8)
@@ -57,24 +59,63 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
+def _in_turns(command: argparse.ArgumentParser, clients: list[int]) -> argparse.ArgumentParser:
+    command.add_argument("--clients", type=int, nargs="+", default=clients)
+    command.add_argument("--seconds", type=float, default=10, help="seconds of load per turn")
+    command.add_argument("--rounds", type=int, default=5)
+    command.add_argument("--threads", type=int, default=1, help="PyTorch threads of each server")
+    return command
+
+
 def compare(options: argparse.Namespace) -> None:
-    turns: dict[str, dict[int, list[dict[str, Any]]]] = {name: {n: [] for n in options.clients} for name in SERVERS}
+    """The server against the reference server."""
     with contextlib.ExitStack() as stack:
-        ports = {name: stack.enter_context(serving(name, options)) for name in SERVERS}
+        ports = {name: stack.enter_context(serving(name, options)) for name in ("fieldwise", "plain")}
         first = {name: answer(port, options.folder) for name, port in ports.items()}
         same = "yes" if same_answers(first["fieldwise"], first["plain"]) else "NO"
         print(f"same items in the same order in the first responses, apart from equal predictions: {same}")
-        for name, port in ports.items():
-            load(port, 4, 2, options.folder)
-            print(f"{name}: warmed up")
-        for number in range(options.rounds):
-            for clients in options.clients:
-                for name in SERVERS if number % 2 else reversed(SERVERS):
-                    turns[name][clients].append(load(ports[name], clients, options.seconds, options.folder))
-    rows = [row(clients, {name: turns[name][clients] for name in SERVERS}) for clients in options.clients]
+        store(options, {"rows": in_turns(ports, options)})
+
+
+def workers(options: argparse.Namespace) -> None:
+    """Several processes against one, and the memory of all processes of each (proportional set size, PSS)."""
+    with contextlib.ExitStack() as stack:
+        ports = {}
+        for count in (options.workers, 1):
+            name = f"{count} worker{'s' if count > 1 else ''}"
+            ports[name] = stack.enter_context(serving("fieldwise", options, "--workers", str(count)))
+        rows = in_turns(ports, options)
+        sizes = {name: pss(PROCESSES[port]) for name, port in ports.items()}
+        several, one = sizes.values()
+        print(", ".join(f"{name}: {size:,.0f} MiB" for name, size in sizes.items()) + f": {several / one:.2f} times")
+        store(options, {"rows": rows, "pss_mib": sizes})
+
+
+def store(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    about = {
+        "command": " ".join(["python -m benchmarks.serving", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "environment": environment(),
+        **found,
+    }
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(options.json, json.dumps(about, indent=1).encode())
+
+
+def in_turns(ports: dict[str, int], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Load on two servers in turns: medians, and the ratios of the first's rate to the second's."""
+    turns: dict[str, dict[int, list[dict[str, Any]]]] = {name: {n: [] for n in options.clients} for name in ports}
+    for name, port in ports.items():
+        load(port, 4, 2, options.folder)
+        print(f"{name}: warmed up")
+    for number in range(options.rounds):
+        for clients in options.clients:
+            for name in ports if number % 2 else reversed(ports):
+                turns[name][clients].append(load(ports[name], clients, options.seconds, options.folder))
+    rows = [row(clients, {name: turns[name][clients] for name in ports}) for clients in options.clients]
     print(f"\n{'clients':>7} {'':>10} {'requests/s':>10} {'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8}")
     for found in rows:
-        for name in SERVERS:
+        for name in ports:
             own = found[name]
             print(
                 f"{found['clients']:>7} {name:>10} {own['rate']:>10.0f} {own['p50']:>8.1f} {own['p95']:>8.1f} "
@@ -82,13 +123,7 @@ def compare(options: argparse.Namespace) -> None:
             )
         low, high = min(found["ratios"]), max(found["ratios"])
         print(f"{'':>7} {'ratio':>10} {statistics.median(found['ratios']):>10.2f}   ({low:.2f} to {high:.2f})")
-    about = {
-        "command": " ".join(["python -m benchmarks.serving", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "environment": environment(),
-        "rows": rows,
-    }
-    write_atomically(options.json, json.dumps(about, indent=1).encode())
+    return rows
 
 
 def row(clients: int, turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -97,8 +132,7 @@ def row(clients: int, turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     for name, own in turns.items():
         found[name] = {key: statistics.median(turn[key] for turn in own) for key in ("rate", "p50", "p95", "p99")}
         found[name]["statuses"] = dict(sum((Counter(turn["statuses"]) for turn in own), Counter()))
-    pairs = zip(turns["fieldwise"], turns["plain"], strict=True)
-    found["ratios"] = [ours["rate"] / theirs["rate"] for ours, theirs in pairs]
+    found["ratios"] = [first["rate"] / second["rate"] for first, second in zip(*turns.values(), strict=True)]
     return found
 
 
@@ -147,8 +181,8 @@ def replace(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
-    """The port of a running server process."""
+def serving(name: str, options: argparse.Namespace, *more: str) -> Iterator[int]:
+    """The port of a running server, `fieldwise` (with more options) or `plain`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -156,7 +190,7 @@ def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
     command = [sys.executable, "-m", "benchmarks.serving.plain", str(folder), str(port), str(options.threads)]
     if name == "fieldwise":
         own = ["autoint", "--prerank", "inttower", "--index", "index", "--users", "users.parquet"]
-        own += ["--port", str(port), "--threads", str(options.threads), *options.serve]
+        own += ["--port", str(port), "--threads", str(options.threads), *more, *options.serve]
         command = [sys.executable, "-m", "fieldwise", "serve", *own]
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {**os.environ, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "PASSIVE"}
@@ -182,6 +216,14 @@ def memory(port: int) -> float:
     """Memory of the server in MiB, without mapped files."""
     text = Path(f"/proc/{PROCESSES[port]}/status").read_text()
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("RssAnon", "RssShmem"))) / 1024
+
+
+def pss(process: int) -> float:
+    """Proportional set size in MiB of a process and its children: pages that processes share count in parts."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    own = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+    return own / 1024 + sum(pss(int(child)) for child in children)
 
 
 def start_load(port: int, clients: int, seconds: float, folder: Path) -> "subprocess.Popen[str]":

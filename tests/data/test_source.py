@@ -25,6 +25,7 @@ from fieldwise.data.read.pieces import Bounds
 from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.data.read.source import open_files, open_table
 from fieldwise.data.read.tables import as_table
+from fieldwise.data.read.whole import whole_table
 from fieldwise.errors import DataError, MissingExtraError
 
 pa = pytest.importorskip("pyarrow")
@@ -35,6 +36,18 @@ def zst(content: bytes) -> bytes:
     with pa.CompressedOutputStream(packed, "zstd") as out:
         out.write(content)
     return packed.getvalue().to_pybytes()
+
+
+def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"n": range(50_000), "text": [f"t{k % 7}" for k in range(50_000)]})
+    rows.write_parquet(tmp_path / "log.parquet", row_group_size=5000)
+    with mock.patch("fieldwise.data.read.whole.open_table", wraps=open_table) as opened:
+        assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
+        assert opened.call_args.kwargs["memory"] == 100_000
+        assert_frame_equal(whole_table(tmp_path / "log.parquet"), rows)  # small
+        with mock.patch("fieldwise.data.read.whole.arrow_library", side_effect=MissingExtraError("none")):
+            assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
+    assert opened.call_count == 1
 
 
 def in_pieces(files: list[Path], folder: Path, rows: int, size: int = 1, text: TextFormat | None = None):

@@ -60,9 +60,10 @@ from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.writer import writing
 
-__all__ = ["Bundle", "sample_rows"]
+__all__ = ["SLICE_ROWS", "Bundle", "sample_rows"]
 
 SAMPLE_ROWS = 32
+SLICE_ROWS = 64 * SCORING_BATCH  # encoded at once
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,12 @@ class Bundle:
         Errors:
             DataError: a column of the schema's fields is missing or has an invalid value.
         """
-        return self.score_table(self.encoder.transform(frame))
+        rows = as_table(frame)
+        if rows.height <= SLICE_ROWS:
+            return self.score_table(self.encoder.transform(rows))
+        starts = range(0, rows.height, SLICE_ROWS)  # encoded rows of a long table may need more memory than there is
+        parts = (self.encoder.transform(rows[k : k + SLICE_ROWS], first_row=k) for k in starts)
+        return np.concatenate([self.score_table(part) for part in parts])
 
     def score_table(self, table: EncodedTable) -> np.ndarray:
         """`score` for rows encoded by the bundle's encoder."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.bundle import SLICE_ROWS, Bundle
 from fieldwise.data.encode.checks import check_table
 from fieldwise.data.read.found import find_files
 from fieldwise.data.read.sliced import SlicedTable
@@ -21,7 +21,6 @@ __all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "check_two_files", "score
 ROW = "row"
 PREDICTION = "prediction"
 LOGIT = "logit"
-SLICE_ROWS = 131_072
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Options of `fieldwise serve` for its address, access and connection limits."""
 
 import ipaddress
+import math
 import os
 import socket
 from dataclasses import dataclass
@@ -93,20 +94,21 @@ class Listening:
                 "or give --no-token to allow access without one"
             )
 
-    def limits(self, max_body: int) -> "ConnectionLimits":
-        """Limits of connections, within the system's limit of open files.
+    def limits(self, max_body: int, workers: int = 1) -> "ConnectionLimits":
+        """Limits of connections of one of several workers, within the system's limit of open files.
 
         Errors:
             ConfigError: the system's limit is too low.
         """
         from fieldwise.serving.connection_limits import ConnectionLimits
 
-        room = _room(self.max_connections)
-        if room < self.max_connections:
-            say(f"at most {room:,} connections, because of the system's limit of open files (ulimit -n)")
+        wanted = math.ceil(self.max_connections / workers)
+        room = _room(wanted)
+        if room < wanted:
+            say(f"at most {room * workers:,} connections, because of the system's limit of open files (ulimit -n)")
         return ConnectionLimits(
             connections=room,
-            per_address=min(room, self.max_connections_per_address),
+            per_address=min(room, math.ceil(self.max_connections_per_address / workers)),
             head_bytes=self.max_head,
             head_timeout=self.head_timeout,
             idle_timeout=self.idle_timeout,

@@ -153,14 +153,14 @@ class Reading:
         return {"separator": self.separator, "encoding": self.encoding, "columns": self.names}
 
     def table(self, path: Path | str) -> "pl.DataFrame":
-        """The table of a file.
+        """The table of a file; one that takes more than a sixth of the available memory is mapped from scratch files.
 
         Errors:
             DataError: as `as_table` raises.
         """
-        from fieldwise.data.read.tables import as_table
+        from fieldwise.data.read.whole import whole_table
 
-        return as_table(path, **self.arguments)
+        return whole_table(path, **self.arguments)
 
     def sample(self, path: Path) -> "Sample":
         """All rows of a table of usual size, else a random sample of them.

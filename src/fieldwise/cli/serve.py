@@ -1,6 +1,8 @@
 """`fieldwise serve`."""
 
 import gc
+import os
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from fieldwise.cli.options import BundleDevice, Reading, Threads, set_threads
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import usual_ends
 from fieldwise.errors import ConfigError, MissingExtraError
+from fieldwise.serving.workers import Supervisor, Worker, command_again
 
 if TYPE_CHECKING:
     from fieldwise.serving.gate import ServerSettings
@@ -126,6 +129,9 @@ class ServeOptions:
     batch_window: Annotated[
         float, typer.Option(min=0, help="Milliseconds to wait for more requests to form a batch.")
     ] = 0.0
+    workers: Annotated[
+        int, typer.Option(min=1, help="Number of processes that answer requests; they share the memory of the model.")
+    ] = 1
     watch: Annotated[
         float, typer.Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never.")
     ] = 2.0
@@ -153,6 +159,42 @@ class ServeOptions:
 
 def run(options: ServeOptions) -> None:
     """Serve predictions, recommendations and explanations over HTTP, with a web page. Stop with Ctrl-C or SIGTERM."""
+    _check_sources(options)
+    options.listening.check()
+    worker = Worker.current()
+    if worker is None and options.workers > 1:
+        _start_workers(options)
+    else:
+        _serve(options, worker)
+
+
+def _start_workers(options: ServeOptions) -> None:
+    """Run as the first process, which starts and watches those that answer requests."""
+    if sys.platform == "win32":
+        raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
+    usual_ends()
+    listening = options.listening.listen()
+    supervisor = Supervisor(
+        command=command_again(),
+        count=options.workers,
+        listening=listening,
+        grace=GRACE,
+        say=say,
+        ready=lambda: _say_where(options, listening),
+    )
+    status = supervisor.run()
+    if status:
+        raise typer.Exit(status)
+
+
+def _say_where(options: ServeOptions, listening: socket.socket) -> None:
+    place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
+    workers = f", {options.workers} workers" if options.workers > 1 else ""
+    say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C{workers})")
+
+
+def _serve(options: ServeOptions, worker: Worker | None) -> None:
+    """Answer requests until the server is stopped, alone or as one of several workers."""
     try:
         import uvicorn
 
@@ -164,21 +206,21 @@ def run(options: ServeOptions) -> None:
     from fieldwise.cli.serve_sources import Loader, open_stores
     from fieldwise.serving.replacement import Live, Watcher
 
-    _check_sources(options)
-    options.listening.check()
-    limits = options.listening.limits(options.max_body)
+    of = 1 if worker is None else worker.of
+    limits = options.listening.limits(options.max_body, of)
     usual_ends()  # uvicorn stops gracefully by itself
-    set_threads(options.threads)
-    load = Loader(options)
+    set_threads(options.threads or (None if of == 1 else max(1, (os.cpu_count() or 1) // of)))
+    tell = say if worker is None or worker.number == 1 else _say_nothing  # all workers would say the same
+    load = Loader(options, tell, None if worker is None else worker.shared)
     state = Watcher.state(load.manifests)
     live = Live(load())
     live.service.warm_up()
-    watcher = Watcher(live, load, load.manifests, every=options.watch, note=say, state=state)
+    watcher = Watcher(live, load, load.manifests, every=options.watch, note=tell, state=state)
     app = create_app(live, options.server_settings(), open_stores(options, load.tables), title=options.title)
     sys.setswitchinterval(SWITCH)
-    listening = options.listening.listen()
-    place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
-    say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C)")
+    listening = options.listening.listen() if worker is None else worker.socket()
+    if worker is None:
+        _say_where(options, listening)
     protocol = limited_protocol(Connections(limits, app.state.registry, app.state.shares, app.state.early))
     keep = max(1, round(limits.idle_timeout))
     server = uvicorn.Server(
@@ -190,10 +232,16 @@ def run(options: ServeOptions) -> None:
     gc.freeze()  # long-lived: otherwise garbage collection blocks all requests for 0.3 s at times
     if options.watch:
         watcher.start()
+    if worker is not None:
+        worker.begin()  # the socket has listened all along
     try:
         server.run(sockets=accepting(listening))
     finally:
         watcher.stop()
+
+
+def _say_nothing(_: str) -> None:
+    """Say nothing."""
 
 
 def _check_sources(options: ServeOptions) -> None:

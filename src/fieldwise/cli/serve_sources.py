@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,10 @@ from fieldwise.serving.service import Service
 from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
 from fieldwise.serving.stores.complete import OnFailure
 from fieldwise.serving.user_log import UserLog
+from fieldwise.serving.weights import share_weights
 from fieldwise.serving.whole import WholeRanking
+from fieldwise.storage.locks import one_writer
+from fieldwise.storage.shared import SharedArrays
 
 __all__ = ["Loader", "Tables", "open_stores", "read_tables"]
 
@@ -58,16 +61,19 @@ class Loader:
 
     Args:
         options: the command's options.
+        tell: told what people should know.
+        shared: the folder of what the workers of one server share; None if there is one process.
 
     Attributes:
         tables: data from tables and logs, read once.
         manifests: files that change when a bundle or an index is replaced.
     """
 
-    def __init__(self, options: ServeOptions) -> None:
-        self._options = options
-        self._loaded = {folder: self._read(folder) for folder in options.folders}  # used by the first service
-        self.tables = read_tables(options, [bundle.schema for bundle in reversed(self._loaded.values())])
+    def __init__(self, options: ServeOptions, tell: Callable[[str], None] = say, shared: Path | None = None) -> None:
+        self._options, self._tell = options, tell
+        self._shared = None if shared is None else SharedArrays(shared)
+        self._loaded = {folder: self._load(folder) for folder in options.folders}  # used by the first service
+        self.tables = read_tables(options, [bundle.schema for bundle in reversed(self._loaded.values())], tell)
         self.manifests = [folder / BUNDLE for folder in options.folders]
         self.manifests += [options.index / INDEX] if options.index is not None else []
 
@@ -81,22 +87,27 @@ class Loader:
         ranker, tower = self._bundle(options.bundle), self._bundle(options.prerank)
         recommends: Cascade | WholeRanking | None = None
         if tower is not None:
-            folder = options.index
-            index = _passing_index(tower, tables) if folder is None else open_index(folder, mapped=options.map_index)
+            if options.index is None:
+                index = _passing_index(tower, tables, self._shared, self._tell)
+            else:
+                index = open_index(options.index, mapped=options.map_index, shared=self._shared)
             recommends = Cascade(tower, index, ranker, nprobe=options.nprobe)
         elif ranker is not None and tables.catalogue is not None:
-            recommends = _whole(ranker, tables, options)
+            recommends = _whole(ranker, tables, options, self._tell)
         return Service(ranker, recommends, log=tables.log, exclude_seen=options.exclude_seen is not False)
 
     def _bundle(self, folder: Path | None) -> Bundle | None:
-        return None if folder is None else self._loaded.pop(folder, None) or self._read(folder)
+        return None if folder is None else self._loaded.pop(folder, None) or self._load(folder)
 
-    def _read(self, folder: Path) -> Bundle:
-        return Bundle.load(folder, device=self._options.device)
+    def _load(self, folder: Path) -> Bundle:
+        bundle = Bundle.load(folder, device=self._options.device)
+        if self._shared is not None:
+            share_weights(bundle.network, self._shared)
+        return bundle
 
 
-def read_tables(options: ServeOptions, schemas: Sequence[Schema]) -> Tables:
-    """The tables given as --items and --log.
+def read_tables(options: ServeOptions, schemas: Sequence[Schema], tell: Callable[[str], None] = say) -> Tables:
+    """The tables given as --items and --log; `tell` is told how they are read.
 
     Errors:
         ConfigError, DataError: a table cannot be read, or lacks a column.
@@ -113,7 +124,7 @@ def read_tables(options: ServeOptions, schemas: Sequence[Schema]) -> Tables:
         user = id_column("user", schemas, log.columns, options.user_id)
         item = id_column("item", schemas, log.columns, options.item_id)
         people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"
-        say(f"{options.log}: {log.height:,} rows; {people}" + ("" if options.exclude_seen is False else NOT_AGAIN))
+        tell(f"{options.log}: {log.height:,} rows; {people}" + ("" if options.exclude_seen is False else NOT_AGAIN))
         items, known = tables_of_log(log, schemas, item, user)
         history = UserLog(log, schemas, user, item)
         users = None if options.users else TableStore(user, known)
@@ -123,12 +134,12 @@ def read_tables(options: ServeOptions, schemas: Sequence[Schema]) -> Tables:
     return Tables(schemas=schemas, catalogue=catalogue, item_id=item_id, users=users, log=history)
 
 
-def _whole(ranker: Bundle, tables: Tables, options: ServeOptions) -> WholeRanking | None:
+def _whole(ranker: Bundle, tables: Tables, options: ServeOptions, tell: Callable[[str], None]) -> WholeRanking | None:
     """Ranking of all items by one bundle; None, with a sentence, if there are too many items or it cannot rank."""
     assert tables.catalogue is not None, "checked"
     count = tables.catalogue.height
     if count > options.max_items:
-        say(
+        tell(
             f"no recommendations: {count:,} items exceed --max-items {options.max_items:,}, the limit per request; "
             "train an IntTower and give it as --prerank, with its --index (`fieldwise index`)"
         )
@@ -138,16 +149,28 @@ def _whole(ranker: Bundle, tables: Tables, options: ServeOptions) -> WholeRankin
     except FieldwiseError as e:
         if options.log is not None:
             raise
-        say(f"no recommendations: {e}")  # --items still completes rows that only have an item id
+        tell(f"no recommendations: {e}")  # --items still completes rows that only have an item id
         return None
 
 
-def _passing_index(tower: Bundle, tables: Tables) -> ItemIndex:
-    """A temporary index: its files are deleted at once, and stay mapped in memory until the process ends."""
+def _passing_index(
+    tower: Bundle, tables: Tables, shared: SharedArrays | None, tell: Callable[[str], None]
+) -> ItemIndex:
+    """A temporary index: its files are deleted at once, and stay mapped in memory until the process ends.
+
+    That of several workers is built by the first of them.
+    """
     assert tables.catalogue is not None, "checked"
-    with TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-        index, _ = build_index(tower, tables.catalogue, Path(folder) / "index", id_column=tables.item_id)
-    say(f"{len(index):,} items indexed in memory while the server runs (`fieldwise index` saves an index)")
+    if shared is not None:
+        place = shared.folder / f"index-{tower.digest[:16]}"
+        with one_writer(shared.folder):
+            if not place.exists():
+                build_index(tower, tables.catalogue, place, id_column=tables.item_id)
+        index = open_index(place, mapped=True)
+    else:
+        with TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
+            index, _ = build_index(tower, tables.catalogue, Path(folder) / "index", id_column=tables.item_id)
+    tell(f"{len(index):,} items indexed in memory while the server runs (`fieldwise index` saves an index)")
     return index
 
 

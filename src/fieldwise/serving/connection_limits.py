@@ -50,8 +50,9 @@ class Connections:
         self.limits, self.shares, self.early = limits, shares or Shares(), early
         self._by_address: Count[str] = Count()
         self._open = 0
-        gauge = Gauge("fieldwise_connections", "Connections open.", registry=registry)
-        gauge.set_function(lambda: self._open)
+        self._gauge = Gauge(
+            "fieldwise_connections", "Connections open.", registry=registry, multiprocess_mode="livesum"
+        )
         self._refused = Counter(
             "fieldwise_connections_refused_total", "Connections refused.", ("limit",), registry=registry
         )
@@ -68,6 +69,7 @@ class Connections:
             limit = "address"
         if limit is None:
             self._open += 1
+            self._gauge.set(self._open)
             self._by_address[address] += 1
         else:
             self._refused.labels(limit).inc()
@@ -76,6 +78,7 @@ class Connections:
     def leave(self, address: str) -> None:
         """Count the end of a connection."""
         self._open -= 1
+        self._gauge.set(self._open)
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]

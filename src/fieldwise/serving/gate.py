@@ -3,12 +3,14 @@
 import asyncio
 import hmac
 import logging
+import os
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldwise.errors import ConfigError
@@ -26,6 +28,7 @@ FAULT = "internal error of the server; see its log"
 PORT = re.compile(r":[0-9]*$")
 OVERHEAD = 2e-4  # assumed seconds of a request outside the application: its head, its answer, its task
 BYTE = 5e-7  # assumed seconds to parse a byte of a body and to answer it: a large prediction takes as long
+SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client keeps the metrics of several processes
 HEALTH = "/healthz"
 OPEN = (HEALTH, "/readyz")  # without a token
 
@@ -110,12 +113,32 @@ class Metrics:
         )
         self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
 
-        replaced = Gauge("fieldwise_replacements", "Bundles or indexes replaced since start.", registry=self.registry)
-        replaced.set_function(lambda: live.replaced)
-        refused = Gauge(
-            "fieldwise_replacement_refused", "1 while the newest on disk is refused.", registry=self.registry
+        self._replaced = Gauge(
+            "fieldwise_replacements",
+            "Bundles or indexes replaced since start, by all workers.",
+            registry=self.registry,
+            multiprocess_mode="livemin",
         )
-        refused.set_function(lambda: live.refused is not None)
+        self._refused = Gauge(
+            "fieldwise_replacement_refused",
+            "1 while the newest on disk is refused.",
+            registry=self.registry,
+            multiprocess_mode="livemax",
+        )
+        live.told = self._tell
+        self._tell(live)
+
+    def _tell(self, live: Live) -> None:
+        self._replaced.set(live.replaced)
+        self._refused.set(live.refused is not None)
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus' format: those of all workers together, if this process is one of several."""
+        if not os.environ.get(SHARED_METRICS):
+            return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
     def recommendation(self, ranked: str, seen: int, milliseconds: dict[str, float]) -> None:
         """Count a recommendation: its kind of ranking, excluded items, and times of stages."""

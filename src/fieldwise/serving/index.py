@@ -30,6 +30,7 @@ from fieldwise.serving.index_heads import encoded_items, head_blocks, item_netwo
 from fieldwise.serving.items import ItemTable, checked_ids
 from fieldwise.storage.arrays import array_of, arrow_bytes, map_array
 from fieldwise.storage.artifact import Artifact
+from fieldwise.storage.shared import SharedArrays
 from fieldwise.storage.writer import Writer, writing
 from fieldwise.version import __version__
 
@@ -183,7 +184,9 @@ def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> Ite
         return None
 
 
-def open_index(folder: Path, *, verify: bool = True, mapped: bool = False) -> ItemIndex:
+def open_index(
+    folder: Path, *, verify: bool = True, mapped: bool = False, shared: SharedArrays | None = None
+) -> ItemIndex:
     """Read an index into memory, checking every file against its checksum.
 
     Args:
@@ -192,17 +195,26 @@ def open_index(folder: Path, *, verify: bool = True, mapped: bool = False) -> It
         mapped: map the heads' files rather than copy them: several processes share the memory, and pages are read as
             they are needed. Nobody may write into the files then: an edit changes scores, and cutting one off ends the
             process (SIGBUS). `build_index` never does, it puts new files in their place.
+        shared: where several processes share the copy of the heads in memory, which the first of them makes.
 
     Errors:
         BundleError: no index there, a damaged one (also ids that are absent or stand twice, heads that are not finite),
             or one of a newer version.
     """
-    return INDEX.load(folder, lambda saved: _opened(saved, verify, mapped), (PolarsError,))
+    return INDEX.load(folder, lambda saved: _opened(saved, verify, mapped, shared), (PolarsError,))
 
 
-def _opened(saved: Artifact, verify: bool, mapped: bool) -> ItemIndex:
+def _opened(saved: Artifact, verify: bool, mapped: bool, shared: SharedArrays | None) -> ItemIndex:
+    def read(part: str) -> np.ndarray:
+        return array_of(saved.octets(part, verify=verify))
+
     def tensor(part: str) -> torch.Tensor:
-        array = map_array(saved.path(part, verify=verify)) if mapped else array_of(saved.octets(part, verify=verify))
+        if mapped:
+            array = map_array(saved.path(part, verify=verify))
+        elif shared is not None:
+            array = shared.array(f"{part}-{saved.digest}", lambda: read(part))
+        else:
+            array = read(part)
         return torch.from_numpy(array)
 
     about, heads = saved.about, tensor("heads")

@@ -29,6 +29,7 @@ class Live:
         self.refused: str | None = None
         self.passing = False  # the rejection had a temporary cause
         self.watched: Callable[[], str] = lambda: "off"
+        self.told: Callable[[Live], None] = lambda _: None  # after every replacement or rejection
 
     def replace(self, load: Callable[[], Service]) -> bool:
         """Load another service and switch to it after a warm-up; on an error the current one is kept.
@@ -36,6 +37,12 @@ class Live:
         Returns:
             Whether it was replaced; otherwise `refused` has the reason.
         """
+        try:
+            return self._replace(load)
+        finally:
+            self.told(self)
+
+    def _replace(self, load: Callable[[], Service]) -> bool:
         try:
             service = load()
             service.warm_up(self.service)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from fieldwise.serving.index import ItemIndex
 from fieldwise.serving.served import Served
@@ -43,6 +43,6 @@ def router(served: Served) -> APIRouter:
 
     @routes.get("/metrics")
     async def exposition() -> Response:
-        return Response(generate_latest(served.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(served.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
     return routes

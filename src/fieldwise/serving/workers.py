@@ -1,0 +1,210 @@
+"""Several server processes on one port: started, watched, started again, and stopped together.
+
+The first process holds the listening socket and starts the workers. Each of them accepts from that socket, and has two
+pipes: it tells through one that it is ready, and learns from the other's end that the first process is gone.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Supervisor", "Worker", "command_again"]
+
+WORKER = "FIELDWISE_WORKER"  # what a worker is told, as JSON
+METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
+SHARED = "shared"
+PACE = 0.1  # seconds between two checks of the workers
+SHORT = 5.0  # seconds: a worker that ends sooner is started again after a pause
+MOST_PAUSE = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """What a worker process has from the first one.
+
+    Args:
+        number: 1, 2, ...
+        of: how many workers there are.
+        listening: descriptor of the listening socket.
+        ready: descriptor to write to when requests can be answered.
+        alive: descriptor that ends when the first process does.
+        folder: for memory and metrics that workers share.
+    """
+
+    number: int
+    of: int
+    listening: int
+    ready: int
+    alive: int
+    folder: str
+
+    @classmethod
+    def current(cls) -> "Worker | None":
+        """This process's part; None if it is not a worker."""
+        told = os.environ.get(WORKER)
+        return None if told is None else cls(**json.loads(told))
+
+    @property
+    def shared(self) -> Path:
+        """The folder of shared memory."""
+        return Path(self.folder) / SHARED
+
+    def socket(self) -> socket.socket:
+        """The listening socket."""
+        return socket.socket(fileno=self.listening)
+
+    def begin(self) -> None:
+        """Tell that requests are answered, and stop this process gracefully once the first one is gone."""
+        with contextlib.suppress(BrokenPipeError):  # only the first worker is waited for
+            os.write(self.ready, b"1")
+        os.close(self.ready)
+
+        def wait() -> None:
+            with contextlib.suppress(OSError):
+                os.read(self.alive, 1)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=wait, name="fieldwise-alive", daemon=True).start()
+
+
+@dataclass
+class _Process:
+    """A worker as the first process sees it."""
+
+    number: int
+    process: "subprocess.Popen[bytes] | None" = None
+    began: float = 0.0
+    pause: float = 0.0  # seconds before the next start
+    due: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Supervisor:
+    """Starts workers and keeps them running until it is told to stop.
+
+    Args:
+        command: a worker's command line.
+        count: number of workers.
+        listening: the socket that all of them accept from.
+        grace: seconds that workers have to finish their requests when they are stopped.
+        say: told what people should know.
+        ready: called once, when the first worker answers requests.
+    """
+
+    command: Sequence[str]
+    count: int
+    listening: socket.socket
+    grace: float
+    say: Callable[[str], None]
+    ready: Callable[[], None] = lambda: None
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> int:
+        """Run until SIGTERM, SIGINT or SIGHUP; returns the exit status: the first worker's if it cannot start."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._stopped.set())
+        alive, held = os.pipe()
+        workers = [_Process(number=k + 1) for k in range(self.count)]
+        with tempfile.TemporaryDirectory(prefix="fieldwise-workers-", ignore_cleanup_errors=True) as folder:
+            for name in ("metrics", SHARED):
+                (Path(folder) / name).mkdir()
+            try:
+                # The others follow once the first is ready: an error is said once, and what is shared is there.
+                status = self._first(workers[0], folder, alive)
+                if status is not None:
+                    return status
+                self.ready()
+                while not self._stopped.wait(PACE):
+                    for worker in workers:
+                        self._keep(worker, folder, alive)
+            finally:
+                self._stop(workers)
+                os.close(held)
+        return 0
+
+    def _first(self, worker: _Process, folder: str, alive: int) -> int | None:
+        """Wait for the first worker; its status if it ends before it is ready."""
+        told = self._start(worker, folder, alive)
+        assert worker.process is not None, "just started"
+        os.set_blocking(told, False)
+        try:
+            while not self._stopped.is_set():
+                with contextlib.suppress(BlockingIOError):
+                    if os.read(told, 1):
+                        return None
+                status = worker.process.poll()
+                if status is not None:
+                    return status if status >= 0 else 128 - status
+                self._stopped.wait(PACE)
+        finally:
+            os.close(told)
+        return 0
+
+    def _keep(self, worker: _Process, folder: str, alive: int) -> None:
+        """Start a worker that is not running, after a pause if it ended early."""
+        now = time.monotonic()
+        if worker.process is None:
+            if now >= worker.due:
+                os.close(self._start(worker, folder, alive))
+            return
+        status = worker.process.poll()
+        if status is None:
+            return
+        _forget_metrics(Path(folder), worker.process.pid)
+        early = now - worker.began < SHORT
+        worker.pause = min(MOST_PAUSE, max(1.0, 2 * worker.pause)) if early else 0.0
+        worker.process, worker.due = None, now + worker.pause
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        again = f"in {worker.pause:g} s" if worker.pause else "now"
+        self.say(f"worker {worker.number} ended with {how}: it is started again {again}")
+
+    def _start(self, worker: _Process, folder: str, alive: int) -> int:
+        """Start a worker; returns the end of the pipe that tells when it is ready."""
+        told, ready = os.pipe()
+        part = Worker(
+            number=worker.number, of=self.count, listening=self.listening.fileno(), ready=ready, alive=alive,
+            folder=folder,
+        )  # fmt: skip
+        more = {WORKER: json.dumps(vars(part)), METRICS: str(Path(folder) / "metrics")}
+        try:
+            worker.process = subprocess.Popen(
+                self.command, env={**os.environ, **more}, pass_fds=(part.listening, ready, alive)
+            )
+        finally:
+            os.close(ready)
+        worker.began = time.monotonic()
+        return told
+
+    def _stop(self, workers: Sequence[_Process]) -> None:
+        """Stop all workers, which finish their requests; those that do not in time are killed."""
+        running = [one.process for one in workers if one.process is not None]
+        for process in running:
+            process.terminate()
+        end = time.monotonic() + self.grace + SHORT
+        for process in running:
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _forget_metrics(folder: Path, process: int) -> None:
+    """Remove a process's gauges of the present, as prometheus_client's `mark_process_dead` does; counters stay."""
+    for path in (folder / "metrics").glob(f"gauge_live*_{process}.db"):
+        path.unlink(missing_ok=True)
+
+
+def command_again() -> list[str]:
+    """The command line of this process, for another one."""
+    return [sys.executable, "-m", "fieldwise", *sys.argv[1:]]

@@ -1,0 +1,177 @@
+"""Several server processes on one port: started again when they die, stopped together, with shared memory."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
+from serving.commands import serving
+from serving.conftest import log, make
+
+from fieldwise.models import FM
+from fieldwise.serving.index import build_index, open_index
+from fieldwise.serving.weights import share_weights
+from fieldwise.storage.shared import SharedArrays
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers need POSIX")
+
+# A worker that answers each connection with its number and process, or fails.
+SMALL = """
+import os, sys, time
+from fieldwise.serving.workers import Worker
+worker = Worker.current()
+if sys.argv[1] == "fails":
+    sys.exit("no bundle here")
+listening = worker.socket()
+worker.begin()
+while True:
+    connection = listening.accept()[0]
+    connection.sendall(f"{worker.number} {os.getpid()}".encode())
+    connection.close()
+"""
+FIRST = """
+import socket, sys
+from fieldwise.serving.workers import Supervisor
+listening = socket.create_server(("127.0.0.1", 0))
+say = lambda text: print(text, flush=True)
+supervisor = Supervisor(command=[sys.executable, "-c", sys.argv[1], sys.argv[2]], count=2, listening=listening,
+    grace=0.0, say=say, ready=lambda: say(f"port {listening.getsockname()[1]}"))
+sys.exit(supervisor.run())
+"""
+
+
+@contextmanager
+def first_process(how="works"):
+    words = [sys.executable, "-c", FIRST, SMALL, how]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def asked(port):
+    """The number and process of the worker that answers."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        number, process = connection.recv(100).decode().split()
+    return int(number), int(process)
+
+
+def both(port, known=frozenset()):
+    """The processes of both workers, once both answer and none is a known one."""
+    deadline, found = time.monotonic() + 60, {}
+    while len(found) < 2 or set(found.values()) & known:
+        assert time.monotonic() < deadline, found
+        number, process = asked(port)
+        found[number] = process
+    return found
+
+
+def is_running(process):
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def gone(processes):
+    deadline = time.monotonic() + 60
+    while any(map(is_running, processes)):
+        assert time.monotonic() < deadline, processes
+        time.sleep(0.02)
+
+
+def test_a_worker_that_dies_is_started_again_and_all_are_stopped_together():
+    with first_process() as first:
+        port = int(first.stdout.readline().split()[1])
+        before = both(port)
+        os.kill(before[2], signal.SIGKILL)
+        said = first.stdout.readline()
+        assert re.fullmatch(r"worker 2 ended with signal 9: it is started again (in 1 s|now)\n", said), said
+        after = both(port, {before[2]})
+        assert after[1] == before[1]
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(30) == 0
+        gone(after.values())
+
+
+def test_workers_end_with_the_first_process():
+    with first_process() as first:
+        workers = both(int(first.stdout.readline().split()[1]))
+        first.kill()
+        gone(workers.values())
+
+
+def test_what_stops_the_first_worker_is_said_once():
+    with first_process("fails") as first:
+        out, errors = first.communicate(timeout=60)
+        assert (first.returncode, out, errors) == (1, "", "no bundle here\n")
+
+
+def test_a_server_with_two_workers(tmp_path, ranker):
+    ranker.save(tmp_path / "ranker")
+    rows = log(4, seed=9).to_dicts()
+    with serving(tmp_path, "ranker", "--workers", 2, "--watch", 0.2) as server:
+        assert "2 workers" in server.log
+
+        def predict():
+            with httpx.Client() as client:  # a connection of its own
+                answer = client.post(f"{server.place}/v1/predict", json={"rows": rows}, timeout=30)
+            assert answer.status_code == 200, answer.text
+            return [one["score"] for one in answer.json()["predictions"]]
+
+        def counted():
+            text = server.get("/metrics").text
+            assert text.count("# TYPE fieldwise_requests_total counter") == 1
+            return sum(float(n) for n in re.findall(r"^fieldwise_requests_total\{.*predict.*\} (\S+)$", text, re.M))
+
+        wanted = ranker.score(log(4, seed=9)).tolist()
+        for _ in range(12):
+            assert predict() == pytest.approx(wanted, abs=1e-6)
+        assert counted() == 12  # whichever worker is asked
+        newer = make(FM(embedding_dim=4), seed=6)
+        newer.save(tmp_path / "ranker")
+        deadline = time.monotonic() + 60
+        while "fieldwise_replacements 1.0" not in server.get("/metrics").text:  # the least of all workers
+            assert time.monotonic() < deadline, server.log
+            time.sleep(0.05)
+        wanted = newer.score(log(4, seed=9)).tolist()
+        for _ in range(6):
+            assert predict() == pytest.approx(wanted, abs=1e-6)
+        assert counted() == 18
+
+
+def mapped(path):
+    return str(path) in Path("/proc/self/maps").read_text()
+
+
+def test_weights_and_heads_in_shared_memory_are_equal(tmp_path, tower, items):
+    shared = SharedArrays(tmp_path / "shared")
+    shared.folder.mkdir()
+    bundle = make(FM(embedding_dim=16), seed=1)
+    bundle.network.extra = torch.nn.Parameter(torch.randn(300, 100))
+    before = {name: value.clone() for name, value in bundle.network.state_dict().items()}
+    share_weights(bundle.network, shared)
+    assert all(torch.equal(value, before[name]) for name, value in bundle.network.state_dict().items())
+    stored = [path for path in shared.folder.iterdir() if path.name.startswith("weights-")]
+    assert [np.load(path).shape for path in stored] == [(300, 100)]
+    build_index(tower, items, tmp_path / "index")
+    plain = open_index(tmp_path / "index")
+    heads = [open_index(tmp_path / "index", shared=shared).stored.tensors()["heads"] for _ in range(2)]
+    assert all(torch.equal(one, plain.stored.tensors()["heads"]) for one in heads)
+    assert len(list(shared.folder.glob("heads-*.npy"))) == 1
+    if sys.platform == "linux":
+        assert mapped(stored[0])
+        assert mapped(next(shared.folder.glob("heads-*.npy")))
