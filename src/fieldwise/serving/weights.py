@@ -24,7 +24,8 @@ def share_weights(network: nn.Module, shared: SharedArrays) -> None:
     done: dict[int, torch.Tensor] = {}
     with torch.no_grad():
         for weight in [*network.parameters(), *network.buffers()]:
-            if weight.device.type != "cpu" or weight.nbytes < LEAST or weight.dtype == torch.bfloat16 or not weight.is_contiguous():
+            plain = weight.device.type == "cpu" and weight.dtype != torch.bfloat16 and weight.is_contiguous()
+            if weight.nbytes < LEAST or not plain:
                 continue
             address = weight.data_ptr()
             if address not in done:
