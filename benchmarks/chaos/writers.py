@@ -1,14 +1,16 @@
 """Several writers of one bundle: threads and processes that save, `train --out` twice, a calibration over a save.
 
-`python -m benchmarks.chaos.writers save FOLDER SEED TIMES` saves one bundle so often, and `calibrate FOLDER ROWS` fits
-when it is told to, for the attacks below.
+`python -m benchmarks.chaos.writers save FOLDER SEED TIMES` saves one bundle so often, for the attack below.
 """
 
+import multiprocessing
+import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ SAVERS = 4
 SETTINGS = AFM(embedding_dim=4, attention_dim=3)
 SEEDS = ("1", "2")
 REFUSALS = ("only one training at a time can use", "holds a bundle already, which training would replace")
-FITTING, WHEN = "fitting\n", ("while it fits", "before", "after")
+WHEN = "while it fits", "before", "after"
 FITS = ("--set", "training.epochs=1", "--set", "data.rows=3000", "--threads", "1", "--no-cache", "--quiet")
 
 
@@ -113,7 +115,9 @@ def calibrations(folder: Path, rounds: int) -> Outcome:
     Who saves while it fits makes it refuse; otherwise it calibrates the new bundle, or the new one takes its place.
     """
     one, ends_by = Outcome(name="calibrate against a save", tried=rounds), Counter[str]()
-    rows = folder / "rows.parquet"
+    context = multiprocessing.get_context("forkserver")  # Python and PyTorch are started once
+    context.set_forkserver_preload([__name__, "fieldwise.cli.calibrate", "fieldwise.evaluation.calibration"])
+    rows, said = folder / "rows.parquet", folder / "said.txt"
     log(400).with_columns(click=(log(400)["price"] > 0.5).cast(int)).write_parquet(rows)
     first, second = make(SETTINGS), make(SETTINGS, seed=7)
     for number in range(rounds):
@@ -121,25 +125,23 @@ def calibrations(folder: Path, rounds: int) -> Outcome:
         first.save(place)
         if when == "before":
             second.save(place)
-        child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.chaos.writers", "calibrate", str(place), str(rows)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert child.stdout is not None
-        if child.stdout.readline() == FITTING and when == "while it fits":
+        fitting, go_on = context.Event(), context.Event()
+        child = context.Process(target=calibrate, args=(place, rows, said, fitting, go_on))
+        child.start()
+        while child.is_alive() and not fitting.wait(0.01):
+            pass
+        if when == "while it fits":
             second.save(place)
-        said = child.communicate("go on\n", timeout=120)[0]
+        go_on.set()
+        child.join(120)
         if when == "after":
             second.save(place)
         after = Bundle.load(place)
         calibrated = after.calibration is not None and bool(after.calibration)
-        fault = calibration_fault(when, child.returncode, said, same_weights(after, second), calibrated)
+        status = -1 if child.exitcode is None else child.exitcode
+        fault = calibration_fault(when, status, said.read_text(), same_weights(after, second), calibrated)
         one.broken += [] if fault is None else [fault]
-        ends_by[f"{'refused' if child.returncode else 'calibrated'}, saved {when}"] += 1
+        ends_by[f"{'refused' if status else 'calibrated'}, saved {when}"] += 1
     one.figures |= dict(ends_by)
     return one
 
@@ -166,20 +168,31 @@ def calibration_fault(when: str, status: int, said: str, is_new: bool, is_calibr
     return None
 
 
-def calibrate(place: str, rows: str) -> None:
-    """`fieldwise calibrate`, which says when it has read everything, and waits for a line before it fits."""
+def calibrate(place: Path, rows: Path, said: Path, fitting: Event, go_on: Event) -> None:
+    """`fieldwise calibrate`, which sets an event when it has read everything, and waits for another before it fits.
+
+    Args:
+        place: the bundle's folder.
+        rows: the table to calibrate on.
+        said: where its output is written.
+        fitting: set when everything is read.
+        go_on: waited for.
+    """
     from fieldwise.cli import calibrate as command
     from fieldwise.cli import main
 
+    with open(said, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     fitted = command._fitted
 
     def waiting(*arguments: Any) -> Any:
-        print(FITTING, end="", flush=True)
-        sys.stdin.readline()
+        fitting.set()
+        go_on.wait()
         return fitted(*arguments)
 
     command._fitted = waiting
-    sys.argv = ["fieldwise", "calibrate", place, "--method", "isotonic", "--data", rows]
+    sys.argv = ["fieldwise", "calibrate", str(place), "--method", "isotonic", "--data", str(rows)]
     main()
 
 
@@ -205,7 +218,4 @@ def together(commands: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "save":
-        save(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
-    else:
-        calibrate(*sys.argv[2:])
+    save(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
