@@ -144,7 +144,7 @@ def test_a_small_log_is_trained_on_and_measured(tmp_path, capsys):
     log, out = tmp_path / "log", tmp_path / "results.json"
     assert main(["make", "--rows", "20000", "--out", str(log)]) == 0
     words = ["run", "--data", str(log), "--rows-check", "--work", str(tmp_path), "--json", str(out)]
-    assert main([*words, "--set", "training.learning_rate=0.1"]) == 0
+    assert main([*words, "--set", "training.batch_size=128"]) == 0  # 125 steps, not 4
     found = json.loads(out.read_text())[0]
     assert found["auc"]["test"] > 0.6
     assert found["log"]["rows"] == 20_000

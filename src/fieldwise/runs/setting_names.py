@@ -13,6 +13,7 @@ __all__ = ["NEAR", "SURE", "nearest_setting", "setting_names"]
 
 NEAR = 0.6  # minimum similarity for a suggestion
 SURE = 0.9  # similarity above which no other is searched
+MOST_COMPARED = 200  # letters of a path that are compared: 200,000 take half a minute
 
 
 def setting_names(recipe: Mapping[str, Any], data: type, *, model: bool = True) -> dict[str, set[str]]:
@@ -51,6 +52,7 @@ def nearest_setting(key: str, known: Collection[str], least: float = NEAR) -> st
     >>> nearest_setting("modl.layrs", ["training.epochs", "model.layers", "seed"])
     'model.layers'
     """
+    key = key[:MOST_COMPARED]
 
     def likeness(path: str) -> float:
         whole = SequenceMatcher(None, key, path).ratio()
