@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers need PO
 # A worker that answers each connection with its number and process, or fails.
 SMALL = """
 import os, sys, time
-from fieldwise.serving.workers import Worker
+from fieldwise.cli.workers import Worker
 worker = Worker.current()
 if sys.argv[1] == "fails":
     sys.exit("no bundle here")
@@ -43,7 +43,7 @@ while True:
 """
 FIRST = """
 import socket, sys
-from fieldwise.serving.workers import Supervisor
+from fieldwise.cli.workers import Supervisor
 listening = socket.create_server(("127.0.0.1", 0))
 say = lambda text: print(text, flush=True)
 supervisor = Supervisor(command=[sys.executable, "-c", sys.argv[1], sys.argv[2]], count=2, listening=listening,

@@ -14,8 +14,8 @@ from fieldwise.cli.listening import Listening, accepting
 from fieldwise.cli.options import BundleDevice, Reading, Threads, set_threads
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import usual_ends
+from fieldwise.cli.workers import Supervisor, Worker, command_again
 from fieldwise.errors import ConfigError, MissingExtraError
-from fieldwise.serving.workers import Supervisor, Worker, command_again
 
 if TYPE_CHECKING:
     from fieldwise.serving.gate import ServerSettings
