@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 ON_ALL_CORES := -n logical --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos sanitize lint docs docs-serve bench bench-all conformance venv demo-venv clean
+.PHONY: help demo test test-all test-gpu chaos sanitize lint docs docs-serve bench bench-all conformance venv demo-venv clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,9 @@ test: venv ## run the fast tests on all cores
 
 test-all: venv ## run all tests
 	@$(PYTHON) -m pytest $(ON_ALL_CORES) -m "slow or not slow"
+
+test-gpu: venv ## run the tests of devices and of the Triton operations on a GPU (on another: DEVICE=cuda:1)
+	@FIELDWISE_TEST_DEVICE="$(or $(DEVICE),cuda)" $(PYTHON) -m pytest tests/devices tests/ops/triton -m "slow or not slow"
 
 chaos: venv ## attacks on the server and on artifacts, with a seed, in about 15 minutes (MINUTES=n for fewer, SEED=n)
 	@$(PYTHON) -m benchmarks.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) --json build/chaos.json

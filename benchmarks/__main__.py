@@ -10,8 +10,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from benchmarks.case import MACHINE, Contender, Settings
 from benchmarks.cases import CASES, SHORT
+from benchmarks.cases.gpu import GPU_CASES
+from benchmarks.device import NO_GPU
 from benchmarks.page import number, page
 from benchmarks.plots import write_plots
 from benchmarks.results import load, merge, record
@@ -21,6 +25,7 @@ from fieldwise.storage.files import write_atomically
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"
 PAGE = ROOT / "docs" / "performance.md"
+EVERY = {**CASES, **GPU_CASES}
 REPEATS = {"full": 7, "quick": 3, "tiny": 2}
 
 
@@ -28,16 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns 1 if a contender failed."""
     options = parser().parse_args(arguments)
     if options.command == "list":
-        for name, build in CASES.items():
+        for name, build in EVERY.items():
             print(f"{name:18} {(build.__doc__ or '').splitlines()[0]}")
         return 0
     if options.command == "write":
         return write(options.json, options.page)
-    known = [name for name in options.cases if name not in CASES and name not in ("all", "short")]
-    if known:
-        sys.exit(f"a case must be one of {', '.join(CASES)}, all or short; found {known[0]!r}")
-    wanted = {"all": tuple(CASES), "short": SHORT}
+    wanted = {"all": tuple(CASES), "short": SHORT, "gpu": tuple(GPU_CASES)}
+    unknown = [name for name in options.cases if name not in EVERY and name not in wanted]
+    if unknown:
+        sys.exit(f"a case must be one of {', '.join(EVERY)}, all, short or gpu; found {unknown[0]!r}")
     names = dict.fromkeys(case for name in options.cases for case in wanted.get(name, (name,)))
+    if not torch.cuda.is_available() and GPU_CASES.keys() & names.keys():
+        sys.exit(NO_GPU)
     failed = [name for name in names if not run(name, options)]
     if failed:
         say(f"a contender failed in {', '.join(failed)}")
@@ -48,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = found.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="measure cases and merge them into the results")
-    runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(CASES)}; all; short")
+    runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(EVERY)}; all (of the CPU); short; gpu")
     runs.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to merge into")
     runs.add_argument(
         "--size", choices=REPEATS, default="full", help="quick: a minute or less; tiny: only tests that it runs"
@@ -75,7 +82,7 @@ def run(name: str, options: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory(prefix="fieldwise-benchmarks-") as folder:
         settings = Settings(folder=Path(folder), size=options.size, rows=options.rows, threads=options.threads)
         say(f"{name}: making its data")
-        case = CASES[name](settings)
+        case = EVERY[name](settings)
         contenders = [c for c in case.contenders if not options.only or c.name in options.only]
         outcomes = take_turns(
             [*contenders, Contender(name=MACHINE, make="machine:rates")],
@@ -120,11 +127,11 @@ def command_line(name: str, options: argparse.Namespace) -> str:
 def write(results: Path, target: Path) -> int:
     """Write the page and its plots."""
     found = load(results)
-    known = [name for name in CASES if name in found["cases"]]
+    known = [name for name in EVERY if name in found["cases"]]
     ordered = {**found, "cases": {name: found["cases"][name] for name in known}}
     write_plots(ordered, target.parent / "images")
     write_atomically(target, page(ordered).encode())
-    say(f"{target.name} written: {len(known)} of {len(CASES)} cases measured")
+    say(f"{target.name} written: {len(known)} of {len(EVERY)} cases measured")
     return 0
 
 

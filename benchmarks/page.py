@@ -19,6 +19,12 @@ command line's choice (`OMP_WAIT_POLICY=PASSIVE`, see [training](training.md)) i
 PyTorch's matrix product of 1024 x 1024 and its copy of 64 MB, in a process that takes turns like the others.
 """
 
+NO_GPU = """\
+**No figure on this page is of a GPU, and fieldwise was never measured on one.** `python -m benchmarks run gpu` measures
+there epochs of AFM, AutoInt and IntTower, and MaxSim over a million items ([a GPU](how-to/devices.md)).
+"""
+"""Stands on the page until a case of a GPU was measured."""
+
 
 def number(value: float) -> str:
     """A number with three significant digits.
@@ -43,7 +49,7 @@ def _exponent(value: float) -> int:
 def page(results: Mapping[str, Any]) -> str:
     """The text of the page."""
     cases: Mapping[str, Any] = results["cases"]
-    parts = [HEAD, targets(cases)]
+    parts = [HEAD, "" if any(name.startswith("gpu-") for name in cases) else NO_GPU, targets(cases)]
     parts += [section(name, case) for name, case in cases.items()]
     return "\n".join(part for part in parts if part)
 

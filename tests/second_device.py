@@ -4,7 +4,7 @@ PyTorch's `PrivateUse1` device, set up from Python under the name `second`. A te
 one else sees; each operation runs on the wrapped tensors, after a check that all of its tensors are on the device. So
 `.numpy()`, an index on the CPU, or a constant made without a device are errors, as on a GPU or stricter, and what the
 plain operations compute equals the CPU's. As on a GPU, tensors without dimensions may come from the CPU where they are
-not indices. `torch.autocast` changes no type there.
+not indices. `torch.autocast` multiplies matrices in its type there.
 
 With FIELDWISE_TEST_DEVICE=cuda the same tests run on a GPU.
 """
@@ -22,6 +22,8 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 __all__ = ["SecondTensor", "device_of_tests"]
 
 NAME = "second"
+PRODUCTS = ("addmm", "bmm", "linear", "matmul", "mm")
+KEPT: list[torch.library.Library] = []
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from")
 INDICES = ("aten::index", "aten::gather", "aten::embedding", "aten::scatter", "aten::take")
 FACTORIES = (
@@ -97,6 +99,19 @@ def _factory(name: str) -> Any:
     return make
 
 
+def _narrow(name: str) -> Any:
+    """A product of matrices under autocast."""
+    function = getattr(torch.ops.aten, name).default
+    autocast = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
+    def multiply(*args: Any) -> Tensor:
+        kind = torch.get_autocast_dtype(NAME)
+        with torch._C._ExcludeDispatchKeyGuard(autocast):
+            return function(*(a.to(kind) if isinstance(a, Tensor) and a.is_floating_point() else a for a in args))
+
+    return multiply
+
+
 def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
     """What `torch.tensor(..., device=...)` calls below the subclass."""
     _held(target).copy_(_held(source))
@@ -130,6 +145,9 @@ class _Module:
     def set_rng_state(self, state: Tensor, device: Any = None) -> None:
         assert state.device.type == "cpu"
 
+    def synchronize(self) -> None:
+        """Nothing is ever waiting."""
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
 
@@ -139,6 +157,11 @@ def _set_up() -> None:
     for name in FACTORIES:
         torch.library.impl(f"aten::{name}", "PrivateUse1", _factory(name))
     torch.library.impl("aten::_copy_from", "PrivateUse1", _copy_from)
+    others = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
+    others.fallback(torch.library.fallthrough_kernel)
+    KEPT.append(others)
+    for name in PRODUCTS:
+        torch.library.impl(f"aten::{name}", "AutocastPrivateUse1", _narrow(name))
 
 
 @cache

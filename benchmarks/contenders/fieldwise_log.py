@@ -48,7 +48,8 @@ def known_settings(wanted: Mapping[str, Any]) -> TrainingSettings:
     missing = set(wanted) - {f.name for f in dataclasses.fields(TrainingSettings)}
     if missing:
         raise NotAvailableError(f"this version has no training setting {', '.join(sorted(missing))}")
-    slow = slow_bfloat16() if wanted.get("precision") == "bfloat16" else None
+    here = wanted.get("device", "cpu").split(":")[0]
+    slow = slow_bfloat16(here) if wanted.get("precision") == "bfloat16" else None
     if slow:
         raise NotAvailableError(slow)
     return TrainingSettings(**wanted)

@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import known_settings, table, valid_table
+from benchmarks.device import device_of, watched
 from benchmarks.log import Log
 from benchmarks.scaling import steps_to_time
 from fieldwise.models import parameter_count
@@ -24,7 +25,7 @@ def epoch(options: dict[str, Any]) -> Timed:
     settings = known_settings(
         {"batch_size": options["batch"], "epochs": 1, "monitor": "logloss", **options.get("training", {})}
     )
-    network = build_network(model_from_dict(options["model"]), train.layout, 0)
+    network, device = build_network(model_from_dict(options["model"]), train.layout, 0), device_of(options)
 
     def turn() -> dict[str, float]:
         with use_ops(options.get("ops", "auto")):
@@ -32,7 +33,7 @@ def epoch(options: dict[str, Any]) -> Timed:
         assert result.seconds_per_epoch is not None
         return {"seconds": result.seconds_per_epoch * share}
 
-    return turn, {"parameters": parameter_count(network), "timed rows": rows}
+    return watched(turn, device), {"parameters": parameter_count(network), "timed rows": rows}
 
 
 def trained(options: dict[str, Any]) -> Timed:

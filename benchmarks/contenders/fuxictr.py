@@ -25,6 +25,7 @@ from fuxictr.pytorch.layers import (
 from fuxictr.pytorch.models import BaseModel
 from torch import Tensor, nn
 
+from benchmarks.absent import NotAvailableError
 from benchmarks.case import Timed
 from benchmarks.log import Log
 from benchmarks.scaling import steps_to_time
@@ -121,10 +122,12 @@ def feature_map(log: Log, folder: str) -> FeatureMap:
     return found
 
 
-def build(log: Log, name: str, settings: dict[str, Any]) -> BaseModel:
+def build(log: Log, name: str, settings: dict[str, Any], device: str = "cpu") -> BaseModel:
     torch.manual_seed(0)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise NotAvailableError("PyTorch of the peers' environment sees no GPU")
     folder = tempfile.gettempdir()
-    common = {"verbose": 0, "model_root": folder, "metrics": ["AUC"]}
+    common = {"verbose": 0, "model_root": folder, "metrics": ["AUC"], "gpu": 0 if device == "cuda" else -1}
     model: BaseModel = MODELS[name](feature_map(log, folder), **settings, **common)
     return model
 
@@ -141,15 +144,22 @@ def epoch(options: dict[str, Any]) -> Timed:
     """Training steps on batches prepared in memory, without the time of FuxiCTR's loader."""
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
-    model = build(log, options["model"], options["settings"])
+    device = options.get("device", "cpu")
+    model = build(log, options["model"], options["settings"], device)
     batches = list(columns(log.ids[:rows], log.y[:rows], options["batch"]))
 
     def turn() -> dict[str, float]:
         model._max_gradient_norm, model._eval_steps, model._total_steps = 10.0, math.inf, 0
         model._stop_training = False
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter()
         model.train_epoch(batches)
-        return {"seconds": (time.perf_counter() - began) * share}
+        if device != "cuda":
+            return {"seconds": (time.perf_counter() - began) * share}
+        torch.cuda.synchronize()
+        seconds = (time.perf_counter() - began) * share
+        return {"seconds": seconds, "peak MB": torch.cuda.max_memory_allocated() / 1e6}
 
     return turn, {"parameters": sum(p.numel() for p in model.parameters() if p.requires_grad), "timed rows": rows}
 

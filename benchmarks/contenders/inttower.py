@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import known_settings
+from benchmarks.device import device_of, watched
 from benchmarks.scaling import steps_to_time
 from fieldwise.data.table import EncodedTable
 from fieldwise.models import parameter_count
@@ -37,6 +38,7 @@ def epoch(options: dict[str, Any]) -> Timed:
     settings = known_settings(wanted)
     network = build_network(model_from_dict(options["model"]), table.layout, 0)
     torch.manual_seed(0)
+    device = device_of(options)
 
     def turn() -> dict[str, float]:
         with use_ops(options.get("ops", "auto")):
@@ -44,4 +46,4 @@ def epoch(options: dict[str, Any]) -> Timed:
         assert result.seconds_per_epoch is not None
         return {"seconds": result.seconds_per_epoch * share}
 
-    return turn, {"parameters": parameter_count(network), "timed rows": rows}
+    return watched(turn, device), {"parameters": parameter_count(network), "timed rows": rows}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.case import Timed
+from benchmarks.device import device_of, watched
 from benchmarks.log import Log
 from benchmarks.scaling import steps_to_time
 
@@ -38,6 +39,8 @@ def epoch(options: dict[str, Any]) -> Timed:
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
     torch.manual_seed(0)
     model = AFM(log.sizes, options["settings"]["embedding_dim"], options["settings"]["attention_dim"])
+    device = device_of(options)
+    model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loss_of = nn.BCEWithLogitsLoss()
     ids, y = torch.from_numpy(log.ids[:rows]).long(), torch.from_numpy(log.y[:rows])
@@ -47,10 +50,10 @@ def epoch(options: dict[str, Any]) -> Timed:
         total = 0.0
         for chosen in torch.randperm(rows).split(options["batch"]):
             optimizer.zero_grad()
-            loss = loss_of(model(ids[chosen]), y[chosen])
+            loss = loss_of(model(ids[chosen].to(device)), y[chosen].to(device))
             loss.backward()
             optimizer.step()
             total += loss.item()
         return {"seconds": (time.perf_counter() - began) * share}
 
-    return turn, {"parameters": sum(p.numel() for p in model.parameters()), "timed rows": rows}
+    return watched(turn, device), {"parameters": sum(p.numel() for p in model.parameters()), "timed rows": rows}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.case import Timed
+from benchmarks.device import device_of, watched
 from benchmarks.scaling import steps_to_time
 from fieldwise.data.table import EncodedTable
 from fieldwise.layout import FieldLayout
@@ -84,7 +85,7 @@ class IntTower(nn.Module):
 def contrastive(user: Tensor, item: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
     """The mean over positive rows of InfoNCE against the batch's items."""
     scores = F.normalize(user, dim=1) @ F.normalize(item, dim=1).t() / temperature
-    losses = F.cross_entropy(scores, torch.arange(len(y)), reduction="none")
+    losses = F.cross_entropy(scores, torch.arange(len(y), device=y.device), reduction="none")
     return (losses * y).sum() / y.sum().clamp(min=1)
 
 
@@ -119,6 +120,8 @@ def epoch(options: dict[str, Any]) -> Timed:
     rows, share = steps_to_time(len(table), options["batch"], options["steps"])
     torch.manual_seed(0)
     model = IntTower(table.layout.fields, options["model"])
+    device = device_of(options)
+    model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loss_of = nn.BCEWithLogitsLoss()
     columns = columns_of(table, rows)
@@ -131,15 +134,18 @@ def epoch(options: dict[str, Any]) -> Timed:
         total = 0.0
         for chosen in torch.randperm(rows).split(options["batch"]):
             batch = {
-                name: tuple(part[chosen] for part in column) if isinstance(column, tuple) else column[chosen]
+                name: tuple(part[chosen].to(device) for part in column)
+                if isinstance(column, tuple)
+                else column[chosen].to(device)
                 for name, column in columns.items()
             }
+            target = y[chosen].to(device)
             optimizer.zero_grad()
             score, user, item = model(batch)
-            loss = loss_of(score, y[chosen]) + options["model"]["cir_weight"] * contrastive(user, item, y[chosen])
+            loss = loss_of(score, target) + options["model"]["cir_weight"] * contrastive(user, item, target)
             loss.backward()
             optimizer.step()
             total += loss.item()
         return {"seconds": (time.perf_counter() - began) * share}
 
-    return turn, {"parameters": sum(p.numel() for p in model.parameters()), "timed rows": rows}
+    return watched(turn, device), {"parameters": sum(p.numel() for p in model.parameters()), "timed rows": rows}

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.case import Timed
+from benchmarks.device import device_of, waited, watched
 from benchmarks.timing import seconds_of
 from fieldwise.ops import max_sim, use_ops
 from fieldwise.ops.stored_items import StoredItems
@@ -37,8 +38,10 @@ def scored(options: dict[str, Any]) -> Timed:
     torch.manual_seed(0)
     user = torch.randn(options["levels"] * options["heads"], options["dim"])
     items = torch.randn(options["items"], options["heads"], options["dim"])
+    device = device_of(options)
+    user, items = user.to(device), items.to(device)
     reference = product(user, items)()
-    work = WAYS[options["way"]](user, items)
+    work = waited(WAYS[options["way"]](user, items), device)
     with use_ops(options.get("ops", "auto")), torch.no_grad():
         difference = float((work().float() - reference).abs().max() / reference.std())
     flops = 2.0 * user.shape[0] * items.numel()
@@ -48,7 +51,7 @@ def scored(options: dict[str, Any]) -> Timed:
             seconds = seconds_of(work)[0]
         return {"seconds": seconds, "GFLOP/s": flops / seconds / 1e9}
 
-    return turn, {"largest difference": f"{difference:.1e} of the scores' standard deviation"}
+    return watched(turn, device), {"largest difference": f"{difference:.1e} of the scores' standard deviation"}
 
 
 def bfloat16_product(user_HP: Tensor, items_NKP: Tensor) -> Callable[[], Tensor]:

@@ -98,7 +98,7 @@ def test_plotted_cases_show_points_in_order(tmp_path):
 
 
 def test_write_makes_the_page_and_its_plots(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.__main__.CASES", {"sizes-x": None, "unmeasured": None})
+    monkeypatch.setattr("benchmarks.__main__.EVERY", {"sizes-x": None, "unmeasured": None})
     results, target = tmp_path / "results.json", tmp_path / "docs" / "performance.md"
     merge(results, "sizes-x", plotted(tmp_path))
     arguments = ["write", "--json", str(results), "--page", str(target)]
@@ -117,7 +117,7 @@ def test_run_measures_merges_and_names_its_command(tmp_path, monkeypatch, capsys
     toy = Case(
         title="Toy", about="Counts.", contenders=(Contender(name="toy", make="toy:counting", options={"start": 5}),)
     )
-    monkeypatch.setattr("benchmarks.__main__.CASES", {"toy": lambda _: toy})
+    monkeypatch.setattr("benchmarks.__main__.EVERY", {"toy": lambda _: toy})
     results = tmp_path / "deep" / "results.json"
     monkeypatch.setattr(
         "benchmarks.__main__.take_turns", lambda contenders, **_: [Outcome(contenders[0], {}, {"seconds": [2.0]})]
@@ -136,6 +136,6 @@ def test_unknown_cases_are_named():
 
 def test_a_failed_contender_fails_the_command(tmp_path, monkeypatch):
     toy = Case(title="Toy", about="", contenders=(OURS,))
-    monkeypatch.setattr("benchmarks.__main__.CASES", {"toy": lambda _: toy})
+    monkeypatch.setattr("benchmarks.__main__.EVERY", {"toy": lambda _: toy})
     monkeypatch.setattr("benchmarks.__main__.take_turns", lambda *_, **__: [Outcome(OURS, error="broken")])
     assert main(["run", "toy", "--json", str(tmp_path / "r.json")]) == 1

@@ -14,6 +14,7 @@ from fieldwise.scoring.batches import score_batches
 from fieldwise.testing import small_log
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training
+from fieldwise.training.forward import Forward
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
@@ -114,3 +115,18 @@ def test_only_the_rows_of_a_batch_move(rows, name, monkeypatch):
     trained(rows, "lazy adam", name)
     assert sizes
     assert max(sizes) <= 16 * rows[0].ids.shape[1]
+
+
+def test_bfloat16_multiplies_matrices_in_16_bits_there(rows, name, device):
+    """The logits are those of 16 bits: near those of 32, and not them."""
+    model = AutoInt(embedding_dim=4, attention_dim=8)
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        settings = TrainingSettings(**COMMON, precision=precision, device=name)
+        network = build_network(model, rows[0].layout, 3).to(device)
+        forward, batch = Forward(network, settings), rows[0].batch(slice(0, 40))[0].to(device)
+        with torch.no_grad():
+            losses[precision] = forward(batch, torch.zeros(40, 1, device=device))[0].cpu()
+    assert losses["bfloat16"].dtype == torch.float32
+    assert not torch.equal(losses["bfloat16"], losses["float32"])
+    torch.testing.assert_close(losses["bfloat16"], losses["float32"], atol=1e-2, rtol=1e-1)

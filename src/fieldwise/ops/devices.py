@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["CPU", "device_of", "device_words", "get_rng_state", "kept_rng", "open_device", "set_rng_state"]
+__all__ = ["CPU", "device_of", "device_words", "get_rng_state", "kept_rng", "open_device", "set_rng_state", "wait_for"]
 
 CPU = torch.device("cpu")
 
@@ -103,6 +103,12 @@ def set_rng_state(device: torch.device, state: Tensor | None) -> None:
         module.set_rng_state(state)
     else:
         module.set_rng_state(state, device)
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a device has done what was asked of it; the CPU always has."""
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize()
 
 
 def _why_not(kind: str) -> str:

@@ -17,7 +17,7 @@ from fieldwise.distributed.world import current
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
-from fieldwise.ops.devices import kept_rng
+from fieldwise.ops.devices import kept_rng, wait_for
 from fieldwise.scoring.feeding import fed
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.checks import check_auxiliary_loss, check_batch_norm, monitored
@@ -221,6 +221,7 @@ class Training:
             self.began = time.perf_counter()
 
     def _spend(self) -> None:
+        wait_for(self.device)
         self.reached.spent += time.perf_counter() - self.began
 
     def _evaluate(self) -> bool:

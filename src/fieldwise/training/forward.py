@@ -17,6 +17,7 @@ from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["Forward", "HasAuxiliaryLoss"]
 
+COMPILER = "a working C++ compiler", "install g++ or clang++"
 # PyTorch's own generator also in compiled code, so that dropout masks equal those of eager mode.
 COMPILING: dict[str, bool | int | str | Callable[..., Any]] = {"fallback_random": True}
 
@@ -86,8 +87,8 @@ class Forward:
             return self._plain(batch, y)
         except torch._dynamo.exc.TorchDynamoException as e:
             why = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
+            needs, remedy = ("Triton", "install it") if self.device == "cuda" else COMPILER
             raise ConfigError(
-                "training.compile = true needs a working C++ compiler and a network that torch.compile supports, but "
-                "it "
-                f"failed with {type(e).__name__} ({why}): install g++ or clang++, or set compile = false"
+                f"training.compile = true needs {needs} and a network that torch.compile supports, but it failed with "
+                f"{type(e).__name__} ({why}): {remedy}, or set compile = false"
             ) from e

@@ -11,7 +11,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.data.targets import mean_target
 from fieldwise.layout import Batch
 from fieldwise.ops.backends import missing_on
-from fieldwise.ops.devices import open_device
+from fieldwise.ops.devices import device_of, open_device
 from fieldwise.training.objective import Objective
 
 __all__ = ["output_biases", "put_on", "start_at_base_rate"]
@@ -48,7 +48,7 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
         The names of the parameters that were set; empty if the network has no output bias.
     """
     assert train.y is not None, "training rows have targets"
-    batch, _ = train.batch(slice(0, PROBE_ROWS))
+    batch = train.batch(slice(0, PROBE_ROWS))[0].to(device_of(network))
     heads = getattr(network, "heads", None) if objective.more else None
     networks = [network] if heads is None else list(heads)
     changed = []
