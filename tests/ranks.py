@@ -1,7 +1,8 @@
 """Functions run by several processes that train together, forked from one that has loaded PyTorch.
 
 As a script: `python ranks.py MODULE FUNCTION,FUNCTION... SIZE...` calls functions of a module of tests with each size,
-in so many processes; what they return is printed as JSON, by function, size and rank.
+or one with its own (`FUNCTION@SIZE`), in so many processes; what they return is printed as JSON, by function, size and
+rank.
 """
 
 import importlib
@@ -74,10 +75,12 @@ def _together(function: Any, size: int) -> list[Any]:
 
 def _main(module: str, functions: str, *sizes: str) -> None:
     sys.path.insert(0, str(HERE))
+    importlib.import_module("torch._dynamo")  # PyTorch's optimizers load it: here once for all children
     called = importlib.import_module(module)
-    found = {
-        name: {size: _together(getattr(called, name), int(size)) for size in sizes} for name in functions.split(",")
-    }
+    found: dict[str, dict[str, list[Any]]] = {}
+    for asked in functions.split(","):
+        name, _, own = asked.partition("@")
+        found[name] = {size: _together(getattr(called, name), int(size)) for size in ([own] if own else sizes)}
     print(json.dumps(found))
 
 

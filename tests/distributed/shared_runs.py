@@ -2,6 +2,8 @@
 
 import dataclasses
 import hashlib
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,18 @@ import torch
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.table import EncodedTable
+from fieldwise.distributed.world import current
+from fieldwise.layers.sharded_tables import make_whole
+from fieldwise.layers.shards import DRAWN, Shards
 from fieldwise.models import AFM, DAT, FM, AutoIntPlus, DeepFM, IntTower
 from fieldwise.models.build import build_network
+from fieldwise.training import checkpoint
+from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.unfinished import Unfinished
 
 ROWS, TRAINED = 422, 322  # in batches of 40: the last has two rows, and one of three processes none
 LAZY = {"optimizer": "rowwise_adagrad", "learning_rate": 0.1}
@@ -43,15 +51,22 @@ OTHERS = {
 }
 
 
-class Losses(Silent):
-    """Keeps the loss of every step."""
+class Stopped(Exception):  # noqa: N818  # stands for a kill
+    pass
 
-    def __init__(self) -> None:
+
+class Losses(Silent):
+    """Keeps the loss of every step, and breaks off after one."""
+
+    def __init__(self, stop: int = -1) -> None:
         self.found: list[float] = []
+        self.stop = stop
 
     def step(self, rows: int, loss: torch.Tensor) -> None:
         assert rows in (40, 2), "the batch's rows, not the process's"
         self.found.append(loss.item())
+        if len(self.found) == self.stop:
+            raise Stopped
 
 
 def tables(kind: type = np.float32) -> tuple[EncodedTable, EncodedTable]:
@@ -85,17 +100,25 @@ def as_kind(table: EncodedTable, kind: type) -> EncodedTable:
     return dataclasses.replace(table, values=table.values.astype(kind), y=table.y.astype(kind))
 
 
-def trained(model: Any, kind: type = np.float32, **settings: Any) -> dict[str, Any]:
-    """The losses of every step, the best evaluation, the last weights' sums, and a digest of the best weights."""
+def trained(
+    model: Any, kind: type = np.float32, kept: Checkpoints | None = None, stop: int = -1, **settings: Any
+) -> dict[str, Any]:
+    """The losses of every step, the best evaluation, the last weights' sums, and a digest of the best weights.
+
+    With `stop` the run is broken off after that step of this call, as by a kill.
+    """
     train, valid = tables(kind)
     network = build_network(model, train.layout, 1)
     if kind is np.float64:
         network.double()
-    progress = Losses()
+    progress = Losses(stop)
     given = TrainingSettings(**{"batch_size": 40, "epochs": 2, "learning_rate": 0.02, **settings})
-    result = Training(
-        network=network, train=train, valid=valid, settings=given, objective=Objective(), seed=1, progress=progress
-    ).run()
+    of = {"network": network, "train": train, "valid": valid, "settings": given, "objective": Objective(), "seed": 1}
+    try:
+        result = Training(**of, progress=progress, checkpoints=kept).run()
+    except Stopped:
+        return {"losses": progress.found}
+    make_whole(network)
     state = network.state_dict()
     return {
         "losses": progress.found,
@@ -118,3 +141,55 @@ def double(_: int) -> dict[str, Any]:
     found |= {f"{name} lazy": trained(MODELS[name], np.float64, **LAZY) for name in ("fm", "inttower")}
     found |= {name: trained(model, np.float64, optimizer="sgd", learning_rate=0.3) for name, model in OTHERS.items()}
     return found | {"fm all": trained(MODELS["fm"], np.float64, **ALL)}
+
+
+def sharded(_: int) -> dict[str, Any]:
+    """Trainings in float64 whose processes share the tables' rows out."""
+    given = {**LAZY, "tables": "sharded"}
+    found = {name: trained(model, np.float64, **given) for name, model in MODELS.items()}
+    lazy = {**ALL, "tables": "sharded", "embedding_update": "lazy"}
+    return found | {"fm all": trained(MODELS["fm"], np.float64, **lazy)}
+
+
+def drawn(_: int) -> list[float]:
+    """How far the rows that a process draws alone are from its rows of a table drawn as a whole."""
+    world = current()
+    if world is None:
+        return []
+    shards, found = Shards(world), []
+    for rows, dim in ((7, 16), (40, 3), (2 * DRAWN + 5, 1), (3 * DRAWN - 1, 2)):
+        torch.manual_seed(3)
+        whole = torch.nn.init.normal_(torch.empty(rows, dim), std=0.1)
+        torch.manual_seed(3)
+        own = shards.drawn(rows, dim, 0.1)
+        found.append((own - shards.own(whole)).abs().max().item())
+    return found
+
+
+def resumed(stop: int, name: str = "resumed") -> dict[str, Any]:
+    """A training of each kind of tables that begins, or goes on where an earlier one was, and is broken off."""
+    checkpoint.MOST_WAITING, world, found = float("inf"), current(), {}
+    for kind in ("replicated", "sharded"):
+        place = Unfinished(folder=Path(os.environ["CHECKPOINTS"]) / name / kind)
+        parts = world if kind == "sharded" else None
+        kept = Checkpoints(place=place, name="first", minutes=1e-9, about=lambda: {"of": kind}, world=parts)  # noqa: B023
+        mine = kept if parts is not None or world is None or world.first else None
+        given = {**LAZY, "tables": kind, "average": 0.9, "clip_norm": 0.5}
+        found[kind] = trained(MODELS["fm"], np.float64, mine, stop, **given)
+    return found
+
+
+def unbroken(_: int) -> dict[str, Any]:
+    return resumed(-1, "unbroken")
+
+
+def begun(_: int) -> dict[str, Any]:
+    return resumed(5)
+
+
+def gone_on(_: int) -> dict[str, Any]:
+    return resumed(6)
+
+
+def ended(_: int) -> dict[str, Any]:
+    return resumed(-1)

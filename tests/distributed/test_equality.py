@@ -5,12 +5,21 @@ import pytest
 from ranks import in_processes
 
 
-def compared(found, relative, auc):
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    asked = "double,sharded,drawn,unbroken@1,begun@4,gone_on@2,ended@3"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("CHECKPOINTS", str(tmp_path_factory.mktemp("checkpoints")))
+        return in_processes("distributed.shared_runs", asked, 1, 3)
+
+
+def compared(found, relative, auc, *, whole=True):
     (alone,) = found[1]
     for size, ranks in found.items():
         for name, expected in alone.items():
             own = [rank[name] for rank in ranks]
-            assert len({one["digest"] for one in own}) == 1, f"{name}: the weights of {size} processes are equal"
+            if whole:
+                assert len({one["digest"] for one in own}) == 1, f"{name}: the weights of {size} processes are equal"
             first = own[0]
             assert len(first["losses"]) == len(expected["losses"]) == 18
             np.testing.assert_allclose(first["losses"], expected["losses"], rtol=relative, err_msg=f"{name}, {size}")
@@ -18,10 +27,40 @@ def compared(found, relative, auc):
             assert np.ptp(expected["losses"]) > 0.01, "the weights have moved"
 
 
-def test_in_float64_the_processes_take_the_steps_of_one():
-    compared(in_processes("distributed.shared_runs", "double", 1, 2, 3)["double"], relative=1e-10, auc=0)
+def test_in_float64_the_processes_take_the_steps_of_one(found):
+    compared(found["double"], relative=1e-10, auc=0)
+
+
+def test_tables_that_are_shared_out_take_the_steps_of_one_table(found):
+    compared(found["sharded"], relative=1e-10, auc=0, whole=False)
+
+
+def test_no_process_needs_a_whole_table_to_draw_its_rows(found):
+    assert found["drawn"] == {1: [[]], 3: [[0.0] * 4] * 3}
+
+
+def test_what_four_processes_saved_two_and_then_three_go_on_with(found):
+    """The same rows in the same order; tables as a whole, and shared out anew."""
+    for kind, expected in found["unbroken"][1][0].items():
+        first, second, last = (
+            found[name][size][0][kind] for name, size in (("begun", 4), ("gone_on", 2), ("ended", 3))
+        )
+        losses = np.array(expected["losses"])
+        np.testing.assert_allclose(first["losses"], losses[:5], rtol=1e-10)
+        begins = [k for k in range(1, 5) if np.allclose(second["losses"], losses[k : k + 6], rtol=1e-10)]
+        assert begins, "the second went on after a checkpoint of the first"
+        done = 18 - len(last["losses"])
+        assert 1 <= done < begins[0] + 6
+        assert kind == "replicated" or done > begins[0], "it went on after a checkpoint of the second"
+        np.testing.assert_allclose(last["losses"], losses[done:], rtol=1e-10)
+        assert last["metrics"]["auc"] == expected["metrics"]["auc"]
+        for name, norm in expected["weights"].items():
+            assert last["weights"][name] == pytest.approx(norm, rel=1e-9)
 
 
 @pytest.mark.slow
-def test_in_float32_the_processes_take_the_steps_of_one():
-    compared(in_processes("distributed.shared_runs", "single", 1, 2)["single"], relative=1e-5, auc=1e-4)
+def test_two_processes_take_the_steps_of_one():
+    found = in_processes("distributed.shared_runs", "double,sharded,single", 1, 2)
+    compared(found["double"], relative=1e-10, auc=0)
+    compared(found["sharded"], relative=1e-10, auc=0, whole=False)
+    compared(found["single"], relative=1e-5, auc=1e-4)

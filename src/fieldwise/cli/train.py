@@ -123,12 +123,14 @@ def _share(options: TrainOptions, recipe: "Recipe", world: "World") -> None:
     """Train in this process with process 0, which prints and writes."""
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
+    from fieldwise.training.unfinished import Unfinished
 
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     with world.first_here("preparation"):
         prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache, quiet=True))
+    unfinished = Unfinished.beside(options.out or _folder(recipe, options.protocol))
     with world.active():
-        done = train_recipe(recipe, prepared)
+        done = train_recipe(recipe, prepared, unfinished=unfinished)
     world.wait_for_first()
     if done.result.stopped == "interrupted":
         raise KeyboardInterrupt

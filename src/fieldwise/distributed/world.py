@@ -230,6 +230,8 @@ def joined(place: Place | None) -> Iterator[World | None]:
         yield None
         return
     store = _met(place)
+    if torch.cuda.is_available():  # each process of a machine has a GPU of its own, as far as there are so many
+        torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
     world = World(rank=place.rank, size=place.size, local_rank=place.local_rank, store=store)
     try:
         with world.failures_told():
@@ -245,7 +247,8 @@ def _met(place: Place) -> Store:
     wait = timedelta(minutes=ANSWER_MINUTES)
     try:
         store, rank, size = next(rendezvous("env://", place.rank, place.size, timeout=wait))
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
     except (RuntimeError, ValueError) as e:
         why = (str(e).splitlines() or [type(e).__name__])[0]
         if "in use" in why:

@@ -15,6 +15,7 @@ from fieldwise.config import to_plain
 from fieldwise.data.prepare.all_rows import encoded_by
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.evaluation import binary_metrics
+from fieldwise.layers.sharded_tables import make_whole
 from fieldwise.models import parameter_count
 from fieldwise.models.build import model_to_dict
 from fieldwise.ops.devices import device_of
@@ -120,6 +121,7 @@ def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run
     objective, by_loss = Objective.of(*recipe.schema.labels), recipe.training.monitor == "loss"
     table = encoded_by(fitted.encoder, prepared.test, prepared.encoder)
     test = evaluate(network, table, objective, prepared.test.group, loss=by_loss)
+    make_whole(network)
     run = Run(
         recipe=recipe,
         bundle=Bundle(

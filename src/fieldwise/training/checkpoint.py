@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +24,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fieldwise.distributed.agreement import differences
+from fieldwise.distributed.world import World
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.tensors import read_tensors, write_tensors
 from fieldwise.storage.writer import writing
+from fieldwise.training.checkpoint_parts import newest_whole, part_name, read_parts
 from fieldwise.training.unfinished import CHECKPOINT, Unfinished
 
 __all__ = ["Checkpoints", "State"]
@@ -64,6 +66,7 @@ class Checkpoints:
         minutes: between two checkpoints; 0 writes none.
         about: gives what it is a run of, as nested plain values; equal values resume.
         always: write one at the end too, for what follows.
+        world: the processes that share tables out: each writes a part while all wait, and process 0 decides when.
     """
 
     place: Unfinished
@@ -71,6 +74,7 @@ class Checkpoints:
     minutes: float
     about: Callable[[], Mapping[str, Any]]
     always: bool = False
+    world: World | None = None
     _number: int = 0
     _last: float = field(default_factory=time.perf_counter)
     _copying: float = 0.0
@@ -80,7 +84,7 @@ class Checkpoints:
     @property
     def folder(self) -> Path:
         """Where they are."""
-        return self.place.part(self.name)
+        return self.place.part(self.name if self.world is None else part_name(self.name, self.world.part))
 
     @cached_property
     def _about(self) -> Mapping[str, Any]:
@@ -94,6 +98,8 @@ class Checkpoints:
             ConfigError: it is of a run with other settings, rows or versions.
             DataError: it has the format of another version.
         """
+        if self.world is not None:
+            return self._newest_parts(self.world)
         found: list[Artifact] = []
         for slot in range(SLOTS):
             folder = self.folder / str(slot)
@@ -108,13 +114,38 @@ class Checkpoints:
                     saved.folder, lambda one: read_tensors(one.path("tensors")), (SafetensorError,)
                 )
                 self._number = int(saved.about["number"]) + 1
-                run = saved.about["run"]
-                self.place.note(
-                    f"resumes the unfinished run in {self.place.folder}, which had reached epoch {run['position']:.4g} "
-                    f"at {saved.about['written']}"
-                )
-                return State(facts=run, tensors=tensors)
+                self._note(saved)
+                return State(facts=saved.about["run"], tensors=tensors)
+        self._check_same_kind(self.place.folder.glob(f"{self.name}-*of*-training/*"))
         return None
+
+    def _check_same_kind(self, others: Iterable[Path]) -> None:
+        """Check that there is none of a run with the other kind of `training.tables`."""
+        for folder in others:
+            if (folder / CHECKPOINT.manifest).exists():
+                with contextlib.suppress(DataError):
+                    self._check_same(CHECKPOINT.open(folder).about["about"])
+
+    def _newest_parts(self, world: World) -> State | None:
+        """`newest` of processes that share tables out; process 0 finds it for all."""
+        told = None
+        if world.first and (parts := newest_whole(self.place, self.name)):
+            self._check_same(parts[0].about["about"])
+            self._note(parts[0])
+            told = [int(parts[0].about["number"]), *(str(part.folder) for part in parts)]
+        elif world.first:
+            self._check_same_kind(self.folder.parent.glob(f"{self.name}-training/*"))
+        if (told := world.sent(told)) is None:
+            return None
+        self._number = told[0] + 1
+        facts, tensors = read_parts([Path(folder) for folder in told[1:]], world.part)
+        return State(facts=facts, tensors=tensors)
+
+    def _note(self, saved: Artifact) -> None:
+        self.place.note(
+            f"resumes the unfinished run in {self.place.folder}, which had reached epoch "
+            f"{saved.about['run']['position']:.4g} at {saved.about['written']}"
+        )
 
     def due(self, *, evaluated: bool, asked: bool = False) -> bool:
         """Whether a checkpoint is to be written now; never while the last one is being written.
@@ -126,7 +157,8 @@ class Checkpoints:
         if self.minutes <= 0 or (self._thread is not None and self._thread.is_alive()):
             return False
         wanted = 60 * self.minutes * (AT_EVALUATIONS if evaluated else 1.0)
-        return asked or time.perf_counter() - self._last >= max(wanted, self._copying / MOST_WAITING)
+        now = asked or time.perf_counter() - self._last >= max(wanted, self._copying / MOST_WAITING)
+        return now if self.world is None else bool(self.world.sent(now))
 
     def end(self, capture: Callable[[], State]) -> None:
         """Write a checkpoint of the finished training, if one is due or `always` wanted."""
@@ -147,11 +179,16 @@ class Checkpoints:
         try:
             state = capture()
         except MemoryError:
+            if self.world is not None:  # the others write their parts now
+                raise
             self._failures.append("there is no memory for a copy of the run's state")
             self._tell()
             return
         self._copying, self._last = time.perf_counter() - began, began
-        if wait:
+        if self.world is not None:
+            self._save_part(state, self.world)
+            self._copying = time.perf_counter() - began
+        elif wait:
             self._save(state)
             self._tell()
         else:
@@ -171,6 +208,16 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the other training's, or a lock
             self.place.folder.rmdir()
+
+    def _save_part(self, state: State, world: World) -> None:
+        """Write this process's part; the next checkpoint takes its place unless all have written theirs."""
+        number = self._number
+        self._save(state)
+        failed = sum(world.lengths(len(self._failures)))
+        self._number = number if failed else number + 1
+        if failed and not self._failures:
+            self._failures.append("another process could not write its part")
+        self._tell()
 
     def _save(self, state: State) -> None:
         try:

@@ -31,12 +31,13 @@ class Exchange:
 
     def __init__(self, world: World, optimizer: RunOptimizer, seed: int) -> None:
         self.world, self.seed, self.signals, self.share = world, seed, Signals(), 0.0
-        lazy = [] if optimizer.lazy is None else optimizer.lazy.param_groups
+        lazy = [] if optimizer.lazy is None or optimizer.sharded else optimizer.lazy.param_groups
         self.tables: list[nn.Parameter] = [group["params"][0] for group in lazy]
         dense = [p for p in optimizer.parameters if p.requires_grad]
         self._kinds = {p.dtype: [q for q in dense if q.dtype == p.dtype] for p in dense}
         self._flat = {
-            dtype: torch.empty(sum(p.numel() + 1 for p in group), dtype=dtype) for dtype, group in self._kinds.items()
+            dtype: torch.empty(sum(p.numel() + 1 for p in group), dtype=dtype, device=group[0].device)
+            for dtype, group in self._kinds.items()
         }
 
     def begin(self, epoch: int, step: int, own: int, rows: int) -> None:
@@ -64,7 +65,7 @@ class Exchange:
         """Sum gradients that are whole; one that no process has stays None."""
         count, sizes = len(parameters), [p.numel() for p in parameters]
         views = [view.view_as(p) for view, p in zip(torch.split(flat[count:], sizes), parameters, strict=True)]
-        flat[:count] = torch.tensor([p.grad is not None for p in parameters], dtype=flat.dtype)
+        flat[:count] = flat.new_tensor([p.grad is not None for p in parameters])
         for view, p in zip(views, parameters, strict=True):
             if p.grad is None:
                 view.zero_()
@@ -78,7 +79,7 @@ class Exchange:
         """Join the ids and rows of tables; those read by the same ids travel together."""
         if not self.tables:
             return
-        none = torch.empty(0, dtype=torch.int64)
+        none = torch.empty(0, dtype=torch.int64, device=self.tables[0].device)
         found = [
             (none, t.new_empty(0, t.shape[1])) if t.grad is None else (t.grad._indices()[0], t.grad._values())
             for t in self.tables

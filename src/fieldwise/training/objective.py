@@ -164,8 +164,10 @@ def _scores_of_all(network: nn.Module, table: EncodedTable, world: World) -> np.
     """Scores of all rows, to each process those of some batches; None but in process 0."""
     starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
     low, high = world.part.of(len(starts) - 1)
-    batches = (table.batch(slice(*some)) for some in pairwise(starts[low : high + 1]))
-    scores = torch.from_numpy(score_batches(network, batches))
+    edges = starts[low : high + 1]
+    most = -(-(len(starts) - 1) // world.size)
+    edges += edges[-1:] * (most + 1 - len(edges))  # empty batches: tables that are shared out need all processes
+    scores = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
     assert table.y is not None, "checked before"
     labels = table.y.shape[1]
     lengths = world.lengths(len(scores))

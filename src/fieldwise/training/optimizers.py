@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fieldwise.distributed.across import summed
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.ops.rows import RowGroups, group_rows
@@ -109,6 +110,7 @@ class RunOptimizer:
         dense: PyTorch's optimizer; None if there is no such parameter.
         lazy: the optimizer of large tables; None if there are none.
         clip_norm: maximum norm of the gradients over all parameters.
+        sharded: whether several processes share out the rows of the large tables.
     """
 
     def __init__(
@@ -117,8 +119,11 @@ class RunOptimizer:
         dense: torch.optim.Optimizer | None,
         lazy: LazyTables | None,
         clip_norm: float | None,
+        *,
+        sharded: bool = False,
     ) -> None:
         self.parameters, self.dense, self.lazy, self.clip_norm = parameters, dense, lazy, clip_norm
+        self.sharded = sharded
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -159,7 +164,10 @@ class RunOptimizer:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
             return 1.0
         norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
-        norm = math.sqrt(norm**2 + self.lazy.squared_norm())
+        squares = self.lazy.squared_norm()
+        if self.sharded:
+            squares = float(summed(torch.tensor(squares, dtype=torch.float64)))
+        norm = math.sqrt(norm**2 + squares)
         scale = self.clip_norm / (norm + 1e-6)  # as in PyTorch's clip_grad_norm_
         if scale >= 1:
             return 1.0
@@ -189,7 +197,8 @@ def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimize
         assert kind.rows is not None, "updates_lazily refuses the others"
         rate, start = settings.learning_rate, settings.adagrad_accumulator
         lazy = LazyTables(tables.values(), kind.rows, lr=rate, accumulator=start)
-    return RunOptimizer(parameters, kind.make(parameters, settings) if parameters else None, lazy, settings.clip_norm)
+    dense = kind.make(parameters, settings) if parameters else None
+    return RunOptimizer(parameters, dense, lazy, settings.clip_norm, sharded=settings.tables == "sharded")
 
 
 def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
@@ -205,9 +214,20 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
         return False
     if settings.embedding_update == "auto" and not kind.rows_only:
         same = kind.rows is not None and kind.rows.same and not whole_l2 and not momentum
-        return same and len(table.weight) >= LARGE_TABLE
-    lazy = settings.embedding_update == "lazy"
-    how = "embedding_update = 'lazy'" if lazy else f"optimizer = {settings.optimizer!r}"
+        if settings.tables != "sharded":
+            return same and len(table.weight) >= LARGE_TABLE
+        if kind.rows is not None and not kind.rows.same:
+            raise ConfigError(
+                f"tables = 'sharded' moves only the rows of a batch, and optimizer = {settings.optimizer!r} then has "
+                "other numbers: set embedding_update = 'lazy' to accept them, or optimizer = 'rowwise_adagrad'"
+            )
+    how = (
+        "embedding_update = 'lazy'"
+        if settings.embedding_update == "lazy"
+        else "tables = 'sharded'"
+        if settings.tables == "sharded"
+        else f"optimizer = {settings.optimizer!r}"
+    )
     if kind.rows is None:
         able = ", ".join(name for name, other in OPTIMIZERS.items() if other.rows is not None)
         raise ConfigError(

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from fieldwise.distributed.world import World
 from fieldwise.errors import ConfigError
 from fieldwise.layers.batch_norm import normalize_over_processes
+from fieldwise.layers.sharded_tables import sharded_tables, share_out
+from fieldwise.ops.devices import device_of
 from fieldwise.training.checkpoint import Checkpoints, State
 from fieldwise.training.settings import TrainingSettings
 
@@ -25,9 +27,15 @@ def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> 
             f"each of the {world.size} processes needs a row of every batch, found training.batch_size = "
             f"{settings.batch_size}: raise it, or start fewer processes"
         )
+    if (kind := device_of(network).type) not in ("cpu", "cuda"):
+        raise ConfigError(f"several processes share a training on CPUs or on CUDA's GPUs, found device = {kind!r}")
     normalize_over_processes(network)
-    for tensor in network.state_dict().values():
-        _send_(tensor, world)
+    if settings.tables == "sharded":
+        share_out(network, world)
+    own = {name for name, _ in sharded_tables(network)}
+    for name, tensor in network.state_dict().items():
+        if name not in own:
+            _send_(tensor, world)
 
 
 def newest(checkpoints: Checkpoints | None, world: World | None) -> State | None:
@@ -38,7 +46,7 @@ def newest(checkpoints: Checkpoints | None, world: World | None) -> State | None
         world: the processes; None for a process alone.
     """
     found = None if checkpoints is None else checkpoints.newest()
-    if world is None:
+    if world is None or (checkpoints is not None and checkpoints.world is not None):
         return found
     kinds = None
     if found is not None:
