@@ -586,8 +586,23 @@ def test_wrong_arguments_are_one_sentence(subtests, fieldwise):
 # describe
 
 
-def test_describe_names_the_protocol_and_its_leak(fieldwise, real_data):
-    ask = "describe", "movielens-1m-inttower/lr", "--data-dir", real_data, "--protocol"
+@pytest.fixture
+def small_movielens(tmp_path, monkeypatch):
+    """A folder of public data with six users' ratings in the form of MovieLens-1M."""
+    for name in ("_RATINGS", "_USERS", "_MOVIES"):
+        monkeypatch.setattr(f"fieldwise.data.read.public.movielens.{name}", None)  # checksums of the official files
+    folder = tmp_path / "data" / "ml-1m"
+    folder.mkdir(parents=True)
+    (folder / "users.dat").write_text("".join(f"{u}::F::25::{u % 3}::0123{u}\n" for u in range(1, 7)))
+    (folder / "movies.dat").write_text("".join(f"{m}::Film {m} (199{m})::Drama|Comedy\n" for m in range(1, 10)))
+    (folder / "ratings.dat").write_text(
+        "".join(f"{u}::{m}::{1 + (u * m) % 5}::{10 * u + m}\n" for u in range(1, 7) for m in range(1, 10))
+    )
+    return tmp_path / "data"
+
+
+def test_describe_names_the_protocol_and_its_leak(fieldwise, small_movielens):
+    ask = "describe", "movielens-1m-inttower/lr", "--data-dir", small_movielens, "--protocol"
     _, out, err = fieldwise(*ask, "paper")
     assert "protocol: paper (leaks labels)\n" in out
     assert "metrics are too good" in err
