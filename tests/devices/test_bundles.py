@@ -11,8 +11,10 @@ from fieldwise.explain import explain
 from fieldwise.models import MODELS, IntTower
 from fieldwise.ops.devices import CPU, device_of
 from fieldwise.serving import Query
+from fieldwise.serving.asked import Asked
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import build_index
+from fieldwise.serving.service import Service
 from fieldwise.serving.whole import WholeRanking
 from fieldwise.testing import small_log, small_schema
 
@@ -115,3 +117,16 @@ def test_several_labels(name):
     scores = [one.bundle_.score(log) for one in both]
     assert scores[1].shape == (120, 2)
     np.testing.assert_allclose(scores[1], scores[0], atol=1e-3)
+
+
+def test_a_service(both, tmp_path):
+    here, there = both("inttower")
+    index, _ = build_index(here, ITEMS, tmp_path / "index", id_column="item")
+    found = []
+    for bundle in (here, there):
+        service = Service(bundle, Cascade(bundle, index, bundle))
+        service.warm_up()
+        answer = service.recommend(Asked(context=CONTEXT, k=3, prerank=5, where={}))
+        found.append(([one for row in service.predict(LOG[:3].to_dicts()) for one in row.values()], answer["items"]))
+    assert found[1][0] == pytest.approx(found[0][0], abs=1e-5)
+    assert [item["id"] for item in found[1][1]] == [item["id"] for item in found[0][1]]

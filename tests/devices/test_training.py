@@ -100,9 +100,12 @@ def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(rows, case, 
     with pytest.raises(Killed):
         trained(rows, case, name, kept(), KillsAt(4))
     resumed, again = trained(rows, case, name, kept())
-    assert [one.train_loss for one in again.history] == [one.train_loss for one in found.history]
+    off = 0.0 if device.type == "second" else 1e-4  # some sums on a GPU have no fixed order
+    assert [one.train_loss for one in again.history] == pytest.approx(
+        [one.train_loss for one in found.history], rel=off
+    )
     for key, value in there.state_dict().items():
-        assert torch.equal(resumed.state_dict()[key], value), key
+        torch.testing.assert_close(resumed.state_dict()[key], value, rtol=off, atol=off, msg=key)
 
 
 def test_only_the_rows_of_a_batch_move(rows, name, monkeypatch):

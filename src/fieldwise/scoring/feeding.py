@@ -84,7 +84,7 @@ class _Pinned:
         size = packed_size(tensors)
         with torch.cuda.stream(self.stream):  # and on its device, which this thread did not choose
             if len(self.buffers[k]) < size:
-                self.buffers[k] = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+                self.buffers[k] = _pinned(size)
             pack(tensors, self.buffers[k])
             there = self.buffers[k][:size].to(self.device, non_blocking=True)
             self.copied[k].record(self.stream)
@@ -96,6 +96,11 @@ class _Pinned:
             return _filled(item, iter(unpacked(tensors, there)))
 
         return ready
+
+
+def _pinned(size: int) -> Tensor:
+    """A page-locked buffer of so many bytes."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
 def packed_size(tensors: list[Tensor]) -> int:
