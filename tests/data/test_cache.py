@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -87,28 +88,29 @@ def test_another_code_is_another_entry(cache: Cache, recipe: Recipe, monkeypatch
     assert len(cache.entries()) == 2
 
 
-@pytest.mark.parametrize("name", ["train/ids.*.npy", "encoder.json", "test.arrow", ABOUT])
-@pytest.mark.parametrize("how", ["changed", "cut", "gone"])
-def test_a_damaged_entry_is_told_and_made_anew(
-    cache: Cache, recipe: Recipe, said: list[str], name: str, how: str
+def test_a_damaged_entry_is_told_and_made_again(
+    subtests: pytest.Subtests, cache: Cache, recipe: Recipe, said: list[str]
 ) -> None:
     first = prepare_recipe(recipe, Path(), cache=cache)
-    (entry,) = cache.entries()
-    (file,) = entry.folder.glob(name)
-    content = file.read_bytes()
-    if how == "gone":
-        file.unlink()
-    else:
-        file.write_bytes(content[:-9] if how == "cut" else content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    second = prepare_recipe(recipe, Path(), cache=cache)
-    assert_same(first, second)
-    if name != ABOUT:
-        assert "is damaged" in said[0]
-        assert len(said) == 1
-    said.clear()
-    prepare_recipe(recipe, Path(), cache=cache)
-    assert said[-1].startswith("read from the cache")
-    assert [p.name for p in cache.folder.iterdir()] == [entry.folder.name]
+    for name, how in product(["train/ids.*.npy", "encoder.json", "test.arrow", ABOUT], ["changed", "cut", "gone"]):
+        with subtests.test(name=name, how=how):
+            said.clear()
+            (entry,) = cache.entries()
+            (file,) = entry.folder.glob(name)
+            content = file.read_bytes()
+            if how == "gone":
+                file.unlink()
+            else:
+                changed = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+                file.write_bytes(content[:-9] if how == "cut" else changed)
+            assert_same(prepare_recipe(recipe, Path(), cache=cache), first)
+            if name != ABOUT:
+                assert "is damaged" in said[0]
+                assert len(said) == 1
+            said.clear()
+            prepare_recipe(recipe, Path(), cache=cache)
+            assert said[-1].startswith("read from the cache")
+            assert [p.name for p in cache.folder.iterdir()] == [entry.folder.name]
 
 
 @pytest.mark.parametrize("name", ["encoder.json", "prepared.json", ABOUT])
