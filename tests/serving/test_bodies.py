@@ -102,6 +102,24 @@ def test_the_first_error_is_told(subtests):
             assert field is None or caught.value.field == field
 
 
+def test_as_many_as_the_limit_are_taken_and_no_more(subtests):
+    few = BodyLimits(rows=2, ids=3)
+    for kind, of, where in [
+        (PredictRequest, lambda n: {"rows": [{"a": 1}] * n}, "rows"),
+        (PredictRequest, lambda n: {"rows": [{"a": ["x"] * n}]}, "rows[0].a"),
+        (RecommendRequest, lambda n: {"context": {"a": ["x"] * n}}, "context.a"),
+        (RecommendRequest, lambda n: {"candidates": ["x"] * n}, "candidates"),
+        (RecommendRequest, lambda n: {"exclude": ["x"] * n}, "exclude"),
+        (RecommendRequest, lambda n: {"where": {"a": ["x"] * (n - 1), "b": ["y"]}}, "where"),  # all filters together
+    ]:
+        most = few.rows if where == "rows" else few.ids
+        with subtests.test(where=where, kind=kind):
+            parsed(json.dumps(of(most)).encode(), kind, few)
+            with pytest.raises(RequestError, match=f"at most {most}, found {most + 1}") as caught:
+                parsed(json.dumps(of(most + 1)).encode(), kind, few)
+            assert caught.value.field == where
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, ranker):
     folder = tmp_path_factory.mktemp("served")
