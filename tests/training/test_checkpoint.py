@@ -17,7 +17,7 @@ from fieldwise.models.build import build_network
 from fieldwise.storage.tensors import read_tensors, write_tensors
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training, fit
-from fieldwise.training.interrupts import WholeSteps
+from fieldwise.training.interrupts import Signals, WholeSteps
 from fieldwise.training.objective import Objective
 from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
@@ -359,3 +359,24 @@ def test_tensors_are_read_by_safetensors_as_they_were(tmp_path):
         assert found[name].dtype == value.dtype
         assert torch.equal(found[name], value), name
     np.testing.assert_array_equal(found["transposed"].numpy(), tensors["transposed"].numpy())
+
+
+@pytest.mark.parametrize("noted", [[signal.SIGTERM], []], ids=["the one with the signal", "another"])
+def test_an_agreed_signal_acts_once_in_every_process_that_trains(noted):
+    handled = []
+
+    def handler(number, _):
+        handled.append(number)
+        raise KeyboardInterrupt
+
+    signals = Signals()
+    steps = WholeSteps(signals)
+    steps._before[signal.SIGTERM] = handler
+    with steps:  # the others do not know of it yet
+        signals.noted.extend(noted)
+    assert handled == []
+    with pytest.raises(KeyboardInterrupt), steps:
+        signals.agreed = True
+    with steps:  # the evaluation that follows is not interrupted
+        pass
+    assert handled == noted

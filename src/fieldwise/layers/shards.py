@@ -41,14 +41,12 @@ class Route(NamedTuple):
     """Where the rows of some ids come from.
 
     Shape:
-        places: [N], each id's place among the distinct ones.
-        by_owner: [U], the distinct ids' places in the order in which they are sent.
+        places: [N], each id's place among the distinct ones, which are in the order of their owners.
         own: [M], rows of this process that others (and itself) ask for.
         asked, given: [P] each, how many of the U go to each process, and how many of the M come from each.
     """
 
     places: Tensor
-    by_owner: Tensor
     own: Tensor
     asked: list[int]
     given: list[int]
@@ -112,19 +110,21 @@ class Shards:
         return route
 
     def _made(self, ids_N: Tensor, rows: int) -> Route:
-        world, groups = self.world, group_rows(ids_N, rows)
-        distinct_U = groups.distinct.long()
-        place_U = torch.arange(len(distinct_U), device=distinct_U.device)
-        place_N = torch.repeat_interleave(place_U, groups.starts.diff().long())
-        places_N = torch.empty_like(place_N)
-        places_N[groups.order.long()] = place_N
-        owner_U = distinct_U % world.size
-        by_owner_U = torch.sort(owner_U, stable=True).indices
-        asked_P = torch.bincount(owner_U, minlength=world.size)
-        ones = [1] * world.size
+        world, size = self.world, self.world.size
+        if ids_N.numel() and not 0 <= int(ids_N.min()) <= int(ids_N.max()) < rows:
+            raise IndexError(
+                f"ids must be rows of the table, 0 to {rows - 1}, found {int(ids_N.min())}, {int(ids_N.max())}"
+            )
+        each = -(-rows // size)  # rows of a process, at most
+        groups = group_rows(ids_N % size * each + ids_N // size, size * each)  # sorted by owner, then by row there
+        edges = torch.arange(size + 1, device=ids_N.device) * each
+        asked_P = torch.searchsorted(groups.distinct, edges.to(groups.distinct.dtype)).diff()
+        ones = [1] * size
         asked, given = asked_P.tolist(), world.swapped(asked_P, ones, ones).tolist()
-        own_M = world.swapped(distinct_U[by_owner_U] // world.size, asked, given)
-        return Route(places_N, by_owner_U, own_M, asked, given)
+        own_M = world.swapped(groups.distinct % each, asked, given)
+        place_U = torch.arange(len(groups.distinct), device=ids_N.device)
+        place_N = torch.repeat_interleave(place_U, groups.starts.diff().long(), output_size=len(ids_N))
+        return Route(torch.empty_like(place_N).scatter_(0, groups.order.long(), place_N), own_M, asked, given)
 
 
 class _Fetched(torch.autograd.Function):
@@ -133,14 +133,11 @@ class _Fetched(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight_MD: Tensor, route: Route, world: World) -> Tensor:
         ctx.route, ctx.world, ctx.shape = route, world, weight_MD.shape
-        sent = gather_rows(weight_MD.detach(), route.own)
-        found_UD = weight_MD.new_empty(len(route.by_owner), weight_MD.shape[1])
-        found_UD[route.by_owner] = world.swapped(sent, route.given, route.asked)
-        return found_UD
+        return world.swapped(gather_rows(weight_MD.detach(), route.own), route.given, route.asked)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         route: Route = ctx.route
         world: World = ctx.world
-        own_MD = world.swapped(grads[0][route.by_owner], route.asked, route.given)
-        return torch.sparse_coo_tensor(route.own[None], own_MD, ctx.shape, check_invariants=False), None, None
+        own_MD = world.swapped(grads[0], route.asked, route.given)
+        return torch.sparse_coo_tensor(route.own.long()[None], own_MD, ctx.shape, check_invariants=False), None, None

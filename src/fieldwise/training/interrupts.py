@@ -65,14 +65,14 @@ class WholeSteps:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.whole = kind is None
-        if self.together and not self.signals.agreed:
+        agreed, self.signals.agreed = self.signals.agreed, False  # it acts once
+        if self.together and not agreed:
             return
         if self.signals.noted:
             number = self.signals.noted[0]  # further ones do not count: a system that stops sends several
             self.signals.noted.clear()
             self._before[number](number, None)
-        if self.signals.agreed and kind is None:
-            self.signals.agreed = False
+        if agreed and kind is None:
             raise KeyboardInterrupt
 
     def _held(self, number: int, frame: FrameType | None) -> None:

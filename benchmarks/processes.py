@@ -1,0 +1,176 @@
+"""What two processes gain: steps of a training by one process and by several, with one thread each.
+
+python -m benchmarks.processes                       # AutoInt, FM with replicated and with shared out tables
+python -m benchmarks.processes --cases fm-sharded --processes 1 2 4
+
+Rows are random: 39 fields, D 16. The batch is the same for any number of processes. Seconds are the median of the steps
+of process 0, batch assembly included, and CPU seconds are the mean of all of its steps; bytes are what it gives to
+collectives in a step.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from fieldwise.data.reports import memory_mib
+from fieldwise.data.table import EncodedTable
+from fieldwise.data.windows import ShuffledRows
+from fieldwise.distributed.part import ALL
+from fieldwise.distributed.place import Place
+from fieldwise.distributed.world import joined
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layers.shards import Shards, building_shards
+from fieldwise.layout import Layout
+from fieldwise.models import FM, AutoInt, ModelSettings
+from fieldwise.models.build import build_network
+from fieldwise.runs.environment import environment
+from fieldwise.training.objective import Objective
+from fieldwise.training.reached import Reached
+from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.step import Step
+
+FIELDS, WARM = 39, 3
+ROWWISE = {"optimizer": "rowwise_adagrad", "learning_rate": 0.05}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A training: its model, values of a field, rows of a batch, and further settings."""
+
+    model: ModelSettings
+    values: int
+    batch: int
+    settings: dict[str, object]
+
+
+CASES = {
+    "autoint": Case(model=AutoInt(embedding_dim=16), values=1_000, batch=2_048, settings={}),
+    "fm-replicated": Case(model=FM(embedding_dim=16), values=102_400, batch=4_096, settings=ROWWISE),
+    "fm-sharded": Case(
+        model=FM(embedding_dim=16), values=102_400, batch=4_096, settings={**ROWWISE, "tables": "sharded"}
+    ),
+}
+
+
+def worker(case: Case, steps: int) -> None:
+    """Time steps in this process, which may be one of several; process 0 prints them."""
+    torch.set_num_threads(1)
+    layout = Layout.of_sizes([case.values] * FIELDS)
+    table = random_table(layout, case.batch * (steps + WARM))
+    settings = TrainingSettings(batch_size=case.batch, **case.settings)  # type: ignore[arg-type]
+    with joined(Place.of()) as world, contextlib.nullcontext() if world is None else world.active():
+        shards = Shards(world) if world is not None and settings.tables == "sharded" else None
+        with building_shards(shards):
+            network = build_network(case.model, layout, 0).train()
+        step = Step(network, table, settings, Objective(), 0)
+        part = ALL if world is None else world.part
+        rows = ShuffledRows(table=table, size=case.batch, window=len(table), seed=0, part=part)
+        with counted() as sent:
+            before = time.process_time()
+            seconds = timed(step, rows)
+            cpu = (time.process_time() - before) / len(seconds)
+        held = max(len(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding)) / layout.num_rows
+        if world is None or world.first:
+            found = {"seconds": float(np.median(seconds[WARM:])), "cpu": cpu, "held": held, "memory_mib": memory_mib()}
+            print(json.dumps(found | {"bytes": sum(sent) / len(seconds)}))
+
+
+def timed(step: Step, rows: ShuffledRows) -> list[float]:
+    """The seconds of every step of an epoch."""
+    seconds, at = [], Reached(epoch=1)
+    began = time.perf_counter()
+    for batch, y, weight in rows.epoch(1, 0, torch.Generator().manual_seed(0)):
+        step.begin(at, batch.size, rows.size)
+        float(step(batch, y, weight))
+        at.step += 1
+        now = time.perf_counter()
+        seconds.append(now - began)
+        began = now
+    return seconds
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[list[int]]:
+    """A context that lists the bytes which this process gives to each collective."""
+    found: list[int] = []
+    places = {"all_reduce": 0, "all_gather_single": 1, "all_to_all_single": 1}
+    before = {name: getattr(dist, name) for name in places}
+
+    def counting(name: str, place: int) -> None:
+        def call(*arguments: object, **named: object) -> object:
+            tensor = arguments[place]
+            assert isinstance(tensor, torch.Tensor)
+            found.append(tensor.numel() * tensor.element_size())
+            return before[name](*arguments, **named)
+
+        setattr(dist, name, call)
+
+    for name, place in places.items():
+        counting(name, place)
+    try:
+        yield found
+    finally:
+        for name, call in before.items():
+            setattr(dist, name, call)
+
+
+def random_table(layout: Layout, rows: int) -> EncodedTable:
+    """Rows of random values and labels."""
+    draws = np.random.default_rng(0)
+    offsets = np.array([f.offset for f in layout.fields])
+    ids = (draws.integers(0, layout.fields[0].rows, (rows, FIELDS)) + offsets).astype(np.int32)
+    none = np.zeros(0, np.int32)
+    y = draws.integers(0, 2, rows).astype(np.float32)
+    return EncodedTable(layout, ids, np.zeros((rows, 0), np.float32), none, np.zeros(1, np.int64), y=y)
+
+
+def measured(name: str, processes: int, steps: int) -> dict[str, float]:
+    """A case with so many processes, each with an interpreter of its own."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "-m"]
+    command += ["benchmarks.processes", "--worker", name, "--steps", str(steps)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
+    parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--worker", choices=CASES, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.worker:
+        worker(CASES[asked.worker], asked.steps)
+        return
+    about = environment()
+    print(f"{about['date']}, {about['machine']}, torch {about['torch']}, {about['commit']}")
+    print(
+        "| case | processes | ms a step | times one process | CPU ms a step | of the table | MB a step | memory, MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name in asked.cases:
+        alone = None
+        for processes in asked.processes:
+            found = measured(name, processes, asked.steps)
+            alone = alone or found["seconds"]
+            cells = [f"{1e3 * found['seconds']:.1f}", f"{alone / found['seconds']:.2f}", f"{1e3 * found['cpu']:.1f}"]
+            cells += [f"{found['held']:.0%}", f"{found['bytes'] / 1e6:.2f}", f"{found['memory_mib']:.0f}"]
+            print(f"| {name} | {processes} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
