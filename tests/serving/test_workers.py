@@ -1,5 +1,6 @@
 """Several server processes on one port: started again when they die, stopped together, with shared memory."""
 
+import contextlib
 import os
 import re
 import signal
@@ -25,7 +26,7 @@ from fieldwise.serving.index import build_index, open_index
 from fieldwise.serving.weights import share_weights
 from fieldwise.storage.shared import SharedArrays
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers need POSIX")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests read /proc")
 
 # A worker that answers each connection with its number and process, or fails.
 SMALL = """
@@ -141,6 +142,17 @@ def test_a_server_with_two_workers(tmp_path, ranker):
         for _ in range(12):
             assert predict() == pytest.approx(wanted, abs=1e-6)
         assert counted() == 12  # whichever worker is asked
+
+        def spread(count):
+            with contextlib.ExitStack() as stack:
+                for _ in range(count):
+                    stack.enter_context(httpx.Client()).get(f"{server.place}/healthz", timeout=30)
+                return sorted(map(connections, children(server.process.pid)))
+
+        deadline = time.monotonic() + 60
+        while spread(2) != [1, 1]:  # until the second one is there
+            assert time.monotonic() < deadline, server.log
+        assert spread(8) == [4, 4]
         newer = make(FM(embedding_dim=4), seed=6)
         newer.save(tmp_path / "ranker")
         deadline = time.monotonic() + 60
@@ -151,6 +163,21 @@ def test_a_server_with_two_workers(tmp_path, ranker):
         for _ in range(6):
             assert predict() == pytest.approx(wanted, abs=1e-6)
         assert counted() == 18
+
+
+def children(process):
+    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def connections(process):
+    """The number of connections of a process: its sockets among the system's established ones."""
+    table = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    established = {columns[9] for columns in table if columns[3] == "01"}
+    found = []
+    for path in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.append(os.readlink(path))
+    return sum(name.removeprefix("socket:[").removesuffix("]") in established for name in found)
 
 
 def mapped(path):
@@ -172,6 +199,5 @@ def test_weights_and_heads_in_shared_memory_are_equal(tmp_path, tower, items):
     heads = [open_index(tmp_path / "index", shared=shared).stored.tensors()["heads"] for _ in range(2)]
     assert all(torch.equal(one, plain.stored.tensors()["heads"]) for one in heads)
     assert len(list(shared.folder.glob("heads-*.npy"))) == 1
-    if sys.platform == "linux":
-        assert mapped(stored[0])
-        assert mapped(next(shared.folder.glob("heads-*.npy")))
+    assert mapped(stored[0])
+    assert mapped(next(shared.folder.glob("heads-*.npy")))

@@ -198,6 +198,7 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
     try:
         import uvicorn
 
+        from fieldwise.serving.balanced import BalancedServer, OpenCounts
         from fieldwise.serving.connection_limits import Connections
         from fieldwise.serving.connections import limited_protocol
         from fieldwise.serving.http import create_app
@@ -218,16 +219,24 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
     watcher = Watcher(live, load, load.manifests, every=options.watch, note=tell, state=state)
     app = create_app(live, options.server_settings(), open_stores(options, load.tables), title=options.title)
     sys.setswitchinterval(SWITCH)
-    listening = options.listening.listen() if worker is None else worker.socket()
-    if worker is None:
-        _say_where(options, listening)
-    protocol = limited_protocol(Connections(limits, app.state.registry, app.state.shares, app.state.early))
+    connections = Connections(limits, app.state.registry, app.state.shares, app.state.early)
     keep = max(1, round(limits.idle_timeout))
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, http=protocol, ws="none", log_level="warning", timeout_keep_alive=keep, timeout_graceful_shutdown=GRACE
-        )
+    config = uvicorn.Config(
+        app,
+        http=limited_protocol(connections),
+        ws="none",
+        log_level="warning",
+        timeout_keep_alive=keep,
+        timeout_graceful_shutdown=GRACE,
     )
+    if worker is None:
+        listening = options.listening.listen()
+        _say_where(options, listening)
+        server, sockets = uvicorn.Server(config), accepting(listening)
+    else:
+        counts = OpenCounts(worker.shared / "connections", worker.of, worker.number - 1)
+        connections.told = counts.tell
+        server, sockets = BalancedServer(config, worker.socket(), counts), []
     gc.collect()
     gc.freeze()  # long-lived: otherwise garbage collection blocks all requests for 0.3 s at times
     if options.watch:
@@ -235,7 +244,7 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
     if worker is not None:
         worker.begin()  # the socket has listened all along
     try:
-        server.run(sockets=accepting(listening))
+        server.run(sockets=sockets)
     finally:
         watcher.stop()
 

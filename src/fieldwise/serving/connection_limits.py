@@ -1,6 +1,7 @@
 """Limits of a server's connections, and the number of open ones."""
 
 from collections import Counter as Count
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -50,6 +51,7 @@ class Connections:
         self.limits, self.shares, self.early = limits, shares or Shares(), early
         self._by_address: Count[str] = Count()
         self._open = 0
+        self.told: Callable[[int], None] = lambda _: None  # how many are open, at every change
         self._gauge = Gauge(
             "fieldwise_connections", "Connections open.", registry=registry, multiprocess_mode="livesum"
         )
@@ -68,20 +70,23 @@ class Connections:
         elif self._by_address[address] >= limits.per_address:
             limit = "address"
         if limit is None:
-            self._open += 1
-            self._gauge.set(self._open)
             self._by_address[address] += 1
+            self._change(1)
         else:
             self._refused.labels(limit).inc()
         return limit
 
     def leave(self, address: str) -> None:
         """Count the end of a connection."""
-        self._open -= 1
-        self._gauge.set(self._open)
+        self._change(-1)
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
+
+    def _change(self, by: int) -> None:
+        self._open += by
+        self._gauge.set(self._open)
+        self.told(self._open)
 
     def closed(self, limit: str) -> None:
         """Count a connection closed by a limit: `head_bytes`, `head_time`, `body`, `reading` or `form`."""

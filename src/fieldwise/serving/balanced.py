@@ -1,0 +1,116 @@
+"""A server that takes its share of the connections to a socket from which several processes accept."""
+
+import asyncio
+import contextlib
+import logging
+import select
+import socket
+from pathlib import Path
+
+import numpy as np
+import uvicorn
+
+__all__ = ["BalancedServer", "OpenCounts"]
+
+PACE = 0.001  # seconds between two comparisons with the other processes
+PATIENCE = 20  # comparisons, then a connection is accepted all the same
+PAUSE = 0.1  # seconds after a connection could not be accepted, for lack of open files
+
+
+class OpenCounts:
+    """The numbers of open connections of all processes, in a file that they share.
+
+    Args:
+        path: the file; created by the first process that needs it.
+        workers: number of processes.
+        own: this process's place, from 0.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first, second = (OpenCounts(Path(folder) / "open", 2, own) for own in (0, 1))
+    ...     first.tell(3)
+    ...     first.is_ahead(), second.is_ahead()
+    (True, False)
+    """
+
+    def __init__(self, path: Path, workers: int, own: int) -> None:
+        with path.open("ab") as file:
+            file.truncate(8 * workers)
+        self._counts = np.memmap(path, np.int64, "r+", shape=(workers,))
+        self._own = own
+        self.tell(0)
+
+    def tell(self, connections: int) -> None:
+        """Set the number of this process's connections."""
+        self._counts[self._own] = connections
+
+    def is_ahead(self) -> bool:
+        """Whether this process has more connections than another."""
+        return bool(self._counts[self._own] > self._counts.min())
+
+
+class BalancedServer(uvicorn.Server):
+    """uvicorn's server with an accept loop of its own: it waits a little while another process has fewer connections.
+
+    A kernel that wakes all of them gives most connections to one, which then has the most to do.
+
+    Args:
+        config: of uvicorn.
+        listening: the shared socket.
+        counts: of all processes.
+    """
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, counts: OpenCounts) -> None:
+        super().__init__(config)
+        self._listening, self._counts = listening, counts
+        self._task: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start without a listener of uvicorn's, then accept."""
+        await super().startup(sockets=[])
+        self._listening.setblocking(False)
+        self._task = asyncio.create_task(self._accept())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, then finish what is open."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._listening.close()
+        await super().shutdown(sockets=[])
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._asked()
+            for _ in range(PATIENCE):
+                if not (self._counts.is_ahead() and self._is_asked()):
+                    break
+                await asyncio.sleep(PACE)
+            try:
+                connection, _ = self._listening.accept()
+                connection.setblocking(False)
+                await loop.connect_accepted_socket(self._protocol, connection)
+            except BlockingIOError:  # another process was faster
+                continue
+            except OSError:
+                logging.getLogger(__name__).exception("a connection could not be accepted")
+                await asyncio.sleep(PAUSE)
+
+    async def _asked(self) -> None:
+        """Wait until a connection is asked for."""
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._listening, asked.set)
+        try:
+            await asked.wait()
+        finally:
+            loop.remove_reader(self._listening)
+
+    def _is_asked(self) -> bool:
+        return bool(select.select([self._listening], [], [], 0)[0])
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
