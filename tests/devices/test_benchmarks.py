@@ -17,7 +17,9 @@ from benchmarks.page import page
 from benchmarks.worker import Process
 
 
-@pytest.mark.parametrize("case", gpu.GPU_CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=pytest.mark.slow if "inttower" in one else ()) for one in gpu.GPU_CASES]
+)
 def test_every_contender_of_this_environment_runs_on_the_device(case, name, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "GPU", name)
     monkeypatch.setattr("benchmarks.timing.FILL", 0.0)

@@ -116,3 +116,13 @@ def test_a_word_that_names_no_device_is_refused(fieldwise):
     code, _, err = fieldwise("train", "mine.toml", "--device", "the first GPU")
     assert code == 2
     assert "device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'" in err
+
+
+def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):
+    pytest.importorskip("optuna")
+    given = ("tune", "mine.toml", "--trials", 1, "--final-seeds", 1, "--store", "studies", "--json", "--device", name)
+    code, out, err = fieldwise(*given)
+    assert code == 0, err
+    record = json.loads((tmp_path / json.loads(out)["runs"][0]["folder"] / "record.json").read_text())
+    assert record["environment"]["device"].startswith(device.type)
+    assert "device" not in (tmp_path / json.loads(out)["recipe_file"]).read_text()

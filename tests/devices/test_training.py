@@ -20,7 +20,7 @@ from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.unfinished import Unfinished
 
-COMMON = {"batch_size": 16, "epochs": 2, "evaluations_per_epoch": 2, "patience": 9, "monitor": "logloss"}
+COMMON = {"batch_size": 16, "epochs": 1, "evaluations_per_epoch": 3, "patience": 9, "monitor": "logloss"}
 CASES = {
     "lazy adagrad": (
         FM(embedding_dim=4),
