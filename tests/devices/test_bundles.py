@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fieldwise import Bundle, ConfigError, Label, Recommender, TrainingSettings
+from fieldwise.bundle.export import export_bundle
 from fieldwise.explain import explain
 from fieldwise.explain.subject import Subject
 from fieldwise.models import MODELS, IntTower
@@ -89,9 +90,16 @@ def test_every_item_ranked_by_one_bundle(both, model):
     np.testing.assert_allclose(found[1]["prediction"], found[0]["prediction"], atol=1e-5)
 
 
+@pytest.mark.slow
+def test_an_export_is_that_of_the_cpu(both, tmp_path):
+    pytest.importorskip("onnxscript")
+    assert export_bundle(both("fm")[1], tmp_path / "exported", "onnx") < 1e-4
+
+
 def test_what_copies_and_pickles_keep_is_on_the_cpu(both):
     here, there = both("afm")
-    for copied in (copy.deepcopy(there), copy.copy(there)):
+    assert here.on_cpu() is here
+    for copied in (copy.deepcopy(there), copy.copy(there), there.on_cpu()):
         assert device_of(copied.network) == CPU
         assert copied.digest == here.digest
         np.testing.assert_array_equal(copied.score(LOG), here.score(LOG))

@@ -196,6 +196,10 @@ class Bundle:
             return sigmoid(score if calibration is None else calibration.logit(score))
         return label.predicted(score)
 
+    def on_cpu(self) -> "Bundle":
+        """The bundle with its network on the CPU: itself if it is there, else a copy."""
+        return self if device_of(self.network).type == "cpu" else copy.deepcopy(self)
+
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle or a copy keeps: the network on the CPU, so that any machine can read it."""
         state = dict(vars(self))

@@ -100,6 +100,7 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
     if bundle.samples.height < 2:
         raise DataError(f"an export needs at least 2 sample rows, found {bundle.samples.height}")
     EXPORT.check_folder(folder)
+    bundle = bundle.on_cpu()
     table = bundle.encoder.transform(bundle.samples)
     scales = torch.tensor([label.scale or 1.0 for label in bundle.schema.labels])
     network = _Flat(bundle.network, scales if bundle.schema.more_labels else scales[0]).eval()
