@@ -92,10 +92,10 @@ def test_a_warm_start_keeps_the_scale_of_what_it_starts_from(rows, tmp_path):
     assert second.valid["rmse"] <= first.valid["rmse"] * 1.1
 
 
-@pytest.mark.parametrize(("scale", "task"), [(0, "regression"), (float("inf"), "regression"), (2.0, "binary")])
-def test_a_scale_is_a_positive_number_of_a_regression(scale, task):
-    with pytest.raises(SchemaError, match="scale"):
-        Label("price", task=task, scale=scale)
+def test_a_scale_is_a_positive_number_of_a_regression(subtests):
+    for scale, task in [(0, "regression"), (float("inf"), "regression"), (2.0, "binary")]:
+        with subtests.test(scale=scale, task=task), pytest.raises(SchemaError, match="scale"):
+            Label("price", task=task, scale=scale)
 
 
 def test_a_schema_keeps_it():

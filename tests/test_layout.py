@@ -72,9 +72,10 @@ def test_a_batch_shows_its_sizes():
     assert repr(Batch(*"abcde")) == "Batch('a', 'b', 'c', 'd', 'e')"  # torch.export holds specifications in one
 
 
-@pytest.mark.parametrize("rows", [0, 1, 7])
-def test_batch_size_is_its_rows_also_without_single_valued_fields(rows):
-    none = torch.zeros(0, dtype=torch.int64)
-    for single in (0, 3):
-        ids, values = torch.zeros(rows, single, dtype=torch.int64), torch.zeros(rows, 0)
-        assert Batch(ids, values, none, none, torch.zeros(0)).size == rows
+def test_batch_size_is_its_rows_also_without_single_valued_fields(subtests):
+    for rows in [0, 1, 7]:
+        with subtests.test(rows=rows):
+            none = torch.zeros(0, dtype=torch.int64)
+            for single in (0, 3):
+                ids, values = torch.zeros(rows, single, dtype=torch.int64), torch.zeros(rows, 0)
+                assert Batch(ids, values, none, none, torch.zeros(0)).size == rows

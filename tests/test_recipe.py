@@ -118,16 +118,19 @@ def test_extends_finds_recipes_of_the_package(file):
     assert own.model.embedding_dim == packaged.model.embedding_dim
 
 
-@pytest.mark.parametrize("override", ["seed=-1", "data.seed=-1", f"seed={2**32}"])
-def test_a_seed_must_be_one_that_every_library_takes(override):
-    with pytest.raises(ConfigError, match="seed must lie between 0 and 4294967295"):
-        load_recipe("simulated/afm", [override])
+def test_a_seed_must_be_one_that_every_library_takes(subtests):
+    for override in ["seed=-1", "data.seed=-1", f"seed={2**32}"]:
+        with (
+            subtests.test(override=override),
+            pytest.raises(ConfigError, match="seed must lie between 0 and 4294967295"),
+        ):
+            load_recipe("simulated/afm", [override])
 
 
-@pytest.mark.parametrize("override", ["training.clip_norm=inf", "training.l2.p=nan", "model.embedding_std=inf"])
-def test_a_number_must_be_finite(override):
-    with pytest.raises(ConfigError, match="must be finite, found"):
-        load_recipe("simulated/afm", [override])
+def test_a_number_must_be_finite(subtests):
+    for override in ["training.clip_norm=inf", "training.l2.p=nan", "model.embedding_std=inf"]:
+        with subtests.test(override=override), pytest.raises(ConfigError, match="must be finite, found"):
+            load_recipe("simulated/afm", [override])
 
 
 def test_extends_takes_a_file_with_or_without_its_suffix(file):

@@ -101,17 +101,18 @@ def test_a_field_is_of_the_side_that_has_its_column():
         np.testing.assert_allclose(bundle.score_candidates(context, candidates), expected, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [0, 1, SCORING_BATCH + 1])
-def test_any_number_of_candidates_and_labels(rows):
-    more = Schema(fields=SCHEMA.fields, label=Label("click"), more_labels=(Label("stars", task="regression"),))
-    fresh = log(SCORING_BATCH + 1, seed=2)
-    context, candidates = fresh[:1].select(USER_COLUMNS), fresh[:rows].select(ITEM_COLUMNS)
-    for schema, shape in ((SCHEMA, (rows,)), (more, (rows, 2))):
-        bundle = make(schema=schema)
-        found = bundle.score_candidates(context, candidates)
-        assert found.shape == shape
-        expected = bundle.score(whole_rows(context, candidates))
-        np.testing.assert_allclose(found, expected.reshape(shape), atol=1e-6, rtol=1e-6)
+def test_any_number_of_candidates_and_labels(subtests):
+    for rows in [0, 1, SCORING_BATCH + 1]:
+        with subtests.test(rows=rows):
+            more = Schema(fields=SCHEMA.fields, label=Label("click"), more_labels=(Label("stars", task="regression"),))
+            fresh = log(SCORING_BATCH + 1, seed=2)
+            context, candidates = fresh[:1].select(USER_COLUMNS), fresh[:rows].select(ITEM_COLUMNS)
+            for schema, shape in ((SCHEMA, (rows,)), (more, (rows, 2))):
+                bundle = make(schema=schema)
+                found = bundle.score_candidates(context, candidates)
+                assert found.shape == shape
+                expected = bundle.score(whole_rows(context, candidates))
+                np.testing.assert_allclose(found, expected.reshape(shape), atol=1e-6, rtol=1e-6)
 
 
 def test_values_never_seen_and_absent_ones():

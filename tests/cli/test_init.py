@@ -100,21 +100,22 @@ def rows(n: int, y) -> pl.DataFrame:
 SCHEMA = Schema(fields=(Categorical("x"),), label=Label("y"), time="t")
 
 
-@pytest.mark.parametrize(
-    ("frame", "split", "why"),
-    [
+def test_the_split_that_suits_the_rows(subtests):
+    for frame, split, why in [
         (rows(100, [0, 1] * 50), TimeSplit(), "latest rows by 't'"),
         (rows(100, [0] * 50 + [1] * 50), RandomSplit(stratify=True), "all 10 valid rows would be positive"),
         (rows(100, [0, 1] * 50).with_columns(t=1), RandomSplit(stratify=True), "at least 3 different times"),
-    ],
-)
-def test_the_split_that_suits_the_rows(frame, split, why):
-    found, reason = suggest_split(frame, SCHEMA)
-    assert found == split
-    assert why in reason
+    ]:
+        with subtests.test(frame=frame, split=split, why=why):
+            found, reason = suggest_split(frame, SCHEMA)
+            assert found == split
+            assert why in reason
 
 
-@pytest.mark.parametrize("frame", [rows(1, [1]), rows(2, [0, 1]), rows(50, [1] * 50)])
-def test_too_few_rows_or_one_class_is_a_sentence(frame):
-    with pytest.raises(DataError, match="a recipe needs training, validation and test rows"):
-        suggest_split(frame, SCHEMA)
+def test_too_few_rows_or_one_class_is_a_sentence(subtests):
+    for frame in [rows(1, [1]), rows(2, [0, 1]), rows(50, [1] * 50)]:
+        with (
+            subtests.test(frame=frame),
+            pytest.raises(DataError, match="a recipe needs training, validation and test rows"),
+        ):
+            suggest_split(frame, SCHEMA)

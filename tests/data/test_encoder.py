@@ -563,14 +563,15 @@ def test_lists_of_numbers_encode_as_the_same_lists_of_text(cells: list[list[int 
         np.testing.assert_array_equal(getattr(found, name), getattr(plain, name), strict=True)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 40])
-def test_a_category_column_of_nan_alone_is_missing(rows: int) -> None:
-    schema = Schema(fields=(Categorical("item"),), label=Label("y"))
-    encoder = Encoder.fit(pl.DataFrame({"item": ["a", "b"]}), schema)
-    column = pl.Series("item", [float("nan")] * rows)
-    assert encoder.transform(column.to_frame()).ids.ravel().tolist() == [0] * rows
-    absent = pl.Series("item", [None] * rows, dtype=pl.Float64)
-    assert encoder.transform(absent.to_frame()).ids.ravel().tolist() == [0] * rows
+def test_a_category_column_of_nan_alone_is_missing(subtests: pytest.Subtests) -> None:
+    for rows in [1, 3, 40]:
+        with subtests.test(rows=rows):
+            schema = Schema(fields=(Categorical("item"),), label=Label("y"))
+            encoder = Encoder.fit(pl.DataFrame({"item": ["a", "b"]}), schema)
+            column = pl.Series("item", [float("nan")] * rows)
+            assert encoder.transform(column.to_frame()).ids.ravel().tolist() == [0] * rows
+            absent = pl.Series("item", [None] * rows, dtype=pl.Float64)
+            assert encoder.transform(absent.to_frame()).ids.ravel().tolist() == [0] * rows
 
 
 def test_booleans_are_one_value_however_they_are_written(subtests):

@@ -216,12 +216,13 @@ def test_two_words_of_which_one_is_known_are_in_doubt(words, positive, sentence,
         assert infer_schema(frame, positive=[other]).doubts == {}
 
 
-@pytest.mark.parametrize("values", [["True", "False", "True"], ["TRUE", "FALSE", "TRUE"], [True, False, True]])
-def test_true_and_false_in_any_case_need_no_rule(values: list[object]) -> None:
-    frame = pl.DataFrame({"y": values, "x": [1, 2, 1]})
-    guess = infer_schema(frame)
-    assert (guess.schema.label, guess.doubts) == (Label("y"), {})
-    assert read_label(frame, guess.schema.label).main.tolist() == [1, 0, 1]
+def test_true_and_false_in_any_case_need_no_rule(subtests: pytest.Subtests) -> None:
+    for values in [["True", "False", "True"], ["TRUE", "FALSE", "TRUE"], [True, False, True]]:
+        with subtests.test(values=values):
+            frame = pl.DataFrame({"y": values, "x": [1, 2, 1]})
+            guess = infer_schema(frame)
+            assert (guess.schema.label, guess.doubts) == (Label("y"), {})
+            assert read_label(frame, guess.schema.label).main.tolist() == [1, 0, 1]
 
 
 def test_where_frequency_alone_is_left_it_is_said_loudly() -> None:

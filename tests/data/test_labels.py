@@ -67,17 +67,18 @@ def test_rows_are_counted_before_dropping() -> None:
     assert read_label(table(values), Label("y", positive_above=0, drop_values=("maybe",))).dropped == 1
 
 
-@pytest.mark.parametrize("absent", [None, float("nan"), ""])
-def test_an_absent_label_names_the_first_row(absent: object) -> None:
-    values = ["1", absent, absent] if absent == "" else [1.0, absent, absent]
-    for label in (
-        Label("y"),
-        Label("y", positive_above=0),
-        Label("y", drop_values=(0,)),
-        Label("y", task="regression"),
-    ):
-        with pytest.raises(DataError, match=r"2 of 3 rows have none in column 'y', the first is row 1 "):
-            read_label(table(values), label)
+def test_an_absent_label_names_the_first_row(subtests: pytest.Subtests) -> None:
+    for absent in [None, float("nan"), ""]:
+        with subtests.test(absent=absent):
+            values = ["1", absent, absent] if absent == "" else [1.0, absent, absent]
+            for label in (
+                Label("y"),
+                Label("y", positive_above=0),
+                Label("y", drop_values=(0,)),
+                Label("y", task="regression"),
+            ):
+                with pytest.raises(DataError, match=r"2 of 3 rows have none in column 'y', the first is row 1 "):
+                    read_label(table(values), label)
 
 
 @pytest.mark.parametrize("label", [Label("y", positive_above=0), Label("y", task="regression")])

@@ -279,14 +279,15 @@ def test_group_auc_skips_and_counts_rows_without_a_group() -> None:
     assert found["gauc_skipped_rows"] == 3
 
 
-@pytest.mark.parametrize("setting", [{"time": "tiem"}, {"group": "usr"}, {"keys": ("user", "itm")}])
-def test_columns_that_the_schema_names_must_be_there(setting: dict[str, str]) -> None:
-    what, named = next(iter(setting.items()))
-    column, near = {"time": ("tiem", "time"), "group": ("usr", "user"), "keys": ("itm", "item")}[what]
-    assert column in named
-    frame = ratings().with_columns(time=pl.int_range(400))
-    with pytest.raises(SchemaError, match=f"schema's {what} must be in the table: '{column}' .*mean '{near}'"):
-        prepare(frame, dataclasses.replace(SCHEMA, **setting), split=BY_PART, seed=0)
+def test_columns_that_the_schema_names_must_be_there(subtests: pytest.Subtests) -> None:
+    for setting in [{"time": "tiem"}, {"group": "usr"}, {"keys": ("user", "itm")}]:
+        with subtests.test(setting=setting):
+            what, named = next(iter(setting.items()))
+            column, near = {"time": ("tiem", "time"), "group": ("usr", "user"), "keys": ("itm", "item")}[what]
+            assert column in named
+            frame = ratings().with_columns(time=pl.int_range(400))
+            with pytest.raises(SchemaError, match=f"schema's {what} must be in the table: '{column}' .*mean '{near}'"):
+                prepare(frame, dataclasses.replace(SCHEMA, **setting), split=BY_PART, seed=0)
 
 
 def test_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

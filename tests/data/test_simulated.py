@@ -134,11 +134,12 @@ def test_a_linear_model_stays_clearly_below_the_best(log: pl.DataFrame) -> None:
     assert roc_auc_score(y[test], linear.decision_function(x[test])) < best - 0.03
 
 
-@pytest.mark.parametrize(("rows", "users", "items"), [(1, 1, 1), (50, 1, 7000), (200, 20_000, 1)])
-def test_odd_sizes_work(rows: int, users: int, items: int) -> None:
-    log = simulate(rows, users=users, items=items)
-    assert log.height == rows
-    assert log["true_probability"].is_finite().all()
+def test_odd_sizes_work(subtests: pytest.Subtests) -> None:
+    for rows, users, items in [(1, 1, 1), (50, 1, 7000), (200, 20_000, 1)]:
+        with subtests.test(rows=rows, users=users, items=items):
+            log = simulate(rows, users=users, items=items)
+            assert log.height == rows
+            assert log["true_probability"].is_finite().all()
 
 
 def test_bad_sizes_and_strengths_are_refused() -> None:

@@ -123,14 +123,11 @@ def test_the_same_seed_gives_the_same_and_another_does_not():
     assert (first != other).any()
 
 
-@pytest.mark.parametrize(
-    ("y", "scores", "sentence"),
-    [
+def test_what_cannot_be_measured_is_refused(subtests):
+    for y, scores, sentence in [
         ([1, 1], [[1.0, 2.0]], "both classes"),
         ([1, 0], [[1.0, np.inf]], "finite"),
         ([1, 0], [[1.0, 2.0, 3.0]], "found 3 for 2 labels"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(y, scores, sentence):
-    with pytest.raises(DataError, match=sentence):
-        resampled(y, scores, "auc", replicates=1)
+    ]:
+        with subtests.test(y=y, scores=scores, sentence=sentence), pytest.raises(DataError, match=sentence):
+            resampled(y, scores, "auc", replicates=1)

@@ -41,14 +41,15 @@ def test_probability_metrics_agree_with_scikit_learn(subtests):
                         assert mine(given_y, p, threshold=threshold) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 1000])
-def test_regression_metrics_agree_with_scikit_learn(rows):
-    random = np.random.default_rng(rows)
-    y, prediction = random.normal(size=rows), random.normal(size=rows).astype(np.float32)
-    assert ours.rmse(y, prediction) == pytest.approx(sk.root_mean_squared_error(y, prediction), rel=1e-12)
-    assert ours.mae(y, prediction) == pytest.approx(sk.mean_absolute_error(y, prediction), rel=1e-12)
-    expected = {"rmse": ours.rmse(y, prediction), "mae": ours.mae(y, prediction), "rows": rows}
-    assert ours.regression_metrics(y, prediction) == expected
+def test_regression_metrics_agree_with_scikit_learn(subtests):
+    for rows in [1, 2, 1000]:
+        with subtests.test(rows=rows):
+            random = np.random.default_rng(rows)
+            y, prediction = random.normal(size=rows), random.normal(size=rows).astype(np.float32)
+            assert ours.rmse(y, prediction) == pytest.approx(sk.root_mean_squared_error(y, prediction), rel=1e-12)
+            assert ours.mae(y, prediction) == pytest.approx(sk.mean_absolute_error(y, prediction), rel=1e-12)
+            expected = {"rmse": ours.rmse(y, prediction), "mae": ours.mae(y, prediction), "rows": rows}
+            assert ours.regression_metrics(y, prediction) == expected
 
 
 def test_threshold_itself_is_positive():
@@ -204,12 +205,13 @@ def test_labels_outside_zero_and_one_are_refused(subtests):
             metric([1, -1], [0.5, 0.5])
 
 
-@pytest.mark.parametrize("metric", [ours.auc, ours.normalized_entropy, ours.binary_metrics])
-def test_one_class_only_is_refused_with_class_and_count(metric):
-    with pytest.raises(DataError, match="needs rows of both classes, but all 3 rows have label 1"):
-        metric([1, 1, 1], [0.5, 0.4, 0.3])
-    with pytest.raises(DataError, match="needs rows of both classes, but the only row has label 0"):
-        metric([0], [0.5])
+def test_one_class_only_is_refused_with_class_and_count(subtests):
+    for metric in [ours.auc, ours.normalized_entropy, ours.binary_metrics]:
+        with subtests.test(metric=metric):
+            with pytest.raises(DataError, match="needs rows of both classes, but all 3 rows have label 1"):
+                metric([1, 1, 1], [0.5, 0.4, 0.3])
+            with pytest.raises(DataError, match="needs rows of both classes, but the only row has label 0"):
+                metric([0], [0.5])
 
 
 def test_logits_given_for_probabilities_are_refused(subtests):

@@ -188,18 +188,16 @@ def test_rows_without_an_id_are_nobodys(log):
     assert task.contexts["user"].null_count() == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
+def test_schemas_that_no_ranking_fits(subtests):
+    for changes, sentence in [
         ({"label": Label("price", task="regression")}, "ranking needs a binary label, but 'price'"),
         ({"fields": SCHEMA.fields[1:4]}, "no field of the schema has the role user or context"),
         ({"fields": (SCHEMA.fields[0], SCHEMA.fields[4])}, "no field of the schema has the role item"),
-    ],
-)
-def test_schemas_that_no_ranking_fits(changes, sentence):
-    fields = {"fields": (*SCHEMA.fields[:3], SCHEMA.fields[4])} | changes
-    with pytest.raises(ConfigError, match=sentence):
-        check_ranking(dataclasses.replace(SCHEMA, **fields))
+    ]:
+        with subtests.test(changes=changes, sentence=sentence):
+            fields = {"fields": (*SCHEMA.fields[:3], SCHEMA.fields[4])} | changes
+            with pytest.raises(ConfigError, match=sentence):
+                check_ranking(dataclasses.replace(SCHEMA, **fields))
 
 
 def test_columns_that_are_not_named(log):

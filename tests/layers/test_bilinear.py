@@ -13,21 +13,23 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("kind", list(EXPECTED))
-def test_interaction_worked_by_hand(kind):
-    layer = BilinearInteraction(3, 2, kind)
-    W, expected = EXPECTED[kind]
-    assert layer.W.shape == W.shape  # of `each` no matrix of the last field, which is never a pair's first
-    with torch.no_grad():
-        layer.W.copy_(W)
-    assert layer(X)[0].tolist() == expected
+def test_interaction_worked_by_hand(subtests):
+    for kind in list(EXPECTED):
+        with subtests.test(kind=kind):
+            layer = BilinearInteraction(3, 2, kind)
+            W, expected = EXPECTED[kind]
+            assert layer.W.shape == W.shape  # of `each` no matrix of the last field, which is never a pair's first
+            with torch.no_grad():
+                layer.W.copy_(W)
+            assert layer(X)[0].tolist() == expected
 
 
-@pytest.mark.parametrize("kind", list(EXPECTED))
-def test_interaction_starts_from_xaviers_normal_of_each_matrix(kind):
-    torch.manual_seed(0)
-    W = BilinearInteraction(4, 200, kind).W.detach()
-    assert float(W.std()) == pytest.approx((2 / 400) ** 0.5, rel=0.02)
+def test_interaction_starts_from_xaviers_normal_of_each_matrix(subtests):
+    for kind in list(EXPECTED):
+        with subtests.test(kind=kind):
+            torch.manual_seed(0)
+            W = BilinearInteraction(4, 200, kind).W.detach()
+            assert float(W.std()) == pytest.approx((2 / 400) ** 0.5, rel=0.02)
 
 
 def test_fusion_worked_by_hand():

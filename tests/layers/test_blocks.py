@@ -44,13 +44,12 @@ def test_pair_indices_are_buffers_that_move_but_are_not_saved():
     assert set(attention.state_dict()) == {"W", "b", "h"}
 
 
-@pytest.mark.parametrize(
-    ("heads", "residual", "parts"), [(2, "projected", 4), (3, "where_sizes_differ", 3), (1, "none", 3)]
-)
-def test_the_interacting_layer_projects_once(heads, residual, parts):
-    layer = InteractingLayer(6, 6, heads, residual=residual)
-    assert layer.projection.weight.shape == (parts * 6, 6)
-    assert InteractingLayer(4, 6, heads, residual="where_sizes_differ").projection.weight.shape == (24, 4)
+def test_the_interacting_layer_projects_once(subtests):
+    for heads, residual, parts in [(2, "projected", 4), (3, "where_sizes_differ", 3), (1, "none", 3)]:
+        with subtests.test(heads=heads, residual=residual, parts=parts):
+            layer = InteractingLayer(6, 6, heads, residual=residual)
+            assert layer.projection.weight.shape == (parts * 6, 6)
+            assert InteractingLayer(4, 6, heads, residual="where_sizes_differ").projection.weight.shape == (24, 4)
 
 
 def test_an_identity_residual_is_the_input():

@@ -70,14 +70,15 @@ def test_equal_rows_of_w_are_dcns_layer_with_its_bias_inside():
     torch.testing.assert_close(matrix(x0, x), vector(x0, x))
 
 
-@pytest.mark.parametrize("gate", ["softmax", "sigmoid", "constant"])
-def test_one_linear_expert_is_a_matrix_of_its_rank(gate):
+def test_one_linear_expert_is_a_matrix_of_its_rank(subtests):
     """Equation 2: W = U V^T. One expert has no gate, whatever its kind."""
-    low = random(CrossMixture(5, rank=2, experts=1, gate=gate, activation="identity"))
-    full = fill(CrossMatrix(5), weight=(low.U[0] @ low.V[0].T).tolist(), bias=low.bias.tolist())
-    x0, x = torch.randn(4, 5).double(), torch.randn(4, 5).double()
-    torch.testing.assert_close(low(x0, x), full(x0, x))
-    assert {name for name, _ in low.named_parameters()} == {"U", "V", "bias"}
+    for gate in ["softmax", "sigmoid", "constant"]:
+        with subtests.test(gate=gate):
+            low = random(CrossMixture(5, rank=2, experts=1, gate=gate, activation="identity"))
+            full = fill(CrossMatrix(5), weight=(low.U[0] @ low.V[0].T).tolist(), bias=low.bias.tolist())
+            x0, x = torch.randn(4, 5).double(), torch.randn(4, 5).double()
+            torch.testing.assert_close(low(x0, x), full(x0, x))
+            assert {name for name, _ in low.named_parameters()} == {"U", "V", "bias"}
 
 
 def test_constant_gates_of_linear_experts_add_ranks():

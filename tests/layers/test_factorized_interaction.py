@@ -32,11 +32,12 @@ def test_sum_worked_by_hand():
     assert gated.item() == pytest.approx(1 + second + second * third)
 
 
-@pytest.mark.parametrize(("factors", "residual", "rows"), [(2, "concat", 6), (3, "concat", 6), (2, "sum", 12)])
-def test_concat_is_as_large_as_a_linear_layer(factors, residual, rows):
-    layer = FactorizedInteraction(5, 6, factors=factors, residual=residual)
-    assert layer.linear.weight.shape == (rows, 5)
-    assert layer(torch.zeros(2, 5)).shape == (2, 6)
+def test_concat_is_as_large_as_a_linear_layer(subtests):
+    for factors, residual, rows in [(2, "concat", 6), (3, "concat", 6), (2, "sum", 12)]:
+        with subtests.test(factors=factors, residual=residual, rows=rows):
+            layer = FactorizedInteraction(5, 6, factors=factors, residual=residual)
+            assert layer.linear.weight.shape == (rows, 5)
+            assert layer(torch.zeros(2, 5)).shape == (2, 6)
 
 
 def test_one_factor_is_a_linear_layer():

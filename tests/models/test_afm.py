@@ -59,19 +59,20 @@ def test_a_fresh_network_of_the_paper_starts_as_that_fm():
 # Variants
 
 
-@pytest.mark.parametrize("place", ["pair_dropout", "attention_dropout", "pooled_dropout"])
-def test_dropout_acts_in_its_place_while_training_alone(lab, place):
-    layout = lab.layouts["categorical"]
-    network = lab.randomized(AFM(**SMALL, **{place: 0.5}).build(layout))
-    batch = lab.batch(layout, 64)
-    calm = network(batch)
-    network.train()
-    torch.manual_seed(0)
-    assert not torch.allclose(network(batch), calm)
-    torch.manual_seed(0)
-    pooled = network.attention(network.embedding(batch))
-    network.eval()
-    assert torch.allclose(pooled, network.attention(network.embedding(batch))) == (place == "pooled_dropout")
+def test_dropout_acts_in_its_place_while_training_alone(subtests, lab):
+    for place in ["pair_dropout", "attention_dropout", "pooled_dropout"]:
+        with subtests.test(place=place):
+            layout = lab.layouts["categorical"]
+            network = lab.randomized(AFM(**SMALL, **{place: 0.5}).build(layout))
+            batch = lab.batch(layout, 64)
+            calm = network(batch)
+            network.train()
+            torch.manual_seed(0)
+            assert not torch.allclose(network(batch), calm)
+            torch.manual_seed(0)
+            pooled = network.attention(network.embedding(batch))
+            network.eval()
+            assert torch.allclose(pooled, network.attention(network.embedding(batch))) == (place == "pooled_dropout")
 
 
 def training_logit(lab, **settings):
@@ -128,11 +129,12 @@ def test_starting_values_are_the_variants_unless_given(subtests):
 # Size, and what is refused
 
 
-@pytest.mark.parametrize("fields", [2, 3, 7])
-def test_parameter_count_is_the_formula(fields):
-    rows, dim, attention = 4 * fields, 5, 6
-    network = AFM(embedding_dim=dim, attention_dim=attention).build(Layout.of_sizes([4] * fields))
-    assert parameter_count(network) == rows * (dim + 1) + 1 + attention * (dim + 2) + dim
+def test_parameter_count_is_the_formula(subtests):
+    for fields in [2, 3, 7]:
+        with subtests.test(fields=fields):
+            rows, dim, attention = 4 * fields, 5, 6
+            network = AFM(embedding_dim=dim, attention_dim=attention).build(Layout.of_sizes([4] * fields))
+            assert parameter_count(network) == rows * (dim + 1) + 1 + attention * (dim + 2) + dim
 
 
 def test_the_papers_model_has_the_papers_size():

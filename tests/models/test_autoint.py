@@ -93,14 +93,15 @@ def test_permuting_fields_permutes_the_layers_only(lab):
     torch.testing.assert_close(network.layers[0](x)[:, order], network.layers[0](x[:, order]))
 
 
-@pytest.mark.parametrize("place", ["embedding_dropout", "attention_dropout", "mlp_dropout"])
-def test_dropout_acts_while_training_alone(lab, place):
-    layout, batch = lab.layouts["categorical"], lab.batch(lab.layouts["categorical"], 16)
-    settings = AutoIntPlus(embedding_dim=4, layers=1, heads=2, attention_dim=6, hidden=(8,), **{place: 0.5})
-    network = lab.randomized(settings.build(layout))
-    calm = network(batch)
-    assert torch.equal(calm, network(batch))
-    assert not torch.allclose(network.train()(batch), calm)
+def test_dropout_acts_while_training_alone(subtests, lab):
+    for place in ["embedding_dropout", "attention_dropout", "mlp_dropout"]:
+        with subtests.test(place=place):
+            layout, batch = lab.layouts["categorical"], lab.batch(lab.layouts["categorical"], 16)
+            settings = AutoIntPlus(embedding_dim=4, layers=1, heads=2, attention_dim=6, hidden=(8,), **{place: 0.5})
+            network = lab.randomized(settings.build(layout))
+            calm = network(batch)
+            assert torch.equal(calm, network(batch))
+            assert not torch.allclose(network.train()(batch), calm)
 
 
 def test_plus_without_its_mlps_last_unit_is_autoint(lab, layout):

@@ -251,14 +251,15 @@ def test_nothing_but_embeddings_units_and_an_mlp_of_one_output():
     assert network.mlp[-1].out_features == 1
 
 
-@pytest.mark.parametrize(("inputs", "width"), [("outer", 3 * 4 + 8), ("product", 12), ("difference_product", 16)])
-def test_parameter_count_is_the_formula(lab, inputs, width):
-    layout = lab.layouts["histories"]
-    network = DIN(embedding_dim=4, attention_inputs=inputs, attention_hidden=(6,), hidden=(8, 5)).build(layout)
-    width = 4 * 4 + 2 * 4 if inputs == "outer" else width
-    unit = (width + 1) * 6 + 6 + 6 + 1  # a layer with PReLU's slopes, an output with a bias
-    mlp = (7 * 4 + 1) * 8 + 8 + (8 + 1) * 5 + 5 + 5 + 1
-    assert parameter_count(network) == layout.num_rows * 4 + 2 * unit + mlp
+def test_parameter_count_is_the_formula(subtests, lab):
+    for inputs, width in [("outer", 3 * 4 + 8), ("product", 12), ("difference_product", 16)]:
+        with subtests.test(inputs=inputs, width=width):
+            layout = lab.layouts["histories"]
+            network = DIN(embedding_dim=4, attention_inputs=inputs, attention_hidden=(6,), hidden=(8, 5)).build(layout)
+            width = 4 * 4 + 2 * 4 if inputs == "outer" else width
+            unit = (width + 1) * 6 + 6 + 6 + 1  # a layer with PReLU's slopes, an output with a bias
+            mlp = (7 * 4 + 1) * 8 + 8 + (8 + 1) * 5 + 5 + 5 + 1
+            assert parameter_count(network) == layout.num_rows * 4 + 2 * unit + mlp
 
 
 def test_the_published_count_of_a_run_on_amazon_electronics():
@@ -287,20 +288,19 @@ def test_the_published_count_of_a_run_on_amazon_electronics():
     assert parameter_count(ours) - 2 * own + joined + 1 == 5_403_522
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_a_history_that_shares_rows_is_needed(subtests):
+    for fields in [
         (ITEMS,),
         (ITEMS, dataclasses.replace(HISTORY, shares=None)),
         (ITEMS, dataclasses.replace(HISTORY, ordered=False)),
-    ],
-    ids=["no bag", "rows of its own", "unordered"],
-)
-def test_a_history_that_shares_rows_is_needed(fields):
-    with pytest.raises(
-        ConfigError, match=r'found none: give the schema one, as in \{ kind = "sequence", .* shares = "'
-    ):
-        DIN().build(Layout(fields))
+    ]:
+        with (
+            subtests.test(fields=fields),
+            pytest.raises(
+                ConfigError, match=r'found none: give the schema one, as in \{ kind = "sequence", .* shares = "'
+            ),
+        ):
+            DIN().build(Layout(fields))
 
 
 def test_bad_settings_name_themselves(subtests):

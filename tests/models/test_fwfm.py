@@ -62,15 +62,16 @@ def test_every_strength_is_of_its_pair(lab):
         np.testing.assert_allclose(pairs, (x[:, i] * x[:, j]).sum(1), atol=1e-12)
 
 
-@pytest.mark.parametrize("linear", LINEAR)
-def test_a_number_counts_once_in_the_linear_term(lab, linear):
+def test_a_number_counts_once_in_the_linear_term(subtests, lab):
     """Twice the value is twice the linear term, not four times, also where two vectors are multiplied."""
-    layout = make_layout(("value", "user", 1), ("value", "item", 1))
-    network, batch = lab.randomized(FwFM(embedding_dim=3, linear=linear).build(layout)), lab.batch(layout, 4)
-    network.r.data.zero_()
-    bias = network.first_order.bias if linear == "weights" else network.bias
-    doubled = batch._replace(values=batch.values * 2)
-    torch.testing.assert_close(network(doubled) - bias, 2 * (network(batch) - bias))
+    for linear in LINEAR:
+        with subtests.test(linear=linear):
+            layout = make_layout(("value", "user", 1), ("value", "item", 1))
+            network, batch = lab.randomized(FwFM(embedding_dim=3, linear=linear).build(layout)), lab.batch(layout, 4)
+            network.r.data.zero_()
+            bias = network.first_order.bias if linear == "weights" else network.bias
+            doubled = batch._replace(values=batch.values * 2)
+            torch.testing.assert_close(network(doubled) - bias, 2 * (network(batch) - bias))
 
 
 def test_a_bag_is_one_feature_of_pooled_vectors(lab):
@@ -88,13 +89,11 @@ def test_a_bag_is_one_feature_of_pooled_vectors(lab):
     assert network(batch).item() == 2 * 4  # the mean of products would be 10
 
 
-@pytest.mark.parametrize(
-    ("linear", "per_row", "others"),
-    [("weights", 6 + 1, 0), ("feature_vectors", 2 * 6, 0), ("field_vectors", 6, 4 * 6)],
-)
-def test_parameter_count_is_the_formula(linear, per_row, others):
-    network = FwFM(embedding_dim=6, linear=linear).build(Layout.of_sizes([30, 12, 5, 3]))
-    assert parameter_count(network) == 50 * per_row + others + 6 + 1
+def test_parameter_count_is_the_formula(subtests):
+    for linear, per_row, others in [("weights", 6 + 1, 0), ("feature_vectors", 2 * 6, 0), ("field_vectors", 6, 4 * 6)]:
+        with subtests.test(linear=linear, per_row=per_row, others=others):
+            network = FwFM(embedding_dim=6, linear=linear).build(Layout.of_sizes([30, 12, 5, 3]))
+            assert parameter_count(network) == 50 * per_row + others + 6 + 1
 
 
 def test_pairs_need_two_fields():

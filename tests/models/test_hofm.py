@@ -20,14 +20,15 @@ def test_a_case_worked_by_hand(lab):
     assert network(lab.batch(layout, 1)).item() == 10 + 1.75 + (2 + 3 + 6) + (-8 - 2 + 8 - 4)
 
 
-@pytest.mark.parametrize("order", [2, 3, 5])
-def test_anova_kernels_are_the_coefficients_of_a_polynomial(order):
+def test_anova_kernels_are_the_coefficients_of_a_polynomial(subtests):
     """prod_f (1 + x_f z) has A^t as its t-th coefficient; 40 fields, beyond any sum over subsets."""
-    x = np.random.default_rng(0).normal(size=(3, 40, 2))
-    found = anova_kernels(torch.from_numpy(x), order)
-    expected = np.array([[np.poly(-x[b, :, d])[1 : order + 1] for d in range(2)] for b in range(3)])
-    assert len(found) == order
-    np.testing.assert_allclose(torch.stack(found, 2), expected, rtol=1e-9)
+    for order in [2, 3, 5]:
+        with subtests.test(order=order):
+            x = np.random.default_rng(0).normal(size=(3, 40, 2))
+            found = anova_kernels(torch.from_numpy(x), order)
+            expected = np.array([[np.poly(-x[b, :, d])[1 : order + 1] for d in range(2)] for b in range(3)])
+            assert len(found) == order
+            np.testing.assert_allclose(torch.stack(found, 2), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("sharing", ["none", "plain", "weighted"])
@@ -84,18 +85,19 @@ def test_weights_of_orders_start_plain_and_switch_orders_off(lab):
     torch.testing.assert_close(weighted(batch), fm(batch))
 
 
-@pytest.mark.parametrize("sharing", ["none", "plain", "weighted"])
-def test_the_first_order_has_weights_of_its_own(lab, sharing):
+def test_the_first_order_has_weights_of_its_own(subtests, lab):
     """NOTE[DIFF]: with all vectors at zero the first-order term and the bias are what is left."""
-    layout = lab.layouts["mixed"]
-    network, batch = lab.randomized(HOFM(embedding_dim=3, sharing=sharing).build(layout)), lab.batch(layout, 6)
-    w = lab.weights(network)
-    expected = lab.first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"])
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            if not name.startswith("first_order."):
-                parameter.zero_()
-    np.testing.assert_allclose(network(batch).detach(), expected, atol=1e-12)
+    for sharing in ["none", "plain", "weighted"]:
+        with subtests.test(sharing=sharing):
+            layout = lab.layouts["mixed"]
+            network, batch = lab.randomized(HOFM(embedding_dim=3, sharing=sharing).build(layout)), lab.batch(layout, 6)
+            w = lab.weights(network)
+            expected = lab.first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"])
+            with torch.no_grad():
+                for name, parameter in network.named_parameters():
+                    if not name.startswith("first_order."):
+                        parameter.zero_()
+            np.testing.assert_allclose(network(batch).detach(), expected, atol=1e-12)
 
 
 def test_values_of_a_bag_do_not_meet_one_another(lab):

@@ -191,23 +191,25 @@ def test_aligned_positives_cost_less_than_crossed_ones():
     assert aligned < 0.01 < 9 < crossed
 
 
-@pytest.mark.parametrize("rows", [0, 1, 5])
-def test_no_positive_costs_nothing_and_stays_finite(rows):
-    u, v = torch.zeros(rows, 4, requires_grad=True), torch.zeros(rows, 4, requires_grad=True)
-    loss = contrastive_loss(u, v, torch.zeros(rows), temperature=0.07)
-    loss.backward()
-    assert float(loss.detach()) == 0
-    assert torch.isfinite(u.grad).all()
-    assert (v.grad == 0).all()
+def test_no_positive_costs_nothing_and_stays_finite(subtests):
+    for rows in [0, 1, 5]:
+        with subtests.test(rows=rows):
+            u, v = torch.zeros(rows, 4, requires_grad=True), torch.zeros(rows, 4, requires_grad=True)
+            loss = contrastive_loss(u, v, torch.zeros(rows), temperature=0.07)
+            loss.backward()
+            assert float(loss.detach()) == 0
+            assert torch.isfinite(u.grad).all()
+            assert (v.grad == 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
-def test_labels_of_any_kind_and_sign(dtype):
-    u, v = torch.randn(6, 3), torch.randn(6, 3)
-    label = torch.tensor([1, 0, 0, 1, 1, 0])
-    reference = contrastive_loss(u, v, label.double(), temperature=0.5)
-    torch.testing.assert_close(contrastive_loss(u, v, label.to(dtype), temperature=0.5), reference)
-    torch.testing.assert_close(contrastive_loss(u, v, 2.0 * label - 1, temperature=0.5), reference)
+def test_labels_of_any_kind_and_sign(subtests):
+    for dtype in [torch.bool, torch.int64, torch.float32]:
+        with subtests.test(dtype=dtype):
+            u, v = torch.randn(6, 3), torch.randn(6, 3)
+            label = torch.tensor([1, 0, 0, 1, 1, 0])
+            reference = contrastive_loss(u, v, label.double(), temperature=0.5)
+            torch.testing.assert_close(contrastive_loss(u, v, label.to(dtype), temperature=0.5), reference)
+            torch.testing.assert_close(contrastive_loss(u, v, 2.0 * label - 1, temperature=0.5), reference)
 
 
 # Settings

@@ -53,14 +53,15 @@ def test_crosses_by_hand(pair, expected):
     assert network(ids([[0, 2, 7], [1, 5, 6]])).tolist() == expected
 
 
-@pytest.mark.parametrize(("name", "crosses"), CROSSED)
-def test_crosses_are_the_equations(lab, name, crosses):
-    layout, settings = lab.layouts[name], WideDeep(**SMALL, crosses=crosses)
-    network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 7)
-    expected = reference.logit(settings, layout, batch, lab.weights(network))
-    np.testing.assert_allclose(network(batch).detach(), expected, atol=1e-10, rtol=1e-10)
-    without = reference.logit(WideDeep(**SMALL), layout, batch, lab.weights(network))
-    assert not np.isclose(expected, without).any()
+def test_crosses_are_the_equations(subtests, lab):
+    for name, crosses in CROSSED:
+        with subtests.test(name=name, crosses=crosses):
+            layout, settings = lab.layouts[name], WideDeep(**SMALL, crosses=crosses)
+            network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 7)
+            expected = reference.logit(settings, layout, batch, lab.weights(network))
+            np.testing.assert_allclose(network(batch).detach(), expected, atol=1e-10, rtol=1e-10)
+            without = reference.logit(WideDeep(**SMALL), layout, batch, lab.weights(network))
+            assert not np.isclose(expected, without).any()
 
 
 def test_crosses_start_silent_and_learn_the_combinations_present():

@@ -122,17 +122,18 @@ def test_an_item_of_zeros_scores_zero(subtests):
                 assert StoredItems.of(heads(2, 3, 4), storage).scores(torch.zeros(5, 4)).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_slices_are_views_and_tensors_come_back(storage):
-    user, stored = heads(5, 4), StoredItems.of(heads(9, 3, 4, seed=1), storage)
-    part = stored[2:5]
-    assert part.heads.data_ptr() == stored.heads[2].data_ptr()
-    np.testing.assert_allclose(part.scores(user), stored.scores(user)[2:5], rtol=1e-6)
-    again = StoredItems.from_tensors(stored.tensors())
-    assert (again.heads.data_ptr(), again.storage, len(again)) == (stored.heads.data_ptr(), storage, 9)
-    assert torch.equal(again.scores(user), stored.scores(user))
-    width = {"float32": 4, "bfloat16": 2, "int8": 1}[storage]
-    assert stored.num_bytes == 9 * 12 * width + (9 * 3 * 4 if storage == "int8" else 0)
+def test_slices_are_views_and_tensors_come_back(subtests):
+    for storage in STORAGES:
+        with subtests.test(storage=storage):
+            user, stored = heads(5, 4), StoredItems.of(heads(9, 3, 4, seed=1), storage)
+            part = stored[2:5]
+            assert part.heads.data_ptr() == stored.heads[2].data_ptr()
+            np.testing.assert_allclose(part.scores(user), stored.scores(user)[2:5], rtol=1e-6)
+            again = StoredItems.from_tensors(stored.tensors())
+            assert (again.heads.data_ptr(), again.storage, len(again)) == (stored.heads.data_ptr(), storage, 9)
+            assert torch.equal(again.scores(user), stored.scores(user))
+            width = {"float32": 4, "bfloat16": 2, "int8": 1}[storage]
+            assert stored.num_bytes == 9 * 12 * width + (9 * 3 * 4 if storage == "int8" else 0)
 
 
 def test_a_memory_mapped_file_backs_it(tmp_path):

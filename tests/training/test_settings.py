@@ -34,17 +34,14 @@ def test_a_setting_out_of_range_is_named(subtests):
             TrainingSettings(**settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
+def test_a_word_that_no_setting_has_is_named_in_python_too(subtests):
+    for settings, sentence in [
         ({"optimizer": "adamw"}, "optimizer must be one of 'adam', .*, found 'adamw'"),
         ({"precision": "float16"}, "precision must be one of 'float32', 'bfloat16', found 'float16'"),
         ({"embedding_update": "sparse"}, "embedding_update must be one of 'auto', 'dense', 'lazy', found 'sparse'"),
-    ],
-)
-def test_a_word_that_no_setting_has_is_named_in_python_too(settings, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        TrainingSettings(**settings)
+    ]:
+        with subtests.test(settings=settings, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+            TrainingSettings(**settings)
 
 
 def test_a_mapping_that_is_wrong_is_one_sentence(subtests):
