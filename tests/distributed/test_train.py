@@ -122,14 +122,15 @@ def test_kills_of_each_process_lose_nothing():
     assert fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
     whole, draws = Bundle.load(Path("whole")).digest, random.Random(0)
     for attempt in range(10):
-        code, errors, took = broken_off("b", signal.SIGKILL, draws.uniform(0, 2), attempt % 2)
+        code, errors, took = broken_off(f"b{attempt}", signal.SIGKILL, draws.uniform(0, 2), attempt % 2)
         assert took < 60
         if code:
             assert code == 1
             assert f"process {attempt % 2} of 2 was ended by signal 9" in errors
             assert "Traceback" not in errors
-        assert fieldwise("train", *LONG, "--out", "b", "--quiet", "--overwrite", "--processes", "2").returncode == 0
-        assert Bundle.load(Path("b")).digest == whole
+        done = fieldwise("train", *LONG, "--out", f"b{attempt}", "--quiet", "--overwrite", "--processes", "2")
+        assert done.returncode == 0, done.stderr
+        assert Bundle.load(Path(f"b{attempt}")).digest == whole
 
 
 @pytest.mark.slow
