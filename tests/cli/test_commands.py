@@ -236,6 +236,7 @@ OPTIONS = {
         "--timeout",
         "--batch-window",
         "--watch",
+        "--workers",
         "--device",
         "--threads",
     },

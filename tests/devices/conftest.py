@@ -8,6 +8,8 @@ from second_device import device_of_tests
 
 from fieldwise.ops.devices import open_device
 
+device_of_tests()  # before the first gradient of this process, at which PyTorch counts the devices
+
 HERE = Path(__file__).parent
 MISSING = "ignore:.* run as plain PyTorch on second, which takes more time:UserWarning"
 
