@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -54,20 +55,26 @@ def _together(function: Any, size: int) -> list[Any]:
     """What so many forked processes returned."""
     import torch.distributed as dist
 
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         places = [Path(folder) / str(rank) for rank in range(size)]
         children = []
         for rank, place in enumerate(places):
             if (child := os.fork()) == 0:
                 try:
-                    _run(function, rank, size, store.port, place)
+                    _run(function, rank, size, port, place)
                 except BaseException:
                     traceback.print_exc()
                     os._exit(1)
                 os._exit(0)
             children.append(child)
+        # After the forks: a child would inherit what the store's threads hold at that moment, such as locks, for ever.
+        store = dist.TCPStore(
+            "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
+        )
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        del store
         if set(codes) - {0, -signal.SIGKILL}:
             sys.exit(f"processes ended with {codes}")
         return [json.loads(place.read_text()) if place.exists() else None for place in places]
