@@ -235,5 +235,5 @@ def test_the_memory_of_a_mapped_table_is_that_of_two_windows(tmp_path):
     found = json.loads(done.stdout)
     assert found["total"] == rows * (rows - 1) // 2
     mib = fields * 4 / 2**20
-    # Two windows, a stretch of gathered rows, and what PyTorch takes at its first operations; the table has 92 MiB.
-    assert found["mib"] < (2 * window + 2 * 32_768) * mib + 16
+    # Two windows, a stretch of gathered rows, and what PyTorch and the C library's arenas take; the table has 92 MiB.
+    assert found["mib"] < (2 * window + 2 * 32_768) * mib + 32
