@@ -18,7 +18,7 @@ __all__ = ["one_of", "run_together"]
 
 
 def run_together(processes: int | None) -> bool:
-    """Run this command in so many processes, unless it is already one of them, or is to run alone.
+    """Run this command in the given number of processes, unless this is one of them or no number is given.
 
     Args:
         processes: `--processes`.

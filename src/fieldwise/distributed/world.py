@@ -230,7 +230,7 @@ def joined(place: Place | None) -> Iterator[World | None]:
         yield None
         return
     store = _met(place)
-    if torch.cuda.is_available():  # each process of a machine has a GPU of its own, as far as there are so many
+    if torch.cuda.is_available():  # a GPU per process, shared only if the machine has fewer
         torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
     world = World(rank=place.rank, size=place.size, local_rank=place.local_rank, store=store)
     try:

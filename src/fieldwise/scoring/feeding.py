@@ -99,7 +99,7 @@ class _Pinned:
 
 
 def _pinned(size: int) -> Tensor:
-    """A page-locked buffer of so many bytes."""
+    """A page-locked buffer of `size` bytes."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 

@@ -46,7 +46,7 @@ def newest_whole(place: Unfinished, name: str) -> list[Artifact]:
 
 
 def _of_size(place: Unfinished, name: str, size: int) -> Iterator[list[Artifact]]:
-    """The whole checkpoints that so many processes have written."""
+    """The whole checkpoints that `size` processes have written."""
     folders = [place.part(part_name(name, Part(rank=rank, size=size))) for rank in range(size)]
     for slot in ("0", "1"):
         if not all((folder / slot / CHECKPOINT.manifest).exists() for folder in folders):
