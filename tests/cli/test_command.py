@@ -2,17 +2,22 @@
 
 import dataclasses
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 from typing import Annotated, get_type_hints
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from fieldwise.cli import options
 from fieldwise.cli.app import COMMANDS
 from fieldwise.cli.command import as_command
 from fieldwise.cli.options import Reading
 from fieldwise.cli.serve import LogReading
 from fieldwise.errors import ConfigError
+from fieldwise.version import __version__
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,3 +89,13 @@ def test_how_a_text_file_is_read():
     ):
         Reading(columns="a,,b")
     assert Reading(separator=";", columns="a,b").options() == ["--separator", ";", "--columns", "a,b"]
+
+
+def test_further_processes_of_a_command_run_no_code_of_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(options, "GIVEN", ["--version"])
+    Path("typing.py").write_text("raise SystemExit('a file of the working directory was run')")
+    done = subprocess.run(options.command_again(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"fieldwise {__version__}\n"), done.stderr
+    monkeypatch.syspath_prepend(str(tmp_path))  # as for `python -m fieldwise`
+    assert options.command_again() == [sys.executable, "-m", "fieldwise", "--version"]

@@ -1,10 +1,12 @@
 """The processes of a training: what they tell each other, and how one's failure reaches the others."""
 
 import socket
+from pathlib import Path
 
 import pytest
 from ranks import in_processes
 
+from fieldwise.distributed.launch import _store
 from fieldwise.distributed.part import Part
 from fieldwise.distributed.place import Place
 from fieldwise.distributed.world import joined
@@ -87,6 +89,14 @@ def test_a_port_in_use_is_one_sentence(monkeypatch):
         place = Place(rank=0, size=2, local_rank=0)
         with pytest.raises(ConfigError, match=r"127.0.0.1:\d+ is in use: choose another"), joined(place):
             pass
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc")
+def test_only_this_machine_reaches_what_processes_share():
+    store = _store()
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    listening = [line[1].split(":") for line in lines if line[3] == "0A"]
+    assert [address for address, port in listening if int(port, 16) == store.port] == ["0100007F"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ __all__ = [
     "UseCache",
     "cache_for",
     "check_device",
+    "command_again",
     "existing_data_dir",
     "reports_for",
     "resolve_data_dir",
@@ -248,6 +250,15 @@ def check_device(*devices: str) -> None:
 
     for device in devices:
         open_device(device)
+
+
+def command_again() -> list[str]:
+    """The command line of this command, for another process that runs it.
+
+    Like this process, it imports nothing from the working directory, unless `python -m fieldwise` was called.
+    """
+    safe = [] if sys.path[:1] == [os.getcwd()] else ["-P"]
+    return [sys.executable, *safe, "-m", "fieldwise", *GIVEN]
 
 
 def set_threads(threads: int | None) -> None:

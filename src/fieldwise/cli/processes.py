@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fieldwise.cli.options import GIVEN
+from fieldwise.cli.options import command_again
 from fieldwise.distributed.place import Place
 from fieldwise.errors import ConfigError
 
@@ -39,7 +39,7 @@ def run_together(processes: int | None) -> bool:
         return False
     from fieldwise.distributed.launch import start
 
-    if code := start(GIVEN, processes):
+    if code := start(command_again(), processes):
         raise typer.Exit(code)
     return True
 

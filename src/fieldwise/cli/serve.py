@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fieldwise.cli.listening import Listening, accepting
-from fieldwise.cli.options import BundleDevice, Reading, Threads, set_threads
+from fieldwise.cli.options import BundleDevice, Reading, Threads, command_again, set_threads
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import usual_ends
-from fieldwise.cli.workers import Supervisor, Worker, command_again
+from fieldwise.cli.workers import Supervisor, Worker
 from fieldwise.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:

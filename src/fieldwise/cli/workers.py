@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Supervisor", "Worker", "command_again"]
+__all__ = ["Supervisor", "Worker"]
 
 WORKER = "FIELDWISE_WORKER"  # what a worker is told, as JSON
 METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
@@ -203,8 +202,3 @@ def _forget_metrics(folder: Path, process: int) -> None:
     """Remove a process's gauges of the present, as prometheus_client's `mark_process_dead` does; counters stay."""
     for path in (folder / "metrics").glob(f"gauge_live*_{process}.db"):
         path.unlink(missing_ok=True)
-
-
-def command_again() -> list[str]:
-    """The command line of this process, for another one."""
-    return [sys.executable, "-m", "fieldwise", *sys.argv[1:]]

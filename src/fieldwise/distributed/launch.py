@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 __all__ = ["LAUNCHED", "LOST", "end_with_parent", "start"]
 
@@ -39,24 +43,22 @@ class _Started:
         return self.errors.read().decode(errors="replace")
 
 
-def start(arguments: Sequence[str], size: int) -> int:
-    """Run `fieldwise ARGUMENTS` in processes that train together; returns the exit code of the first that fails, or 0.
+def start(command: Sequence[str], size: int) -> int:
+    """Run a command in processes that train together; returns the exit code of the first that fails, or 0.
 
     Process 0 writes to this process's streams; of the others only an error is shown. Signals are passed on to all.
 
     Args:
-        arguments: the command's arguments.
+        command: the command line of a process.
         size: how many processes.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = _store()
     started: list[_Started] = []
     with contextlib.ExitStack() as stack:
         try:
             for rank in range(size):
                 errors = None if rank == 0 else stack.enter_context(tempfile.TemporaryFile())
-                process = _process(arguments, _environment(rank, size, store.port), errors)
+                process = _process(command, _environment(rank, size, store.port), errors)
                 started.append(_Started(rank=rank, process=process, errors=errors))
             with _passing_signals(started) as received:
                 failed = _watched(started, received)
@@ -86,6 +88,15 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="fieldwise-parent", daemon=True).start()
 
 
+def _store() -> "TCPStore":
+    """What the processes share besides the group. It has no password, so only this machine can reach it."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    listening = socket.create_server(("127.0.0.1", 0))  # PyTorch itself would listen on all interfaces
+    port = listening.getsockname()[1]
+    return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+
+
 def _environment(rank: int, size: int, port: int) -> dict[str, str]:
     """What tells a process its place."""
     named = {
@@ -107,11 +118,11 @@ def _environment(rank: int, size: int, port: int) -> dict[str, str]:
 
 
 def _process(
-    arguments: Sequence[str], environment: Mapping[str, str], errors: IO[bytes] | None
+    command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes] | None
 ) -> "subprocess.Popen[bytes]":
     first = errors is None
     return subprocess.Popen(
-        [sys.executable, "-m", "fieldwise", *arguments],
+        command,
         env=environment,
         stdin=subprocess.PIPE,
         stdout=None if first else subprocess.DEVNULL,
