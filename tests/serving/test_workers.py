@@ -1,6 +1,7 @@
 """Several server processes on one port: started again when they die, stopped together, with shared memory."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 from serving.commands import serving
 from serving.conftest import log, make
 
+from fieldwise.cli.workers import Supervisor, _Process
 from fieldwise.models import FM
 from fieldwise.serving.index import build_index, open_index
 from fieldwise.serving.weights import share_weights
@@ -108,11 +110,64 @@ def test_a_worker_that_dies_is_started_again_and_all_are_stopped_together():
         gone(after.values())
 
 
-def test_workers_end_with_the_first_process():
+def folder_of(process):
+    """The folder that a worker shares with the others."""
+    environment = dict(x.split("=", 1) for x in Path(f"/proc/{process}/environ").read_text().split("\0") if "=" in x)
+    return Path(json.loads(environment["FIELDWISE_WORKER"])["folder"])
+
+
+def test_workers_end_with_the_first_process_and_leave_nothing():
     with first_process() as first:
         workers = both(int(first.stdout.readline().split()[1]))
+        folder = folder_of(workers[1])
+        assert {one.name for one in folder.iterdir()} == {"metrics", "shared"}
         first.kill()
         gone(workers.values())
+        assert not folder.exists()
+
+
+def test_what_servers_that_were_killed_have_left_is_removed(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    left = tmp_path / "fieldwise-workers-left"
+    (left / "shared").mkdir(parents=True)
+    (left / "shared" / "weights.npy").write_bytes(bytes(100))
+    with first_process() as first:
+        workers = both(int(first.stdout.readline().split()[1]))
+        folder = folder_of(workers[1])
+        assert list(tmp_path.iterdir()) == [folder]
+        with first_process() as second:
+            both(int(second.stdout.readline().split()[1]))
+            assert folder.exists(), "its server runs"
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(30) == 0
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(30) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_hangup_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which nohup does
+    try:
+        with first_process() as first:
+            port = int(first.stdout.readline().split()[1])
+            workers = both(port)
+            first.send_signal(signal.SIGHUP)
+            time.sleep(0.5)
+            assert both(port) == workers
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(30) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path):
+    said, worker = [], _Process(number=2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        first = Supervisor(command=[str(tmp_path / "gone")], count=2, listening=listening, grace=0.0, say=said.append)
+        first._keep(worker, str(tmp_path), 0)
+    assert worker.process is None
+    assert worker.due > time.monotonic()
+    assert re.fullmatch(r"worker 2 cannot be started \(.*gone'\): the next attempt is in 1 s", said[0]), said
 
 
 def test_what_stops_the_first_worker_is_said_once():

@@ -234,7 +234,7 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
         _say_where(options, listening)
         server, sockets = uvicorn.Server(config), accepting(listening)
     else:
-        counts = OpenCounts(worker.shared / "connections", worker.of, worker.number - 1)
+        counts = OpenCounts(worker.counts, worker.of, worker.number - 1)
         connections.told = counts.tell
         server, sockets = BalancedServer(config, worker.socket(), counts), []
     gc.collect()

@@ -7,20 +7,24 @@ pipes: it tells through one that it is ready, and learns from the other's end th
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from fieldwise.storage.locks import try_lock
 
 __all__ = ["Supervisor", "Worker"]
 
 WORKER = "FIELDWISE_WORKER"  # what a worker is told, as JSON
 METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
+PREFIX = "fieldwise-workers-"
 SHARED = "shared"
 PACE = 0.1  # seconds between two checks of the workers
 SHORT = 5.0  # seconds: a worker that ends sooner is started again after a pause
@@ -58,12 +62,20 @@ class Worker:
         """The folder of shared memory."""
         return Path(self.folder) / SHARED
 
+    @property
+    def counts(self) -> Path:
+        """The file of all workers' numbers of connections."""
+        return Path(self.folder) / "connections"
+
     def socket(self) -> socket.socket:
         """The listening socket."""
         return socket.socket(fileno=self.listening)
 
     def begin(self) -> None:
-        """Tell that requests are answered, and stop this process gracefully once the first one is gone."""
+        """Tell that requests are answered, and stop this process gracefully once the first one is gone.
+
+        The first one was then killed: its folder, whose files stay mapped, is removed here.
+        """
         with contextlib.suppress(BrokenPipeError):  # only the first worker is waited for
             os.write(self.ready, b"1")
         os.close(self.ready)
@@ -71,6 +83,7 @@ class Worker:
         def wait() -> None:
             with contextlib.suppress(OSError):
                 os.read(self.alive, 1)
+            shutil.rmtree(self.folder, ignore_errors=True)
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=wait, name="fieldwise-alive", daemon=True).start()
@@ -85,6 +98,11 @@ class _Process:
     began: float = 0.0
     pause: float = 0.0  # seconds before the next start
     due: float = 0.0
+
+    def wait(self, now: float, *, early: bool) -> None:
+        """Set when it is started next: at once, or, after it ended early, after a pause that grows."""
+        self.pause = min(MOST_PAUSE, max(1.0, 2 * self.pause)) if early else 0.0
+        self.due = now + self.pause
 
 
 @dataclass(kw_only=True)
@@ -106,15 +124,16 @@ class Supervisor:
     grace: float
     say: Callable[[str], None]
     ready: Callable[[], None] = lambda: None
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    _stopped: bool = False
 
     def run(self) -> int:
         """Run until SIGTERM, SIGINT or SIGHUP; returns the exit status: the first worker's if it cannot start."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self._stopped.set())
+            if signal.getsignal(number) != signal.SIG_IGN:  # as with nohup
+                signal.signal(number, self._stop_soon)
         alive, held = os.pipe()
         workers = [_Process(number=k + 1) for k in range(self.count)]
-        with tempfile.TemporaryDirectory(prefix="fieldwise-workers-", ignore_cleanup_errors=True) as folder:
+        with _own_folder() as folder:
             for name in ("metrics", SHARED):
                 (Path(folder) / name).mkdir()
             try:
@@ -123,13 +142,18 @@ class Supervisor:
                 if status is not None:
                     return status
                 self.ready()
-                while not self._stopped.wait(PACE):
+                while not self._stopped:
+                    time.sleep(PACE)
                     for worker in workers:
                         self._keep(worker, folder, alive)
             finally:
                 self._stop(workers)
                 os.close(held)
+                os.close(alive)
         return 0
+
+    def _stop_soon(self, *_: object) -> None:
+        self._stopped = True
 
     def _first(self, worker: _Process, folder: str, alive: int) -> int | None:
         """Wait for the first worker; its status if it ends before it is ready."""
@@ -137,14 +161,14 @@ class Supervisor:
         assert worker.process is not None, "just started"
         os.set_blocking(told, False)
         try:
-            while not self._stopped.is_set():
+            while not self._stopped:
                 with contextlib.suppress(BlockingIOError):
                     if os.read(told, 1):
                         return None
                 status = worker.process.poll()
                 if status is not None:
                     return status if status >= 0 else 128 - status
-                self._stopped.wait(PACE)
+                time.sleep(PACE)
         finally:
             os.close(told)
         return 0
@@ -154,18 +178,25 @@ class Supervisor:
         now = time.monotonic()
         if worker.process is None:
             if now >= worker.due:
-                os.close(self._start(worker, folder, alive))
+                self._start_again(worker, folder, alive)
             return
         status = worker.process.poll()
         if status is None:
             return
         _forget_metrics(Path(folder), worker.process.pid)
-        early = now - worker.began < SHORT
-        worker.pause = min(MOST_PAUSE, max(1.0, 2 * worker.pause)) if early else 0.0
-        worker.process, worker.due = None, now + worker.pause
+        worker.process = None
+        worker.wait(now, early=now - worker.began < SHORT)
         how = f"signal {-status}" if status < 0 else f"status {status}"
         again = f"in {worker.pause:g} s" if worker.pause else "now"
         self.say(f"worker {worker.number} ended with {how}: it is started again {again}")
+
+    def _start_again(self, worker: _Process, folder: str, alive: int) -> None:
+        """Start a worker; if the system has no process, memory or file for it now, after a pause."""
+        try:
+            os.close(self._start(worker, folder, alive))
+        except OSError as e:
+            worker.wait(time.monotonic(), early=True)
+            self.say(f"worker {worker.number} cannot be started ({e}): the next attempt is in {worker.pause:g} s")
 
     def _start(self, worker: _Process, folder: str, alive: int) -> int:
         """Start a worker; returns the end of the pipe that tells when it is ready."""
@@ -179,6 +210,9 @@ class Supervisor:
             worker.process = subprocess.Popen(
                 self.command, env={**os.environ, **more}, pass_fds=(part.listening, ready, alive)
             )
+        except OSError:
+            os.close(told)
+            raise
         finally:
             os.close(ready)
         worker.began = time.monotonic()
@@ -196,6 +230,20 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[str]:
+    """A locked temporary folder for what workers share; those that killed servers have left are removed before."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/"):
+        with contextlib.suppress(OSError), try_lock(left) as is_left:  # another user's cannot be opened
+            if is_left:
+                shutil.rmtree(left, ignore_errors=True)
+    with contextlib.ExitStack() as held:
+        folder = held.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True))
+        with contextlib.suppress(OSError):  # a file system without locks
+            held.enter_context(try_lock(Path(folder)))
+        yield folder
 
 
 def _forget_metrics(folder: Path, process: int) -> None:

@@ -24,6 +24,7 @@ LAUNCHED = "FIELDWISE_LAUNCHED"  # set in processes that `start` starts
 LOST = 3  # exit code of a process that ends because another one has
 PATIENCE = 30.0  # seconds that the others have to end by themselves, and again after SIGTERM
 GLANCE = 0.05
+ASKS = getattr(signal, "SIGUSR1", None)  # for a checkpoint; ignored by processes that train nothing
 FORWARDED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
 
 
@@ -137,7 +138,7 @@ def _passing_signals(started: Sequence[_Started]) -> Iterator[list[int]]:
     received: list[int] = []
 
     def passed_on(number: int, _: FrameType | None) -> None:
-        if number != getattr(signal, "SIGUSR1", None):
+        if number != ASKS:
             received.append(number)
         for one in started:
             with contextlib.suppress(OSError):
@@ -146,7 +147,8 @@ def _passing_signals(started: Sequence[_Started]) -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {number: signal.signal(number, passed_on) for number in FORWARDED}
+    heeded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN or number == ASKS]
+    before = {number: signal.signal(number, passed_on) for number in heeded}
     try:
         yield received
     finally:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import select
 import socket
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,39 +15,50 @@ __all__ = ["BalancedServer", "OpenCounts"]
 
 PACE = 0.001  # seconds between two comparisons with the other processes
 PATIENCE = 20  # comparisons, then a connection is accepted all the same
+FRESH = 1_000_000_000  # nanoseconds: a process that was not heard of for longer does not count
 PAUSE = 0.1  # seconds after a connection could not be accepted, for lack of open files
 
 
 class OpenCounts:
-    """The numbers of open connections of all processes, in a file that they share.
+    """The numbers of open connections of all processes that accept at present, in a file that they share.
 
     Args:
         path: the file; created by the first process that needs it.
         workers: number of processes.
         own: this process's place, from 0.
 
+    Shape:
+        the file: [workers, 2] int64, the connections, and when the process was last there in nanoseconds.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     first, second = (OpenCounts(Path(folder) / "open", 2, own) for own in (0, 1))
     ...     first.tell(3)
-    ...     first.is_ahead(), second.is_ahead()
-    (True, False)
+    ...     alone = first.is_ahead()
+    ...     second.beat()
+    ...     alone, first.is_ahead(), second.is_ahead()
+    (False, True, False)
     """
 
     def __init__(self, path: Path, workers: int, own: int) -> None:
         with path.open("ab") as file:
-            file.truncate(8 * workers)
-        self._counts = np.memmap(path, np.int64, "r+", shape=(workers,))
+            file.truncate(16 * workers)
+        self._counts = np.memmap(path, np.int64, "r+", shape=(workers, 2))
         self._own = own
         self.tell(0)
 
     def tell(self, connections: int) -> None:
         """Set the number of this process's connections."""
-        self._counts[self._own] = connections
+        self._counts[self._own, 0] = connections
+
+    def beat(self) -> None:
+        """Tell that this process is there; one that starts, hangs or has died takes no connection."""
+        self._counts[self._own, 1] = time.monotonic_ns()
 
     def is_ahead(self) -> bool:
-        """Whether this process has more connections than another."""
-        return bool(self._counts[self._own] > self._counts.min())
+        """Whether this process has more connections than another one that is there."""
+        there = self._counts[self._counts[:, 1] > time.monotonic_ns() - FRESH, 0]
+        return bool((self._counts[self._own, 0] > there).any())
 
 
 class BalancedServer(uvicorn.Server):
@@ -79,6 +91,11 @@ class BalancedServer(uvicorn.Server):
                 await self._task
         self._listening.close()
         await super().shutdown(sockets=[])
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        self._counts.beat()
+        return await super().on_tick(counter)
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
