@@ -22,8 +22,12 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 from serving.commands import serving
 from serving.conftest import log, make
 
+from fieldwise.cli.listening import Listening
+from fieldwise.cli.serve import LogReading, ServeOptions
+from fieldwise.cli.serve_sources import Loader
 from fieldwise.cli.workers import Supervisor, _Process
 from fieldwise.models import FM
+from fieldwise.serving import weights
 from fieldwise.serving.index import build_index, open_index
 from fieldwise.serving.weights import share_weights
 from fieldwise.storage.shared import SharedArrays
@@ -237,6 +241,33 @@ def connections(process):
 
 def mapped(path):
     return str(path) in Path("/proc/self/maps").read_text()
+
+
+def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower, ranker, items):
+    monkeypatch.setattr(weights, "LEAST", 0)
+    (tmp_path / "shared").mkdir()
+    items.write_parquet(tmp_path / "items.parquet")
+    tower.save(tmp_path / "tower")
+    ranker.save(tmp_path / "ranker")
+    listening = Listening()
+    options = ServeOptions(
+        bundle=tmp_path / "ranker", prerank=tmp_path / "tower", items=str(tmp_path / "items.parquet"),
+        reading=LogReading(), listening=listening,
+    )  # fmt: skip
+    load = Loader(options, lambda _: None, tmp_path / "shared")
+    first = load()
+    before = {path.name for path in (tmp_path / "shared").iterdir()}
+    assert {name.partition("-")[0] for name in before} == {"weights", "index"}
+    rows = log(4, seed=9)
+    wanted = first.bundle.score(rows).tolist()
+    make(seed=8).save(tmp_path / "tower")
+    make(ranker.settings, seed=6).save(tmp_path / "ranker")
+    second = load()
+    after = {path.name for path in (tmp_path / "shared").iterdir()}
+    assert len(after) == len(before)
+    assert {name.partition("-")[0] for name in after - before} == {"weights", "index"}
+    assert first.bundle.score(rows).tolist() == wanted
+    assert second.bundle.score(rows).tolist() != wanted
 
 
 def test_weights_and_heads_in_shared_memory_are_equal(tmp_path, tower, items):

@@ -83,7 +83,9 @@ class Loader:
         Errors:
             BundleError, ConfigError, DataError: a bundle, the index or a table cannot be served.
         """
-        options, tables = self._options, self.tables
+        options, tables, replaces = self._options, self.tables, not self._loaded
+        if self._shared is not None and replaces:
+            self._shared.used.clear()
         ranker, tower = self._bundle(options.bundle), self._bundle(options.prerank)
         recommends: Cascade | WholeRanking | None = None
         if tower is not None:
@@ -94,7 +96,10 @@ class Loader:
             recommends = Cascade(tower, index, ranker, nprobe=options.nprobe)
         elif ranker is not None and tables.catalogue is not None:
             recommends = _whole(ranker, tables, options, self._tell)
-        return Service(ranker, recommends, log=tables.log, exclude_seen=options.exclude_seen is not False)
+        service = Service(ranker, recommends, log=tables.log, exclude_seen=options.exclude_seen is not False)
+        if self._shared is not None and replaces:
+            self._shared.remove_unused()  # what the former service has mapped stays until it is gone
+        return service
 
     def _bundle(self, folder: Path | None) -> Bundle | None:
         return None if folder is None else self._loaded.pop(folder, None) or self._load(folder)
@@ -162,11 +167,11 @@ def _passing_index(
     """
     assert tables.catalogue is not None, "checked"
     if shared is not None:
-        place = shared.folder / f"index-{tower.digest[:16]}"
+        place = shared.place(f"index-{tower.digest[:16]}")
         with one_writer(shared.folder):
             if not place.exists():
                 build_index(tower, tables.catalogue, place, id_column=tables.item_id)
-        index = open_index(place, mapped=True)
+            index = open_index(place, mapped=True)
     else:
         with TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
             index, _ = build_index(tower, tables.catalogue, Path(folder) / "index", id_column=tables.item_id)
