@@ -186,6 +186,26 @@ def test_many_connections_are_accepted_in_one_turn_of_the_loop():
     assert turns < 20
 
 
+def test_who_goes_on_asking_for_refused_explanations_waits_while_over_its_share(app, port, shut, monkeypatch):
+    over, explain = [False], REQUEST.replace(b"/v1/predict", b"/v1/explain")
+    monkeypatch.setattr(app.state.shares, "is_over", lambda *_: over[0])
+    monkeypatch.setattr(app.state.early, "is_overloaded", lambda _: False)
+    shut[0] = True
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+        one.sendall(GET)
+        assert one.recv(1000).startswith(b"HTTP/1.1 200")
+        over[0] = True
+        one.sendall(explain)
+        assert one.recv(1000).startswith(b"HTTP/1.1 503"), "it is told at once"
+        one.sendall(explain)
+        one.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            one.recv(1000)
+        over[0] = False
+        one.settimeout(10)
+        assert one.recv(1000).startswith(b"HTTP/1.1 503")
+
+
 def test_the_loop_rests_once_in_a_turn(monkeypatch):
     rests = []
     monkeypatch.setattr("fieldwise.serving.early_refusal.time.sleep", rests.append)
@@ -196,6 +216,8 @@ def test_the_loop_rests_once_in_a_turn(monkeypatch):
             assert all(early.refuses(b"/v1/predict", "a") for _ in range(20))
             assert not early.refuses(b"/healthz", "a")
             await asyncio.sleep(0)
+        assert early.refuses(b"/v1/explain", "a")
+        await asyncio.sleep(0)
 
     from prometheus_client import Counter, Histogram
 
@@ -206,5 +228,5 @@ def test_the_loop_rests_once_in_a_turn(monkeypatch):
     requests = Counter("requests", "-", ("method", "path", "status"), registry=None)
     seconds = Histogram("seconds", "-", ("path",), registry=None)
     asyncio.run(run(EarlyRefusal(requests, seconds, admissions(10, 1, 1.0), shares)))
-    assert len(rests) == 3
+    assert len(rests) == 3, "none for the explanation: predictions are not to wait for refusals of those"
     assert sum(rests) < 0.02

@@ -8,12 +8,18 @@ import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
+from concurrent.futures import ThreadPoolExecutor
+
 from serving.asgi import post
+from serving.conftest import make
 from serving.hostile import ROW
 
+from fieldwise import AFM, AutoInt
+from fieldwise.serving import pieces as pieces_module
 from fieldwise.serving import served as served_module
 from fieldwise.serving.admission import Admission
 from fieldwise.serving.http import ServerSettings, create_app
+from fieldwise.serving.pieces import Pieces
 from fieldwise.serving.service import Service
 
 
@@ -167,7 +173,43 @@ def test_explanations_leave_most_of_the_worker_to_others(ranker, monkeypatch):
         return alone, beside
 
     alone, beside = asyncio.run(run())
-    assert beside > 0.6 * alone, "four fifths, less what a busy machine takes"
+    assert beside > 0.6 * alone, "nine tenths, less what a busy machine takes"
+
+
+def test_every_step_of_an_explanation_rests_nine_times_as_long_while_others_are_served(monkeypatch):
+    rests, busy = [], [True]
+
+    async def rest(seconds):
+        rests.append(seconds)
+
+    monkeypatch.setattr(pieces_module, "timed_call", lambda call: (0.25, call()))
+    monkeypatch.setattr(pieces_module.asyncio, "sleep", rest)
+
+    async def run():
+        with ThreadPoolExecutor(1) as worker:
+            return await Pieces(worker, 1, lambda: busy[0]).run(lambda: [lambda: [1, 2], lambda: [3]])
+
+    assert asyncio.run(run()) == [1, 2, 3]
+    assert rests == [2.25] * 3, "the cut into pieces too"
+    busy[0] = False
+    assert asyncio.run(run()) == [1, 2, 3]
+    assert len(rests) == 3
+
+
+@pytest.mark.parametrize(
+    ("pairs", "model", "sizes"), [(True, AFM, [10, 10, 3]), (False, AutoInt, [10, 10, 3]), (True, AutoInt, [1] * 23)]
+)
+def test_only_where_pairs_are_measured_a_piece_is_one_row(pairs, model, sizes, monkeypatch):
+    found = []
+
+    def explained(bundle, frame, *, pairs):
+        found.append(frame.height)
+        return [{} for _ in range(frame.height)]
+
+    monkeypatch.setattr(served_module, "explanations", explained)
+    app = create_app(Service(make(model(embedding_dim=4))))
+    assert asyncio.run(ask(app, "/v1/explain", {"rows": [ROW] * 23, "pairs": pairs}))[0] == 200
+    assert found == sizes
 
 
 def test_an_explanation_in_pieces_is_the_one_at_once(ranker):

@@ -156,6 +156,11 @@ class Bundle:
         return in_numpy(score_candidates(self.network, split, *encode_request(self.encoder, split, row, candidates)))
 
     @cached_property
+    def encoded_samples(self) -> EncodedTable:
+        """`samples`, encoded: the usual background of explanations."""
+        return self.encoder.transform(self.samples)
+
+    @cached_property
     def _splits(self) -> dict[tuple[frozenset[str], frozenset[str]], Split]:
         """Cached splits of fields by the columns of requests."""
         return {}

@@ -88,7 +88,7 @@ class Subject:
             network=network,
             values=field_values(bundle.encoder, frame),
             table=table,
-            background=bundle.encoder.transform(rows),
+            background=bundle.encoded_samples if background is None else bundle.encoder.transform(rows),
             calibration=bundle.calibration.get(wanted),
         )
 

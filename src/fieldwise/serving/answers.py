@@ -1,17 +1,20 @@
 """Results of bundles as plain values, also for several requests at once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import polars as pl
+from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.explain.explanation import explain
 from fieldwise.explain.measured_pairs import measured_pairs
+from fieldwise.models.afm import AFMNetwork
+from fieldwise.models.fm import FMNetwork
 from fieldwise.serving.faults import FAULTS
 
-__all__ = ["Predicted", "explanations", "item_answers", "only_answer", "predictions", "tried"]
+__all__ = ["Predicted", "explanations", "item_answers", "measures_pairs", "only_answer", "predictions", "tried"]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -38,6 +41,12 @@ def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[di
         if pairs and "pairs" not in one:
             one["measured_pairs"] = measured_pairs(found, number)
     return explained
+
+
+def measures_pairs(bundle: Bundle) -> bool:
+    """Whether `explanations` with `pairs` measures them, which takes long, since the model has no pair terms."""
+    network = cast(nn.ModuleList, bundle.network.heads)[0] if bundle.schema.more_labels else bundle.network
+    return not isinstance(network, FMNetwork | AFMNetwork)
 
 
 def item_answers(

@@ -179,6 +179,7 @@ class _Limited(HttpToolsProtocol):
             self.cycle = REFUSED
             self.transport.write(FULL)
             self.on_response_complete()
+            self._wait_for_share(time.monotonic() + LONGEST_WAIT)
             return
         super().on_headers_complete()
         self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]

@@ -71,7 +71,7 @@ class EarlyRefusal:
         known[1].inc()
         known[2].observe(REFUSAL)
         self.shares.add(address, REFUSAL)
-        if not self._resting:
+        if known[0] is self._answers and not self._resting:
             self._resting = True
             asyncio.get_running_loop().call_soon(self._rest)
         return True

@@ -1,17 +1,17 @@
 """Long work in pieces, between which the worker answers other requests."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, TypeVar
 
 from fieldwise.serving.batching import BusyError
 from fieldwise.serving.shares import charge, timed_call
 
 __all__ = ["Pieces"]
 
-REST = 4  # pause after a piece, in multiples of its time, while others are served: at most a fifth of the worker
+T = TypeVar("T")
+REST = 9  # pause after a piece, in multiples of its time, while others are served: at most a tenth of the worker
 
 
 class Pieces:
@@ -43,16 +43,16 @@ class Pieces:
         try:
             async with self._turn:
                 found: list[Any] = []
-                for piece in await self._done(pieces):
-                    began = time.perf_counter()
-                    found += await self._done(piece)
-                    if self.others():
-                        await asyncio.sleep(REST * (time.perf_counter() - began))
+                for piece in await self._rested(pieces):
+                    found += await self._rested(piece)
                 return found
         finally:
             self._waiting -= 1
 
-    async def _done(self, call: Callable[[], Any]) -> Any:
+    async def _rested(self, call: Callable[[], T]) -> T:
+        """The result of a call in the worker, after a rest if others are served."""
         seconds, found = await asyncio.get_running_loop().run_in_executor(self.worker, timed_call, call)
         charge(seconds)
+        if self.others():
+            await asyncio.sleep(REST * seconds)
         return found

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fieldwise.schema import Field
 from fieldwise.serving.admission import deadline
-from fieldwise.serving.answers import Predicted, explanations
+from fieldwise.serving.answers import Predicted, explanations, measures_pairs
 from fieldwise.serving.asked import Asked, Explained
 from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
 from fieldwise.serving.bodies import BodyLimits, body_route
@@ -90,7 +90,7 @@ class Served:
             RequestError: as for `Service.explain`; a timeout, or too many waiting requests.
         """
         now = self.service
-        step = 1 if pairs else ROWS_OF_A_PIECE
+        step = 1 if pairs and measures_pairs(now.bundle) else ROWS_OF_A_PIECE
 
         def pieces() -> list[Callable[[], list[dict[str, Any]]]]:
             frame = now.explained_rows(asked)
