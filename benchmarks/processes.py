@@ -4,12 +4,13 @@ python -m benchmarks.processes                       # AutoInt, FM with replicat
 python -m benchmarks.processes --cases fm-sharded --processes 1 2 4
 
 Rows are random: 39 fields, D 16. The batch is the same for any number of processes. Seconds are the median of the steps
-of process 0, batch assembly included, and CPU seconds are the mean of all of its steps; bytes are what it gives to
-collectives in a step.
+of process 0, batch assembly included, and CPU seconds are the mean of all of its steps, those of Gloo's threads
+included; bytes are what it gives to collectives in a step.
 """
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -31,7 +32,7 @@ from fieldwise.distributed.world import joined
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.shards import Shards, building_shards
 from fieldwise.layout import Layout
-from fieldwise.models import FM, AutoInt, ModelSettings
+from fieldwise.models import AFM, FM, AutoInt, AutoIntPlus, IntTower, ModelSettings
 from fieldwise.models.build import build_network
 from fieldwise.runs.environment import environment
 from fieldwise.training.objective import Objective
@@ -53,19 +54,23 @@ class Case:
     settings: dict[str, object]
 
 
+SHARED_OUT = {**ROWWISE, "tables": "sharded"}
 CASES = {
     "autoint": Case(model=AutoInt(embedding_dim=16), values=1_000, batch=2_048, settings={}),
     "fm-replicated": Case(model=FM(embedding_dim=16), values=102_400, batch=4_096, settings=ROWWISE),
-    "fm-sharded": Case(
-        model=FM(embedding_dim=16), values=102_400, batch=4_096, settings={**ROWWISE, "tables": "sharded"}
-    ),
+    "fm-sharded": Case(model=FM(embedding_dim=16), values=102_400, batch=4_096, settings=SHARED_OUT),
+}
+MORE = {
+    "afm-sharded": Case(model=AFM(embedding_dim=16), values=102_400, batch=1_024, settings=SHARED_OUT),
+    "autoint+-sharded": Case(model=AutoIntPlus(embedding_dim=16), values=102_400, batch=1_024, settings=SHARED_OUT),
+    "inttower-sharded": Case(model=IntTower(embedding_dim=16), values=102_400, batch=1_024, settings=SHARED_OUT),
 }
 
 
 def worker(case: Case, steps: int) -> None:
     """Time steps in this process, which may be one of several; process 0 prints them."""
     torch.set_num_threads(1)
-    layout = Layout.of_sizes([case.values] * FIELDS)
+    layout = layout_of(case.values)
     table = random_table(layout, case.batch * (steps + WARM))
     settings = TrainingSettings(batch_size=case.batch, **case.settings)  # type: ignore[arg-type]
     with joined(Place.of()) as world, contextlib.nullcontext() if world is None else world.active():
@@ -76,13 +81,14 @@ def worker(case: Case, steps: int) -> None:
         part = ALL if world is None else world.part
         rows = ShuffledRows(table=table, size=case.batch, window=len(table), seed=0, part=part)
         with counted() as sent:
-            before = time.process_time()
+            before = time.process_time(), time.thread_time()
             seconds = timed(step, rows)
-            cpu = (time.process_time() - before) / len(seconds)
+            cpu, main = time.process_time() - before[0], time.thread_time() - before[1]
         held = max(len(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding)) / layout.num_rows
         if world is None or world.first:
-            found = {"seconds": float(np.median(seconds[WARM:])), "cpu": cpu, "held": held, "memory_mib": memory_mib()}
-            print(json.dumps(found | {"bytes": sum(sent) / len(seconds)}))
+            found = {"seconds": float(np.median(seconds[WARM:])), "held": held, "memory_mib": memory_mib()}
+            means = {"cpu": cpu, "main": main, "bytes": sum(given for _, given in sent)}
+            print(json.dumps(found | {name: value / len(seconds) for name, value in means.items()}))
 
 
 def timed(step: Step, rows: ShuffledRows) -> list[float]:
@@ -100,9 +106,9 @@ def timed(step: Step, rows: ShuffledRows) -> list[float]:
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[list[int]]:
-    """A context that lists the bytes which this process gives to each collective."""
-    found: list[int] = []
+def counted() -> Iterator[list[tuple[str, int]]]:
+    """A context that lists the kind of each collective, and the bytes which this process gives to it."""
+    found: list[tuple[str, int]] = []
     places = {"all_reduce": 0, "all_gather_single": 1, "all_to_all_single": 1}
     before = {name: getattr(dist, name) for name in places}
 
@@ -110,7 +116,7 @@ def counted() -> Iterator[list[int]]:
         def call(*arguments: object, **named: object) -> object:
             tensor = arguments[place]
             assert isinstance(tensor, torch.Tensor)
-            found.append(tensor.numel() * tensor.element_size())
+            found.append((name, tensor.numel() * tensor.element_size()))
             return before[name](*arguments, **named)
 
         setattr(dist, name, call)
@@ -124,6 +130,12 @@ def counted() -> Iterator[list[int]]:
             setattr(dist, name, call)
 
 
+def layout_of(values: int) -> Layout:
+    """Categorical fields of as many values, half of them the user's."""
+    roles = ["user" if f < FIELDS // 2 else "item" for f in range(FIELDS)]
+    return Layout.of_sizes([values] * FIELDS, roles)  # type: ignore[arg-type]
+
+
 def random_table(layout: Layout, rows: int) -> EncodedTable:
     """Rows of random values and labels."""
     draws = np.random.default_rng(0)
@@ -134,13 +146,19 @@ def random_table(layout: Layout, rows: int) -> EncodedTable:
     return EncodedTable(layout, ids, np.zeros((rows, 0), np.float32), none, np.zeros(1, np.int64), y=y)
 
 
-def measured(name: str, processes: int, steps: int) -> dict[str, float]:
-    """A case with so many processes, each with an interpreter of its own."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "-m"]
-    command += ["benchmarks.processes", "--worker", name, "--steps", str(steps)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+def measured(name: str, processes: int, steps: int, batch: int | None = None) -> dict[str, float]:
+    """A case with so many processes, each with an interpreter of its own; with its batch, if none is given."""
+    batches = [] if batch is None else ["--batch", str(batch)]
+    return started("benchmarks.processes", processes, "--worker", name, "--steps", str(steps), *batches)
+
+
+def started(module: str, processes: int, *arguments: str) -> dict[str, float]:
+    """The JSON that a module prints when several processes run it."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "-m", module]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{module} failed: {done.stderr[-2_000:]}")
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
@@ -148,13 +166,16 @@ def measured(name: str, processes: int, steps: int) -> dict[str, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
+    every = CASES | MORE
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=every)
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--worker", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--batch", type=int, help="rows of a batch; by default the case's")
+    parser.add_argument("--worker", choices=every, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.worker:
-        worker(CASES[asked.worker], asked.steps)
+        case = every[asked.worker]
+        worker(dataclasses.replace(case, batch=asked.batch or case.batch), asked.steps)
         return
     about = environment()
     print(f"{about['date']}, {about['machine']}, torch {about['torch']}, {about['commit']}")
@@ -165,7 +186,7 @@ def main() -> None:
     for name in asked.cases:
         alone = None
         for processes in asked.processes:
-            found = measured(name, processes, asked.steps)
+            found = measured(name, processes, asked.steps, asked.batch)
             alone = alone or found["seconds"]
             cells = [f"{1e3 * found['seconds']:.1f}", f"{alone / found['seconds']:.2f}", f"{1e3 * found['cpu']:.1f}"]
             cells += [f"{found['held']:.0%}", f"{found['bytes'] / 1e6:.2f}", f"{found['memory_mib']:.0f}"]

@@ -1,9 +1,9 @@
-"""Timing of short functions: many calls within one turn."""
+"""Timing of short functions, many calls within one turn, and of a part of an epoch."""
 
 import time
 from collections.abc import Callable
 
-__all__ = ["FILL", "seconds_of"]
+__all__ = ["FILL", "seconds_of", "steps_to_time"]
 
 FILL = 0.3
 """Seconds that a turn of short work lasts."""
@@ -24,3 +24,13 @@ def seconds_of(*works: Callable[[], object], at_least: float | None = None, most
         if time.perf_counter() - began >= at_least:
             break
     return least
+
+
+def steps_to_time(rows: int, batch: int, steps: int | None) -> tuple[int, float]:
+    """Rows in `steps` batches (all rows for None), and the factor that scales their seconds to an epoch.
+
+    >>> steps_to_time(100, 10, 2)
+    (20, 5.0)
+    """
+    timed = rows if steps is None else min(rows, steps * batch)
+    return timed, rows / timed

@@ -81,7 +81,7 @@ def _together(function: Any, size: int) -> list[Any]:
 
 
 def _main(module: str, functions: str, *sizes: str) -> None:
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE.parent), str(HERE)]  # `benchmarks` is the repository's, not the folder of its tests
     importlib.import_module("torch._dynamo")  # PyTorch's optimizers load it: here once for all children
     called = importlib.import_module(module)
     found: dict[str, dict[str, list[Any]]] = {}

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.case import Timed
 from benchmarks.log import Log
-from benchmarks.scaling import steps_to_time
+from benchmarks.timing import steps_to_time
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import known_settings, table, valid_table
 from benchmarks.device import device_of, watched
 from benchmarks.log import Log
-from benchmarks.scaling import steps_to_time
+from benchmarks.timing import steps_to_time
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_from_dict
 from fieldwise.ops import use_ops

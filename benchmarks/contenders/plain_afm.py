@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from benchmarks.case import Timed
 from benchmarks.device import device_of, watched
 from benchmarks.log import Log
-from benchmarks.scaling import steps_to_time
+from benchmarks.timing import steps_to_time
 
 
 class AFM(nn.Module):

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from benchmarks.scaling import steps_to_time
 from benchmarks.summary import ratio, summarize
-from benchmarks.timing import seconds_of
+from benchmarks.timing import seconds_of, steps_to_time
 
 
 def test_quartiles_are_numpys(subtests):

@@ -111,10 +111,10 @@ class Shards:
 
     def _made(self, ids_N: Tensor, rows: int) -> Route:
         world, size = self.world, self.world.size
-        if ids_N.numel() and not 0 <= int(ids_N.min()) <= int(ids_N.max()) < rows:
-            raise IndexError(
-                f"ids must be rows of the table, 0 to {rows - 1}, found {int(ids_N.min())}, {int(ids_N.max())}"
-            )
+        if ids_N.numel():
+            low, high = (int(found) for found in torch.aminmax(ids_N))
+            if not 0 <= low <= high < rows:
+                raise IndexError(f"ids must be rows of the table, 0 to {rows - 1}, found {low}, {high}")
         each = -(-rows // size)  # rows of a process, at most
         groups = group_rows(ids_N % size * each + ids_N // size, size * each)  # sorted by owner, then by row there
         edges = torch.arange(size + 1, device=ids_N.device) * each

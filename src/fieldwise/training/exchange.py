@@ -44,7 +44,7 @@ class Exchange:
         """A step begins: this process has `own` of the batch's rows. Dropout's draws depend on step and process."""
         self.share = own / rows
         key = hashlib.sha256(f"step {self.seed} {epoch} {step} {self.world.rank}".encode()).digest()
-        torch.manual_seed(int.from_bytes(key[:4], "little"))
+        _seed(int.from_bytes(key[:4], "little"))
 
     def shared(self, loss: Tensor) -> Tensor:
         """This process's part of a mean over the batch's rows."""
@@ -101,3 +101,13 @@ class Exchange:
         rows = self.world.joined(torch.cat([rows for _, rows in found], 1), lengths)
         for table, own in zip(tables, torch.split(rows, [t.shape[1] for t in tables], 1), strict=True):
             table.grad = torch.sparse_coo_tensor(ids, own, table.shape, check_invariants=False)
+
+
+def _seed(seed: int) -> None:
+    """Seed the generators that are in use.
+
+    `torch.manual_seed` also notes a call stack for each kind of device that is not, which takes 2 ms in every step.
+    """
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
