@@ -145,7 +145,7 @@ class _Module:
     def set_rng_state(self, state: Tensor, device: Any = None) -> None:
         assert state.device.type == "cpu"
 
-    def synchronize(self) -> None:
+    def synchronize(self, device: object = None) -> None:
         """Nothing is ever waiting."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:

@@ -1,10 +1,12 @@
 """The devices that a name can mean here, and one sentence for all others."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.devices import CPU, device_of, kept_rng, open_device
+from fieldwise.ops.devices import CPU, device_of, kept_rng, open_device, wait_for
 from fieldwise.training.settings import TrainingSettings
 
 
@@ -49,3 +51,12 @@ def test_random_states_are_as_before(device):
         torch.manual_seed(3)
         torch.rand(2, device=device)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_is_waited_for_is_the_device_named(monkeypatch):
+    waited = []
+    module = SimpleNamespace(synchronize=lambda *devices: waited.append(devices))
+    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+    for name in ("cpu", "cuda:1", "mps"):
+        wait_for(torch.device(name))
+    assert waited == [(torch.device("cuda:1"),), ()]

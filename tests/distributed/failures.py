@@ -5,11 +5,18 @@ import signal
 import time
 
 import torch
+from distributed.shared_runs import tables
 
 from fieldwise.distributed.agreement import check_agreement
 from fieldwise.distributed.world import World, current
 from fieldwise.errors import ConfigError, DataError, LostProcessError
 from fieldwise.layers.batch_norm import normalize_over_processes
+from fieldwise.models import FM
+from fieldwise.training.fit import Training
+from fieldwise.training.objective import Objective
+from fieldwise.training.progress import Silent
+from fieldwise.training.result import Evaluation
+from fieldwise.training.settings import TrainingSettings
 
 
 def _world() -> World:
@@ -59,6 +66,34 @@ def unsuitable(_: int) -> tuple[str, float]:
     """A layer that normalizes over the rows that it is given."""
     network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm2d(3))
     return _found(lambda: normalize_over_processes(network))
+
+
+class _Late(Silent):
+    """Counts steps, and gets Ctrl-C in an evaluation in one process."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.steps = rank, 0
+
+    def step(self, rows: int, loss: torch.Tensor) -> None:
+        self.steps += 1
+
+    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
+        if self.rank == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupted_late(rank: int) -> list:
+    """Two trainings one after another, as with `refit`; the first one's last evaluation is interrupted."""
+    train, valid = tables()
+    settings = TrainingSettings(epochs=1, batch_size=40)
+    given = {"train": train, "settings": settings, "objective": Objective(), "seed": 0}
+    first = Training(network=FM(embedding_dim=2).build(train.layout), valid=valid, progress=_Late(rank), **given).run()
+    again, how = _Late(-1), "whole"
+    try:
+        Training(network=FM(embedding_dim=2).build(train.layout), valid=first, progress=again, **given).run()
+    except KeyboardInterrupt:
+        how = "interrupted"
+    return [first.stopped, how, again.steps]
 
 
 def exchanged(rank: int) -> list:

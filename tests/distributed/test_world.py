@@ -1,23 +1,31 @@
 """The processes of a training: what they tell each other, and how one's failure reaches the others."""
 
+import errno
+import os
 import socket
 from pathlib import Path
 
 import pytest
+import torch
 from ranks import in_processes
 
 from fieldwise.distributed.launch import _store
 from fieldwise.distributed.part import Part
 from fieldwise.distributed.place import Place
-from fieldwise.distributed.world import joined
-from fieldwise.errors import ConfigError
+from fieldwise.distributed.world import World, joined
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layers.sharded_tables import _mapped
+from fieldwise.layout import Layout
+from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.together import make_alike
 
 MET = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
 @pytest.fixture(scope="module")
 def found():
-    asked = ["exchanged", "error", "killed", "different", "unsuitable"]
+    asked = ["exchanged", "error", "killed", "different", "unsuitable", "interrupted_late"]
     return in_processes("distributed.failures", ",".join(asked), 3)
 
 
@@ -60,6 +68,10 @@ def test_a_layer_that_cannot_see_the_whole_batch_is_refused(found):
         assert "Sequential cannot be trained as with one: 1 is a BatchNorm2d" in sentence
 
 
+def test_an_interrupt_in_a_trainings_last_evaluation_ends_the_one_that_follows(found):
+    assert found["interrupted_late"][3] == [["epochs", "interrupted", 0]] * 3
+
+
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
@@ -72,6 +84,29 @@ def test_a_wrong_environment_is_one_sentence(environment, sentence):
     with pytest.raises(ConfigError, match=sentence) as e:
         Place.of(environment)
     assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"tables": "sharded"}, "tables = 'sharded' shares out tables of .*FieldEmbedding, and Sequential has none"),
+        ({"device": "cuda:1"}, "takes a GPU of its own, found training.device = 'cuda:1'"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(settings, sentence):
+    world = World(rank=0, size=2, local_rank=0, store=None)
+    network = torch.nn.Sequential(torch.nn.Embedding(9, 2), torch.nn.Linear(2, 1))
+    with pytest.raises(ConfigError, match=sentence):
+        make_alike(network, world, TrainingSettings(**settings))
+
+
+def test_a_full_disk_is_a_sentence_when_tables_are_made_whole(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DataError, match="the disk is full"):
+        _mapped(FieldEmbedding(Layout.of_sizes([7]), 2), iter(()))
 
 
 def test_a_process_without_others_is_alone():

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -46,6 +46,7 @@ class World:
         size: how many there are.
         local_rank: its number on its machine.
         store: what they share besides the group: small values by name.
+        noted: signals that this process has received and the others have not been told of.
 
     Errors:
         LostProcessError: another process has failed, ended or does not answer.
@@ -55,6 +56,7 @@ class World:
     size: int
     local_rank: int
     store: Store
+    noted: list[int] = field(default_factory=list)
 
     @property
     def first(self) -> bool:
@@ -265,7 +267,7 @@ def _met(place: Place) -> Store:
 
 
 def _bytes(value: Any) -> bytes:
-    return json.dumps(value).encode() or b" "
+    return json.dumps(value).encode()
 
 
 def _value(text: Tensor) -> Any:

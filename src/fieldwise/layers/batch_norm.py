@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from fieldwise.distributed.world import World, current
 from fieldwise.errors import ConfigError
 
-__all__ = ["GlobalBatchNorm", "normalize_over_processes", "normalize_within_process"]
+__all__ = ["GlobalBatchNorm", "normalize_over_processes"]
 
 
 class GlobalBatchNorm(nn.BatchNorm1d):
@@ -78,7 +78,7 @@ def normalize_over_processes(network: nn.Module) -> None:
     Errors:
         ConfigError: one of a kind that cannot.
     """
-    _replace(network, nn.BatchNorm1d, GlobalBatchNorm)
+    _replace(network)
     for name, module in network.named_modules():
         if isinstance(module, _NormBase) and module.track_running_stats and type(module) is not GlobalBatchNorm:
             raise ConfigError(
@@ -88,17 +88,13 @@ def normalize_over_processes(network: nn.Module) -> None:
             )
 
 
-def normalize_within_process(network: nn.Module) -> None:
-    """Undo `normalize_over_processes`."""
-    _replace(network, GlobalBatchNorm, nn.BatchNorm1d)
-
-
-def _replace(network: nn.Module, old: type[nn.BatchNorm1d], new: type[nn.BatchNorm1d]) -> None:
-    """Put modules of another class in place, with the same weights and buffers."""
+def _replace(network: nn.Module) -> None:
+    """Put modules of the class above in place, with the same weights and buffers."""
     for module in network.modules():
         for name, child in list(module.named_children()):
-            if type(child) is old:
-                made = new(child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats)
+            if type(child) is nn.BatchNorm1d:
+                settings = child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats
+                made = GlobalBatchNorm(*settings)
                 made._parameters, made._buffers = child._parameters, child._buffers
                 setattr(module, name, made.train(child.training))
 

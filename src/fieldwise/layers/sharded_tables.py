@@ -2,14 +2,15 @@
 
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fieldwise.distributed.world import World
 from fieldwise.layers.embedding import FieldEmbedding
 from fieldwise.layers.shards import Shards
+from fieldwise.storage.scratch import Scratch
 
 __all__ = ["make_whole", "sharded_tables", "share_out", "whole_rows"]
 
@@ -36,7 +37,11 @@ def share_out(network: nn.Module, world: World) -> None:
 
 
 def make_whole(network: nn.Module) -> None:
-    """Give process 0 the whole tables again, on disk behind a mapping; the other processes keep their rows."""
+    """Give process 0 the whole tables again, on disk behind a mapping; the other processes keep their rows.
+
+    Errors:
+        DataError: the disk is full.
+    """
     whole: dict[int, nn.Parameter] = {}
     for _, module in list(sharded_tables(network)):
         shards, part = module.shards, module.weight
@@ -50,8 +55,8 @@ def make_whole(network: nn.Module) -> None:
 
 def _mapped(module: FieldEmbedding, pieces: Iterator[Tensor]) -> nn.Parameter:
     shape, kind = (module.num_rows, module.weight.shape[1]), module.weight.detach()[:0].cpu().numpy().dtype
-    with tempfile.TemporaryFile() as file:
-        rows = torch.from_numpy(np.memmap(file, kind, "w+", shape=shape))
+    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
+        rows = torch.from_numpy(Scratch(Path(folder)).empty(shape, kind.type))  # mapped, also after the folder is gone
     at = 0
     for piece in pieces:
         rows[at : at + len(piece)] = piece

@@ -107,8 +107,13 @@ def set_rng_state(device: torch.device, state: Tensor | None) -> None:
 
 def wait_for(device: torch.device) -> None:
     """Wait until a device has done what was asked of it; the CPU always has."""
-    if device.type != "cpu":
-        torch.get_device_module(device).synchronize()
+    if device.type == "cpu":
+        return
+    module = torch.get_device_module(device)
+    if device.type == "mps":
+        module.synchronize()
+    else:
+        module.synchronize(device)
 
 
 def _why_not(kind: str) -> str:

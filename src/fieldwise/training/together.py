@@ -29,10 +29,20 @@ def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> 
         )
     if (kind := device_of(network).type) not in ("cpu", "cuda"):
         raise ConfigError(f"several processes share a training on CPUs or on CUDA's GPUs, found device = {kind!r}")
+    if ":" in settings.device:
+        raise ConfigError(
+            f"each of the {world.size} processes takes a GPU of its own, found training.device = {settings.device!r}, "
+            "which is one: leave the number out, and say by CUDA_VISIBLE_DEVICES which GPUs there are"
+        )
     normalize_over_processes(network)
     if settings.tables == "sharded":
         share_out(network, world)
     own = {name for name, _ in sharded_tables(network)}
+    if settings.tables == "sharded" and not own:
+        raise ConfigError(
+            f"tables = 'sharded' shares out tables of fieldwise.layers.FieldEmbedding, and {type(network).__name__} "
+            "has none: use it in the network, or leave tables out"
+        )
     for name, tensor in network.state_dict().items():
         if name not in own:
             _send_(tensor, world)

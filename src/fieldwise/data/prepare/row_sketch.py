@@ -26,14 +26,14 @@ _ABSENT = np.uint64(0x6A09E667F3BCC909)
 
 @dataclass(frozen=True)
 class Overlap:
-    """The number of a table's rows that could be checked up, and how many of them the other table has."""
+    """The number of a table's rows that could be checked, and how many of them the other table has."""
 
     checked: int
     found: int
 
     @property
     def share(self) -> float:
-        """The share found of those checked up; 0 if none was checked up."""
+        """The share found of those checked; 0 if none was."""
         return self.found / self.checked if self.checked else 0.0
 
 
@@ -69,7 +69,7 @@ class RowSketch:
 
     def overlap(self, frame: pl.DataFrame) -> Overlap:
         """The number of rows of another table with these columns that equal rows of this one."""
-        whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be checked up
+        whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be checked
         checked = found = 0
         for part in frame.select(self.columns).iter_slices(SLICE_ROWS):
             hashes = _row_hashes(part)
