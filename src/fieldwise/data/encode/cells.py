@@ -13,6 +13,8 @@ from fieldwise.schema.fields import ListField
 
 __all__ = ["Cells", "bag_cells", "number_cells", "single_cells", "with_nan"]
 
+INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
+
 
 @dataclass(frozen=True, eq=False)
 class Cells:
@@ -42,6 +44,8 @@ def single_cells(f: Field, fitted: Fitted, column: pl.Series, first_row: int = 0
         return number_cells(f, fitted, with_nan(as_number(column, what, first_row=first_row, form=form)))
     if column.dtype == pl.String:
         return Cells(fitted.ids(as_text(column)))
+    if isinstance(fitted, Vocabulary) and column.dtype in INTEGERS:
+        return Cells(fitted.ids_of_integers(column))
     cells = coded(column)
     return Cells(cells.look_up(fitted.ids(cells.texts), MISSING))
 

@@ -15,6 +15,7 @@ import polars as pl
 
 from fieldwise.data.encode.coded import code_texts
 from fieldwise.data.encode.columns import FLOAT32_MAX, stable_hash
+from fieldwise.data.encode.lookup import Lookup
 
 __all__ = ["MISSING", "UNKNOWN", "Bins", "Fitted", "Hashing", "Scaling", "Vocabulary", "signed_log"]
 
@@ -73,20 +74,40 @@ class Vocabulary:
         known = (text.cast(self._enum, strict=False).to_physical().cast(pl.Int32) + 2).fill_null(UNKNOWN)
         return (known.zip_with(text.is_not_null(), _MISSING) if text.null_count() else known).to_numpy()
 
+    def ids_of_integers(self, column: pl.Series) -> np.ndarray:
+        """`ids` of the decimal texts of integers of up to 64 bits, signed, without making these texts; null is missing.
+
+        >>> Vocabulary(values=("7", "08", "-1")).ids_of_integers(pl.Series([-1, 7, 8, None])).tolist()
+        [4, 2, 1, 0]
+        """
+        ids = self._integers.find(column.cast(pl.Int64).fill_null(0).to_numpy())
+        if column.null_count():
+            ids[column.is_null().to_numpy()] = MISSING
+        return ids
+
     @cached_property
-    def _hashes(self) -> tuple[pl.Series, np.ndarray, np.ndarray] | None:
-        """The values, their hashes in ascending order, and the place of each; None if two values have one hash."""
+    def _integers(self) -> Lookup:
+        """The ids of the values that are the decimal text of an integer."""
+        text = pl.Series(self.values, dtype=pl.String)
+        number = text.cast(pl.Int64, strict=False)
+        decimal = (number.cast(pl.String) == text).fill_null(False)
+        ids = np.flatnonzero(decimal.to_numpy()).astype(np.int32) + np.int32(UNKNOWN + 1)
+        return Lookup.of(number.filter(decimal).to_numpy(), ids, absent=UNKNOWN)
+
+    @cached_property
+    def _hashes(self) -> tuple[pl.Series, Lookup] | None:
+        """The values, and the place of each by its hash; None if two values have one hash."""
         values = pl.Series(self.values, dtype=pl.String)
-        hashes = values.hash(0).to_numpy()
-        places = hashes.argsort().astype(np.int32)
-        hashes = hashes[places]
-        return None if (hashes[1:] == hashes[:-1]).any() else (values, hashes, places)
+        hashes = values.hash(0)
+        if hashes.n_unique() < len(hashes):
+            return None
+        return values, Lookup.of(hashes.to_numpy().view(np.int64), np.arange(len(values), dtype=np.int32), absent=-1)
 
     @staticmethod
-    def _by_hash(text: pl.Series, values: pl.Series, hashes: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def _by_hash(text: pl.Series, values: pl.Series, places: Lookup) -> np.ndarray:
         """`ids` of texts that are few for the vocabulary, of which an Enum would build an index each time."""
-        place = places[np.searchsorted(hashes, text.hash(0).to_numpy()).clip(max=len(hashes) - 1)]
-        known = (values.gather(place) == text).fill_null(False).to_numpy()
+        place = places.find(text.hash(0).to_numpy().view(np.int64))
+        known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
         ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
         if text.null_count():
             ids[text.is_null().to_numpy()] = MISSING
