@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks import torchrec_step
 from benchmarks.processes import SHARED_OUT, Case, layout_of, random_table
 from benchmarks.scaling.__main__ import MODELS, main
 from benchmarks.scaling.measure import checkpoint_seconds
@@ -116,3 +117,10 @@ def test_predictions_are_printed_for_every_model(capsys):
     printed = capsys.readouterr().out
     assert printed.count("\n| 512 |") == len(MODELS)
     assert "checkpoint 132.0 GB" in printed  # of AutoInt+: 1e9 rows of 16 floats twice, and a number of Adagrad's
+
+
+def test_a_comparison_without_the_other_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "torchrec" else object())
+    monkeypatch.setattr("sys.argv", ["torchrec_step"])
+    with pytest.raises(SystemExit, match="needs torchrec, not installed here"):
+        torchrec_step.main()
