@@ -1,37 +1,27 @@
 """A user's own log, a recipe for it, and one trained bundle that the tests of the commands share."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from recipe_text import recipe_text
 
 from fieldwise.cli import run
 
-RECIPE = """
-[data]
-path = "{log}"
-[split]
-kind = "random"
-valid = 0.2
-test = 0.2
-[schema]
-keys = ["row_id", "user"]
-label = {{ column = "click" }}
-fields = [
-    {{ kind = "categorical", name = "user", role = "user" }},
-    {{ kind = "categorical", name = "item", role = "item" }},
-    {{ kind = "bag", name = "tags", role = "item" }},
-    {{ kind = "numeric", name = "price", role = "item" }},
-]
-[model]
-name = "fm"
-embedding_dim = 4
-[training]
-epochs = 2
-batch_size = 64
-learning_rate = 0.05
-"""
+FIELDS = [("categorical", "user", "user"), ("categorical", "item", "item")]
+FIELDS += [("bag", "tags", "item"), ("numeric", "price", "item")]
+MODEL = {"name": "fm", "embedding_dim": 4}
+
+
+def write_recipe(path: Path, **model: Any) -> None:
+    """Write a recipe for the log beside it."""
+    training = {"epochs": 2, "batch_size": 64, "learning_rate": 0.05}
+    keys = 'keys = ["row_id", "user"]'
+    path.write_text(
+        recipe_text(path.parent / "log.csv", FIELDS, model={**MODEL, **model}, training=training, schema=keys)
+    )
 
 
 def make_log(rows: int = 400) -> pl.DataFrame:
@@ -68,7 +58,7 @@ def log() -> pl.DataFrame:
 def recipe(tmp_path: Path, log: pl.DataFrame) -> Path:
     log.write_csv(tmp_path / "log.csv")
     path = tmp_path / "mine.toml"
-    path.write_text(RECIPE.format(log=tmp_path / "log.csv"))
+    write_recipe(path)
     return path
 
 
@@ -77,7 +67,7 @@ def bundle(tmp_path_factory) -> Path:
     """A bundle of the recipe above; its log lies beside it."""
     folder = tmp_path_factory.mktemp("trained")
     make_log().write_csv(folder / "log.csv")
-    (folder / "mine.toml").write_text(RECIPE.format(log=folder / "log.csv"))
+    write_recipe(folder / "mine.toml")
     assert run(["train", str(folder / "mine.toml"), "--out", str(folder / "b"), "--quiet", "--json"]) == 0
     return folder / "b"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from recipe_text import recipe_text
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.recommend import Catalogue, recommend
@@ -16,35 +17,7 @@ from fieldwise.cli.serve_sources import read_tables
 from fieldwise.errors import ConfigError
 from fieldwise.schema.ids import id_columns
 
-RECIPE = """
-[data]
-path = "{log}"
-[split]
-kind = "time"
-valid = 0.2
-test = 0.2
-[schema]
-{said}
-time = "day"
-label = {{ column = "click" }}
-fields = [
-    {{ kind = "categorical", name = "gender", role = "user" }},
-    {{ kind = "categorical", name = "{user}", role = "user" }},
-    {{ kind = "categorical", name = "genre", role = "item" }},
-    {{ kind = "categorical", name = "{item}", role = "item" }},
-]
-[model]
-name = "inttower"
-embedding_dim = 4
-hidden = [4]
-user_heads = 1
-item_heads = 1
-head_dim = 2
-cir_weight = 0.0
-[training]
-epochs = 1
-batch_size = 64
-"""
+TOWER = {"name": "inttower", "embedding_dim": 4, "hidden": [4], "user_heads": 1, "item_heads": 1, "head_dim": 2}
 NAMED = "member_no", "film_no"  # the rule finds them behind gender, genre and user_id, which stand before them
 UNNAMED = "who", "shelf"  # no name tells it: the schema must
 OTHERS = "user_id", "title"  # columns that no field reads
@@ -61,7 +34,16 @@ def trained(request, tmp_path_factory) -> tuple[Path, Path, str, str]:
     more = {"title": [f"film {k}" for k in film], "day": range(300), "click": ((who + film) % 3 == 0).astype(int)}
     pl.DataFrame(log | more).write_csv(folder / "log.csv")
     said = f'user = "{user}"\nitem = "{item}"' if request.param == "said" else ""
-    (folder / "r.toml").write_text(RECIPE.format(log=folder / "log.csv", said=said, user=user, item=item))
+    sides = (("gender", "user"), (user, "user"), ("genre", "item"), (item, "item"))
+    text = recipe_text(
+        folder / "log.csv",
+        [("categorical", *side) for side in sides],
+        model={**TOWER, "cir_weight": 0.0},
+        training={"epochs": 1, "batch_size": 64},
+        schema=f'{said}\ntime = "day"',
+        split="time",
+    )
+    (folder / "r.toml").write_text(text)
     assert run(["train", str(folder / "r.toml"), "--out", str(folder / "b"), "--quiet", "--json", "--no-cache"]) == 0
     return folder / "b", folder / "log.csv", user, item
 

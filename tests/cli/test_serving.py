@@ -6,14 +6,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from cli.conftest import RECIPE, make_log
+from cli.conftest import make_log, write_recipe
 from cli.test_bad_input import refused
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import run
 from fieldwise.cli.next import command
 
-TOWER = 'name = "inttower"\nhidden = [6]\nuser_heads = 2\nitem_heads = 2\nhead_dim = 4\ncir_weight = 0.0\n'
+TOWER = {"name": "inttower", "hidden": [6], "user_heads": 2, "item_heads": 2, "head_dim": 4, "cir_weight": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,7 @@ def trained(tmp_path_factory):
     """An IntTower beside the log that it was trained on."""
     folder = tmp_path_factory.mktemp("tower")
     make_log().write_csv(folder / "log.csv")
-    text = RECIPE.format(log=folder / "log.csv").replace('name = "fm"\n', TOWER)
-    (folder / "tower.toml").write_text(text)
+    write_recipe(folder / "tower.toml", **TOWER)
     assert run(["train", str(folder / "tower.toml"), "--out", str(folder / "tower"), "--quiet", "--json"]) == 0
     return folder / "tower"
 

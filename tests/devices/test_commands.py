@@ -4,33 +4,12 @@ import json
 
 import polars as pl
 import pytest
+from recipe_text import recipe_text
 
 from fieldwise.cli import run
 from fieldwise.testing import small_log
 
-RECIPE = """
-[data]
-path = "{log}"
-[split]
-kind = "random"
-valid = 0.2
-test = 0.2
-[schema]
-keys = ["row"]
-label = {{ column = "click" }}
-fields = [
-    {{ kind = "categorical", name = "user", role = "user" }},
-    {{ kind = "categorical", name = "item", role = "item" }},
-    {{ kind = "numeric", name = "price", role = "item" }},
-]
-[model]
-name = "inttower"
-embedding_dim = 4
-hidden = [8, 8]
-[training]
-epochs = 1
-batch_size = 32
-"""
+FIELDS = [("categorical", "user", "user"), ("categorical", "item", "item"), ("numeric", "price", "item")]
 
 
 @pytest.fixture
@@ -41,7 +20,10 @@ def fieldwise(capsys, tmp_path, monkeypatch):
     log = small_log(160).drop("history", "genres").with_row_index("row")
     log.write_csv("log.csv")
     log.unique("item", maintain_order=True).select("item", "price").write_csv("items.csv")
-    (tmp_path / "mine.toml").write_text(RECIPE.format(log=tmp_path / "log.csv"))
+    tower = {"name": "inttower", "embedding_dim": 4, "hidden": [8, 8]}
+    training = {"epochs": 1, "batch_size": 32}
+    text = recipe_text(tmp_path / "log.csv", FIELDS, model=tower, training=training, schema='keys = ["row"]')
+    (tmp_path / "mine.toml").write_text(text)
 
     def call(*arguments):
         capsys.readouterr()

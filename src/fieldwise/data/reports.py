@@ -22,7 +22,7 @@ class Reports(Protocol):
         """Begin a phase, which ends the one before; `rows` is the number of its rows, if known."""
 
     def add(self, rows: int, **facts: Any) -> None:
-        """So many more rows are done."""
+        """Count further rows as done."""
 
     def note(self, **facts: Any) -> None:
         """Something has happened, such as an evaluation."""
@@ -35,7 +35,7 @@ class NoReports:
         """A phase begins."""
 
     def add(self, rows: int, **facts: Any) -> None:
-        """So many more rows are done."""
+        """Count further rows as done."""
 
     def note(self, **facts: Any) -> None:
         """Something has happened."""
@@ -73,7 +73,7 @@ class _Timed(ABC):
             self._began = time.perf_counter()
 
     def add(self, rows: int, **facts: Any) -> None:
-        """So many more rows are done."""
+        """Count further rows as done."""
         with self._lock:
             self._rows += rows
             self._facts |= facts

@@ -1,7 +1,7 @@
 """The order of training rows in an epoch: a full shuffle, or window by window for a table larger than memory.
 
-With several windows the table is cut into blocks of consecutive rows, and each epoch permutes the blocks. So many
-blocks of that order as fill a window are read into memory, and their rows are permuted. Seed, epoch and the window's
+With several windows the table is cut into blocks of consecutive rows, and each epoch permutes the blocks. As many
+blocks as fill a window are read into memory in that order, and their rows are permuted. Seed, epoch and the window's
 number alone decide the order, so a run that is resumed reads only the window that it had reached. Each row comes once
 an epoch, and batches run across the borders of windows.
 """

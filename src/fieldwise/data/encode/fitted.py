@@ -48,18 +48,18 @@ class Vocabulary:
     @cached_property
     def _enum(self) -> pl.Enum:
         """The values as a polars Enum, made once and used for every table."""
-        values = [value.lower() for value in self.values] if self._truth else self.values
+        values = [value.lower() for value in self.values] if self._boolean else self.values
         return pl.Enum(pl.Series(values, dtype=pl.String))
 
     @cached_property
     def _places(self) -> dict[str | None, int]:
         places: dict[str | None, int] = {value: row for row, value in enumerate(self.values, UNKNOWN + 1)}
-        if self._truth:
+        if self._boolean:
             places = {case: row for v, row in places.items() if v for case in (v.lower(), v.title(), v.upper())}
         return {**places, None: MISSING}
 
     @cached_property
-    def _truth(self) -> bool:
+    def _boolean(self) -> bool:
         """Whether the values are booleans: `true` from a frame, but `True` in pandas' CSV files."""
         lowered = [value.lower() for value in self.values[:3]]
         return len(set(lowered)) == len(self.values) and set(lowered) <= {"true", "false"}
@@ -70,7 +70,7 @@ class Vocabulary:
             return self.ids_of(text.to_list())
         if len(self.values) > MANY_VALUES and len(text) < 8 * len(self.values) and self._hashes is not None:
             return self._by_hash(text, *self._hashes)
-        text = text.str.to_lowercase() if self._truth else text
+        text = text.str.to_lowercase() if self._boolean else text
         known = (text.cast(self._enum, strict=False).to_physical().cast(pl.Int32) + 2).fill_null(UNKNOWN)
         return (known.zip_with(text.is_not_null(), _MISSING) if text.null_count() else known).to_numpy()
 

@@ -78,7 +78,7 @@ class TextTypes:
             if made is not None and name in made and made[name].dtype == dtype:
                 columns.append(made[name])
             else:
-                columns.append(_truth(pl.col(name)) if dtype == pl.Boolean else pl.col(name).cast(dtype))
+                columns.append(_boolean(pl.col(name)) if dtype == pl.Boolean else pl.col(name).cast(dtype))
         return piece.with_columns(columns)
 
     @property
@@ -120,7 +120,7 @@ class TextTypes:
             facts = self.facts[name]
             if not facts.boolean:  # it was found to hold numbers
                 continue
-            column = piece.select(_truth(pl.col(name))).to_series()
+            column = piece.select(_boolean(pl.col(name))).to_series()
             facts.boolean = column.null_count() == nulls[name]
             if facts.boolean:
                 facts.whole = facts.number = False
@@ -128,7 +128,7 @@ class TextTypes:
         return made
 
 
-def _truth(column: pl.Expr) -> pl.Expr:
+def _boolean(column: pl.Expr) -> pl.Expr:
     return column.replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
 
 

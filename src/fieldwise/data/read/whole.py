@@ -1,7 +1,6 @@
 """A table that commands read as a whole: in memory if it is small beside what is available, else mapped."""
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,7 @@ __all__ = ["whole_table"]
 SHARE = 6  # of the available memory; rows are copied and encoded besides
 
 
-def whole_table(
-    data: str | Path,
-    *,
-    separator: str | None = None,
-    encoding: str = "utf-8",
-    columns: Sequence[str] | None = None,
-    memory: int | None = None,
-) -> pl.DataFrame:
+def whole_table(data: str | Path, *, memory: int | None = None, **text: Any) -> pl.DataFrame:
     """The table of a file, a folder or a pattern, as of `as_table`.
 
     With pyarrow (extra `large`) a table that takes more than its share of memory is mapped from files in the folder of
@@ -35,20 +27,17 @@ def whole_table(
 
     Args:
         data: see `as_table`.
-        separator: see `as_table`.
-        encoding: see `as_table`.
-        columns: see `as_table`.
         memory: bytes that it may take in memory; a sixth of what is available if omitted.
+        text: `separator`, `encoding` and `columns`, see `as_table`.
 
     Errors:
         DataError: as `as_table`; the disk is full.
     """
-    given: dict[str, Any] = {"separator": separator, "encoding": encoding, "columns": columns}
     memory = available_memory() // SHARE if memory is None else memory
     if sum(map(estimated_bytes, find_files(Path(data)))) <= memory or not _maps():
-        return as_table(data, **given)
+        return as_table(data, **text)
     with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-        return open_table(data, folder=Path(folder), memory=memory, **given)
+        return open_table(data, folder=Path(folder), memory=memory, **text)
 
 
 def _maps() -> bool:
