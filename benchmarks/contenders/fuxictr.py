@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from benchmarks.absent import NotAvailableError
 from benchmarks.case import Timed
 from benchmarks.log import Log
-from benchmarks.scaling import steps_to_time
+from benchmarks.timing import steps_to_time
 
 logging.disable(logging.WARNING)
 

@@ -8,7 +8,7 @@ import torch
 from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import known_settings
 from benchmarks.device import device_of, watched
-from benchmarks.scaling import steps_to_time
+from benchmarks.timing import steps_to_time
 from fieldwise.data.table import EncodedTable
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_from_dict

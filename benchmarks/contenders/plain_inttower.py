@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from benchmarks.case import Timed
 from benchmarks.device import device_of, watched
-from benchmarks.scaling import steps_to_time
+from benchmarks.timing import steps_to_time
 from fieldwise.data.table import EncodedTable
 from fieldwise.layout import FieldLayout
 
