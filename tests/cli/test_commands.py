@@ -61,6 +61,16 @@ OPTIONS = {
         "--quiet",
         "--threads",
     },
+    ("prepare",): {
+        "--set",
+        "--protocol",
+        "--data-dir",
+        "--json",
+        "--quiet",
+        "--progress",
+        "--engine",
+        "--ray-address",
+    },
     ("train",): {
         "--set",
         "--protocol",

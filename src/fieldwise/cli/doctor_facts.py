@@ -46,6 +46,7 @@ EXTRAS = {
     "plots": Extra("compare --plot, .plot() in notebooks", {"matplotlib": "matplotlib"}),
     "lightgbm": Extra("auto: LightGBM as a baseline", {"lightgbm": "lightgbm"}),
     "tune": Extra("tune: hyperparameter search", {"optuna": "optuna"}),
+    "ray": Extra("prepare, predict, train: --engine ray", {"ray": "ray", "pyarrow": "pyarrow"}),
     "report": Extra("report: an HTML page about runs", {"jinja2": "jinja2"}),
     "serve": Extra(
         "serve: predictions over HTTP",

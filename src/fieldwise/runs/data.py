@@ -4,7 +4,6 @@ import dataclasses
 import shutil
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,10 @@ from fieldwise.data.read.simulated.log import simulate
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import Reports
 from fieldwise.data.table import EncodedTable
+from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.large import LargeTable, large_table
+from fieldwise.runs.large import LargeTable, large_table, spread_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.memory import return_freed_memory
@@ -56,6 +56,7 @@ def prepare_recipe(
     *,
     cache: Cache | None = None,
     reports: Reports | None = None,
+    engine: Engine | None = None,
 ) -> Prepared:
     """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
 
@@ -66,14 +67,15 @@ def prepare_recipe(
         cache: cache of prepared data, which is read if it has the same data and settings, else written; not used
             with `frame`.
         reports: told the phases of preparing a large table, and their rows.
+        engine: machines that share the work and see the cache's folder; the result is the same. Not used with `frame`.
     """
     if frame is not None:
         return _prepare(recipe, as_table(frame))
-    large = large_table(recipe.data)
+    large = large_table(recipe.data) if engine is None else spread_table(recipe.data, engine)
     if large is not None and reports is not None:
         large = dataclasses.replace(large, reports=reports)
     if cache is None:
-        return _prepared_anew(recipe, data_dir) if large is None else _large_anew(recipe, large)
+        return _prepared_anew(recipe, data_dir) if large is None else _large_anew(recipe, large, data_dir)
     paths = _data_files(recipe.data, data_dir)
     try:
         inputs = Inputs.of(paths)
@@ -84,7 +86,7 @@ def prepare_recipe(
     if found is not None:
         return found if large is None else large.bounded(found, cache.folder)
     if large is not None:
-        return _large_cached(recipe, large, cache, key)
+        return _large_cached(recipe, large, data_dir, cache, key)
     prepared = _prepared_anew(recipe, data_dir)
     if inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
         cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
@@ -97,14 +99,14 @@ def _title(recipe: Recipe, prepared: Prepared) -> str:
     return f"{short}, {counts} rows"
 
 
-def _large_cached(recipe: Recipe, large: LargeTable, cache: Cache, key: str) -> Prepared:
+def _large_cached(recipe: Recipe, large: LargeTable, data_dir: Path, cache: Cache, key: str) -> Prepared:
     """Prepared data of a large table, made in the cache's folder; a killed preparation goes on there."""
     with cache.making(key) as folder:
         if (found := cache.get(key, read_prepared)) is not None:  # another process has made it meanwhile
             return large.bounded(found, cache.folder)
         if Stages.begun(folder):
             cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
-        prepared = _in_stages(recipe, large, folder, cache.folder)
+        prepared = _in_stages(recipe, large, data_dir, folder, cache.folder)
 
         def move(entry: Path) -> None:
             for path in list(folder.iterdir()):
@@ -116,19 +118,24 @@ def _large_cached(recipe: Recipe, large: LargeTable, cache: Cache, key: str) -> 
     return prepared if made is None else large.bounded(made, cache.folder)
 
 
-def _large_anew(recipe: Recipe, large: LargeTable) -> Prepared:
+def _large_anew(recipe: Recipe, large: LargeTable, data_dir: Path) -> Prepared:
     """Prepared data of a large table in mapped files that have no names any more."""
     with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-        return _in_stages(recipe, large, Path(folder), Path(folder).parent)
+        return _in_stages(recipe, large, data_dir, Path(folder), Path(folder).parent)
 
 
-def _in_stages(recipe: Recipe, large: LargeTable, folder: Path, place: Path) -> Prepared:
+def _in_stages(recipe: Recipe, large: LargeTable, data_dir: Path, folder: Path, place: Path) -> Prepared:
     """Prepared data in files of `folder`; `place` is for scratch files later."""
     plan = Plan(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
     large.check_space(folder)
     return_freed_memory()
+    stages = Stages(folder=folder, plan=plan, reports=large.reports, engine=large.engine)
+
+    def source(scratch: Path) -> pl.DataFrame:
+        return load_frame(recipe.data, data_dir) if recipe.data.path is None else large.read(recipe.data, scratch)
+
     with _naming_lines(recipe.data):
-        Stages(folder=folder, plan=plan, reports=large.reports).run(partial(large.read, recipe.data), large.piece_rows)
+        stages.run(source, large.piece_rows)
     prepared = read_prepared(folder)
     return large.bounded(prepared, place)  # all rows are mapped now: the files will have other names
 

@@ -16,11 +16,12 @@ from fieldwise.data.read.pieces import Bounds, estimated_bytes
 from fieldwise.data.read.source import open_files, raw_pieces
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import NoReports, Reports
+from fieldwise.distributed.engine import Engine
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.storage.scratch import Bound
 
-__all__ = ["LargeTable", "large_table"]
+__all__ = ["LargeTable", "large_table", "spread_table"]
 
 IN_MEMORY = 6  # preparing a table at once takes some six times the memory of its rows
 PIECES = 32  # of the memory; a piece takes several times its rows' memory while it is prepared
@@ -29,6 +30,7 @@ LEAST_ROWS = 1_000  # per piece
 MB = 10**6
 PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
+FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered to files of twice to four times as many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +41,13 @@ class LargeTable:
         memory: bytes that may be in memory.
         size: bytes that its rows take, about.
         reports: told the phases of the preparation.
+        engine: machines that do a part of the work file by file; None: this process does all.
     """
 
     memory: int
     size: float
     reports: Reports = field(default_factory=NoReports)
+    engine: Engine | None = None
 
     def read(self, data: DataSettings, folder: Path) -> pl.DataFrame:
         """The raw table, mapped if it takes more than its share of the memory.
@@ -69,7 +73,7 @@ class LargeTable:
                 f"data.memory must hold a piece of the table: {self.memory / MB:,.0f}MB is too little for rows of "
                 f"{row:,.0f} bytes; set it to {least / MB + 1:,.0f}MB or more"
             )
-        return rows
+        return rows if self.engine is None else min(rows, max(LEAST_ROWS, int(FILE_BYTES / row)))
 
     def bounded(self, prepared: Prepared, place: Path) -> Prepared:
         """Prepared data whose parts know how they are processed, with scratch files in `place`."""
@@ -122,6 +126,17 @@ def large_table(data: DataSettings) -> LargeTable | None:
             return None
         raise
     return LargeTable(memory=memory, size=size)
+
+
+def spread_table(data: DataSettings, engine: Engine) -> LargeTable:
+    """What a table's preparation needs if other machines share the work, however small it is.
+
+    Errors:
+        DataError: see `find_files`. MissingExtraError: pyarrow is not installed.
+    """
+    arrow_library()
+    size = sum(map(estimated_bytes, (path for path in data.files if path.is_file())))
+    return LargeTable(memory=data.memory_bytes, size=size, engine=engine)
 
 
 def _format(data: DataSettings) -> TextFormat:

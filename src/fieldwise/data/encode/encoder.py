@@ -1,7 +1,7 @@
 """The encoder: fitted on training rows only, it converts tables with the schema's columns to ids and numbers."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from fieldwise.schema import Field, Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 from fieldwise.storage.threads import each
 
-__all__ = ["Encoder"]
+__all__ = ["Encoder", "unseen_shares"]
 
 MAX_ROWS = 2**31 - 1  # row ids are int32
 
@@ -68,7 +68,7 @@ class Encoder:
                 return learn_pieces(f, column_of(train, f), scratch)
             return learn_field(f, column_of(train, f))[0]
 
-        return cls._of(schema.fields, each(learn, schema.fields, rows=train.height), train, scratch)
+        return cls.assembled(schema.fields, each(learn, schema.fields, rows=train.height), train, scratch)
 
     @classmethod
     def fit_transform(
@@ -95,7 +95,7 @@ class Encoder:
             return fitted, encode()
 
         learned = each(learn, schema.fields, rows=train.height)
-        encoder = cls._of(schema.fields, [None if found is None else found[0] for found in learned], train)
+        encoder = cls.assembled(schema.fields, [None if found is None else found[0] for found in learned], train)
         cells = [
             _cells(f, fitted, train) if found is None else found[1]
             for f, fitted, found in zip(encoder.fields, encoder.fitted, learned, strict=True)
@@ -103,14 +103,18 @@ class Encoder:
         return encoder, encoder._table(cells, train.height, y)
 
     @classmethod
-    def _of(
+    def assembled(
         cls,
         fields: tuple[Field, ...],
         own: Iterable[Fitted | None],
         train: pl.DataFrame,
         scratch: Scratch = IN_MEMORY,
     ) -> "Encoder":
-        """The encoder, after checking it on the rows that it was fitted on."""
+        """The encoder of fields and what each has learned, None if it shares another's, checked on the training rows.
+
+        Errors:
+            DataError: too many values, a field that shares rows but has none of their values.
+        """
         encoder = cls(fields, _with_shared(fields, own, "schema"))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f.cell == "list" and f.shares is not None:
@@ -160,7 +164,8 @@ class Encoder:
         """
         frame = as_table(frame)
         if scratch.several(frame.height):
-            pieces = ((at, self.transform(frame[at], first_row=at.start)) for at in scratch.pieces(frame.height))
+            slices = scratch.pieces(frame.height)
+            pieces = ((at, self.transform(frame[at], first_row=first_row + at.start)) for at in slices)
             targets = None if y is None else y.astype(np.float32, copy=False)
             return join_pieces(self.layout, frame.height, pieces, targets, scratch)
         pairs = zip(self.fields, self.fitted, strict=True)
@@ -188,8 +193,7 @@ class Encoder:
 
         Missing values count as values, but not as unknown.
         """
-        counts = self.unseen_counts(table)
-        return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
+        return unseen_shares(self.unseen_counts(table))
 
     def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
         """For each field with a vocabulary, the number of unknown values in `table`, and of all values."""
@@ -239,6 +243,11 @@ class Encoder:
         pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
         cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)
         return self._table(cells, frame.height, None, part)
+
+
+def unseen_shares(counts: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+    """Shares of unknown values from the counts of `Encoder.unseen_counts`."""
+    return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
 
 
 def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:

@@ -1,6 +1,7 @@
 """Fitting a field on its column in the training rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Sequence
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
-__all__ = ["learn_field", "learn_pieces", "quantile_edges"]
+__all__ = ["Counted", "count_column", "learn_counted", "learn_field", "learn_pieces", "quantile_edges"]
 
 BY_COUNT = ("n", "text")
 
@@ -58,20 +59,64 @@ def learn_pieces(f: Field, column: pl.Series, scratch: Scratch) -> Fitted:
     Errors:
         DataError: as `learn_field`.
     """
+    pieces = (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
+    return learn_counted(f, pieces, scratch)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counted:
+    """What `learn_counted` needs to know of some rows of a field's column.
+
+    Args:
+        rows: how many there are.
+        present: how many values they hold.
+        values: a numeric field's numbers, in order, as the column `number`; else the texts and how often each occurs,
+            as `text` and `n`, and none for a hashed field.
+    """
+
+    rows: int
+    present: int
+    values: pl.DataFrame
+
+
+def count_column(f: Field, column: pl.Series, *, first_row: int = 0) -> Counted:
+    """Count some rows of a field's column.
+
+    Args:
+        f: the field.
+        column: the rows.
+        first_row: number of the first of them in the whole table, for errors.
+
+    Errors:
+        DataError: a numeric cell is not a number; a cell is no single value.
+    """
     if isinstance(f, Numeric):
-        numbers = scratch.growing(np.float64)
-        for at in scratch.pieces(len(column)):
-            with counting_from(at.start):
-                numbers.add(_numbers(f, column[at]).drop_nulls().to_numpy())
-        _check_present(f, len(column), numbers.length)
+        with counting_from(first_row):
+            numbers = _numbers(f, column).drop_nulls()
+        return Counted(rows=len(column), present=len(numbers), values=pl.DataFrame({"number": numbers}))
+    texts, often = _counted(column) if isinstance(f, Categorical) else _counted_list(f, column)
+    values = pl.DataFrame({"text": texts, "n": often.astype(np.int64)}).filter(pl.col("n") > 0)
+    present = int(often.sum())
+    return Counted(rows=len(column), present=present, values=values if f.hash_buckets is None else values.clear())
+
+
+def learn_counted(f: Field, pieces: Iterable[Counted], scratch: Scratch) -> Fitted:
+    """Fit a field on the counted pieces of its column, which come in order.
+
+    Errors:
+        DataError: no training row has a value.
+    """
+    rows = present = 0
+    counts, numbers = TextCounts(scratch), scratch.growing(np.float64)
+    for piece in pieces:
+        rows, present = rows + piece.rows, present + piece.present
+        if isinstance(f, Numeric):
+            numbers.add(piece.values.get_column("number").to_numpy())
+        else:
+            counts.add(piece.values.get_column("text"), piece.values.get_column("n").to_numpy())
+    _check_present(f, rows, present)
+    if isinstance(f, Numeric):
         return _fit_numeric(f, numbers.whole(), scratch)
-    counts, present = TextCounts(scratch), 0
-    for at in scratch.pieces(len(column)):
-        texts, often = _counted(column[at]) if isinstance(f, Categorical) else _counted_list(f, column[at])
-        present += int(often.sum())
-        if f.hash_buckets is None:
-            counts.add(texts, often)
-    _check_present(f, len(column), present)
     if f.hash_buckets is not None:
         return Hashing(buckets=f.hash_buckets)
     kept, rare = counts.at_least(f.min_count)

@@ -11,15 +11,16 @@ from typing import Any
 
 import polars as pl
 
-from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder, unseen_shares
+from fieldwise.data.encode.spread import SpreadRows, encode_spread, fit_spread
 from fieldwise.data.prepare.files import GROUP, ROWS, write_facts
 from fieldwise.data.prepare.parts import NOTHING, Plan, complete, divide
 from fieldwise.data.prepare.prepared import group_codes
 from fieldwise.data.prepare.raw_rows import join_rows
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.mapped import map_folder
+from fieldwise.data.read.mapped import map_folder, row_files
 from fieldwise.data.reports import NoReports, Reports
-from fieldwise.data.table import EncodedTable
+from fieldwise.distributed.engine import Engine
 from fieldwise.storage.arrays import map_array, write_array
 from fieldwise.storage.files import cannot_write, sync_folder, write_atomically
 from fieldwise.storage.scratch import Scratch
@@ -27,6 +28,7 @@ from fieldwise.storage.scratch import Scratch
 __all__ = ["Stages"]
 
 DONE = "{}.done"  # facts of a finished stage, as JSON
+ENCODER = "encoder.json"
 TARGETS = "{}.targets.npy"
 SCRATCH = "scratch"
 
@@ -42,11 +44,13 @@ class Stages:
         folder: of this preparation alone; it exists.
         plan: what the preparation does.
         reports: told the phases and their rows.
+        engine: machines that do what can be done file by file, and see the folder; None: this process.
     """
 
     folder: Path
     plan: Plan
     reports: Reports = field(default_factory=NoReports)
+    engine: Engine | None = None
 
     @staticmethod
     def begun(folder: Path) -> bool:
@@ -101,12 +105,17 @@ class Stages:
         return {"counts": {"dropped_by_label": dropped, **rows.counts}}
 
     def _encoder(self, piece: Callable[[pl.DataFrame], int]) -> Encoder:
-        path = self.folder / "encoder.json"
+        path = self.folder / ENCODER
         if self._facts("encoder") is None:
             train = self._rows("train")
             self.reports.begin("vocabularies and scales", train.height)
             with self._scratch() as place:
-                encoder = Encoder.fit(train, self.plan.schema, scratch=Scratch(place, piece=piece(train)))
+                scratch = Scratch(place, piece=piece(train))
+                if self.engine is None:
+                    encoder = Encoder.fit(train, self.plan.schema, scratch=scratch)
+                else:
+                    rows = self._spread("train", train)
+                    encoder = fit_spread(rows, self.plan.schema, self.engine, scratch, self.reports.add)
             write_atomically(path, encoder.to_json().encode())
             self._finish("encoder")
         return Encoder.from_json(path.read_text("utf-8"), "the preparation's encoder")
@@ -119,18 +128,27 @@ class Stages:
             self.reports.begin(f"encoding {name} rows", rows.height)
             with self._scratch() as place:
                 scratch = Scratch(place, piece=piece(rows), told=self.reports.add)
-                table = encoder.transform(rows, y=map_array(self.folder / TARGETS.format(name)), scratch=scratch)
+                y = map_array(self.folder / TARGETS.format(name))
+                if self.engine is None:
+                    table = encoder.transform(rows, y=y, scratch=scratch)
+                    counts = {} if name == "train" else encoder.unseen_counts(table)
+                else:
+                    spread, path = self._spread(name, rows), self.folder / ENCODER
+                    table, counts = encode_spread(spread, path, self.engine, scratch, y)
                 table.save(self.folder / name)
                 if (groups := group_codes(rows, self.plan.schema, scratch)) is not None:
                     with self._written(GROUP.format(name)) as path, path.open("wb") as file:
                         write_array(file, groups)
-                unseen = {} if name == "train" else encoder.unseen_in(EncodedTable.open(self.folder / name))
+                unseen = {} if name == "train" else unseen_shares(counts)
             self._finish(name, unseen=unseen)
             found = {"unseen": unseen}
         return dict(found["unseen"])
 
     def _rows(self, name: str) -> pl.DataFrame:
         return map_folder(self.folder / ROWS.format(name))
+
+    def _spread(self, name: str, frame: pl.DataFrame) -> SpreadRows:
+        return SpreadRows(paths=row_files(self.folder / ROWS.format(name)), frame=frame)
 
     def _facts(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage has stated; None if it is not finished."""

@@ -11,7 +11,7 @@ import polars as pl
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write
 
-__all__ = ["RowsWriter", "arrow_library", "map_folder", "map_rows"]
+__all__ = ["RowsWriter", "arrow_library", "map_folder", "map_rows", "row_files"]
 
 GATHERED = 1 << 25  # bytes
 _UNMAPPED = (pl.Int128, pl.UInt128, pl.Object)
@@ -137,7 +137,12 @@ def map_rows(paths: Sequence[Path]) -> pl.DataFrame:
 
 def map_folder(folder: Path) -> pl.DataFrame:
     """`map_rows` of all files that a `RowsWriter` has written to a folder."""
-    return map_rows(sorted(folder.glob("rows-*.arrow")))
+    return map_rows(row_files(folder))
+
+
+def row_files(folder: Path) -> list[Path]:
+    """The files that a `RowsWriter` has written to a folder, in order."""
+    return sorted(folder.glob("rows-*.arrow"))
 
 
 def _check_types(frame: pl.DataFrame) -> None:

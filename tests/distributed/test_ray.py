@@ -1,0 +1,139 @@
+"""Work on a Ray cluster, here one of this machine: equal to the bit to that of one process."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from ray_cluster import cluster
+
+from fieldwise.cli import run
+from fieldwise.data.read.mapped import RowsWriter
+from fieldwise.data.read.simulated.log import simulate
+
+__all__ = ["cluster"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning")
+SCHEMA = """
+user = "user_id"
+item = "item_id"
+time = "timestamp"
+
+[label]
+column = "liked"
+
+[[fields]]
+kind = "categorical"
+name = "user_id"
+role = "user"
+
+[[fields]]
+kind = "categorical"
+name = "item_id"
+role = "item"
+min_count = 2
+
+[[fields]]
+kind = "numeric"
+name = "timestamp"
+transform = "standard"
+"""
+RECIPE = """
+schema = "schema.toml"
+
+[data]
+path = "log"
+
+[split]
+kind = "time"
+
+[model]
+name = "fm"
+embedding_dim = 4
+
+[training]
+epochs = 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIELDWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def write_log(frame: pl.DataFrame | None = None) -> None:
+    rows = simulate(9_000, users=200, items=90) if frame is None else frame
+    Path("log").mkdir()
+    for k, piece in enumerate(rows.iter_slices(3_000)):
+        piece.write_parquet(f"log/{k}.parquet")
+    Path("schema.toml").write_text(SCHEMA)
+    Path("mine.toml").write_text(RECIPE)
+
+
+def entry(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> dict[str, str]:
+    """The digests of the encoded rows and the encoder that `prepare` leaves in a cache of its own."""
+    monkeypatch.setenv("FIELDWISE_CACHE", str(Path(name).absolute()))
+    assert run(["prepare", "mine.toml", "--quiet", *arguments]) == 0
+    (folder,) = (path.parent for path in Path(name).glob("prepared/*/entry.json"))
+    wanted = [
+        folder / "encoder.json",
+        *(path for part in ("train", "valid", "test") for path in (folder / part).iterdir()),
+    ]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in wanted}
+
+
+@pytest.mark.slow
+def test_rows_prepared_in_a_cluster_are_those_of_one_machine(cluster, monkeypatch):
+    write_log()
+    monkeypatch.setattr("fieldwise.runs.large.FILE_BYTES", 50_000)
+    monkeypatch.setattr(RowsWriter.__init__, "__kwdefaults__", {"gather": 50_000, "sync": False})
+    here = entry(monkeypatch, "here")
+    assert len([name for name in here if name.endswith(".npy")]) >= 9
+    assert entry(monkeypatch, "there", "--engine", "ray") == here
+
+
+@pytest.mark.slow
+def test_an_error_of_a_machine_is_the_sentence_of_one_process(cluster, monkeypatch, capsys):
+    rows = simulate(9_000, users=200, items=90)
+    write_log(rows.with_columns(item_id=pl.lit(None, pl.Int64)))
+    monkeypatch.setenv("FIELDWISE_CACHE", str(Path("here").absolute()))
+    assert run(["prepare", "mine.toml", "--quiet"]) == 2
+    here = capsys.readouterr().err
+    assert "a field needs values to learn from" in here
+    monkeypatch.setenv("FIELDWISE_CACHE", str(Path("there").absolute()))
+    assert run(["prepare", "mine.toml", "--quiet", "--engine", "ray"]) == 2
+    assert capsys.readouterr().err == here
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--engine", "spark"), "--engine must be local or ray, found 'spark'"),
+        (("--ray-address", "auto"), "--ray-address is for --engine ray"),
+        (("--engine", "ray", "--ray-address", "127.0.0.1:1"), "no Ray cluster can be reached at 127.0.0.1:1 ("),
+        (("--engine", "ray", "--ray-address", "ray://10.0.0.1:10001"), "must run on a machine of the Ray cluster"),
+        (("--engine", "ray", "--ray-address", "head"), "--ray-address must be HOST:PORT or auto, found 'head'"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_one_sentence(arguments, sentence, capsys):
+    assert run(["prepare", "simulated/fm", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_the_environment_names_the_cluster(monkeypatch, capsys):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert run(["prepare", "simulated/fm", "--engine", "ray"]) == 2
+    assert "no Ray cluster can be reached at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_without_ray_the_extra_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert run(["prepare", "simulated/fm", "--engine", "ray"]) == 2
+    assert capsys.readouterr().err == (
+        "fieldwise: work on a Ray cluster needs Ray, which is not installed: pip install 'fieldwise[ray]'\n"
+    )
