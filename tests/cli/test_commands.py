@@ -136,6 +136,8 @@ OPTIONS = {
         "--column",
         "--logit",
         "--raw",
+        "--engine",
+        "--ray-address",
         "--separator",
         "--columns",
         "--encoding",

@@ -108,6 +108,20 @@ def test_an_error_of_a_machine_is_the_sentence_of_one_process(cluster, monkeypat
     assert capsys.readouterr().err == here
 
 
+@pytest.mark.slow
+def test_predictions_of_a_cluster_are_those_of_one_process(cluster, monkeypatch, capsys):
+    write_log()
+    assert run(["train", "mine.toml", "--quiet", "--out", "bundle"]) == 0
+    monkeypatch.setattr("fieldwise.bundle.score_file.SLICE_ROWS", 700)
+    given = ["predict", "bundle", "--data", "log", "--logit", "--out"]
+    assert run([*given, "here.csv"]) == 0
+    capsys.readouterr()
+    assert run([*given, "there.csv", "--engine", "ray"]) == 0
+    assert "9,000 predictions written to there.csv" in capsys.readouterr().err
+    assert Path("there.csv").read_bytes() == Path("here.csv").read_bytes()
+    assert not list(Path().glob(".fieldwise-*"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

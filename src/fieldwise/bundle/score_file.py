@@ -1,9 +1,10 @@
 """Predictions for the rows of a file, written to a file in slices."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,20 @@ from fieldwise.data.read.writing import TableWriter
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import ConfigError
 
-__all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "check_two_files", "score_file"]
+__all__ = [
+    "LOGIT",
+    "PREDICTION",
+    "ROW",
+    "ScoreColumns",
+    "Scored",
+    "ScoredFile",
+    "Scoring",
+    "Spread",
+    "check_two_files",
+    "score_file",
+    "score_rows_of",
+    "scored_slice",
+]
 
 ROW = "row"
 PREDICTION = "prediction"
@@ -59,34 +73,88 @@ def score_file(
         ConfigError: `out` is `data`, a key has the name of a prediction column, or `logit` without a binary label.
         DataError: the file cannot be read, lacks a column or has an invalid value; `out` cannot be written.
     """
+    return score_rows_of(bundle, data, out, Scoring(column=column, logit=logit, reports=reports or NO_REPORTS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How `score_rows_of` scores a file.
+
+    Args:
+        column: as for `score_file`.
+        logit: as for `score_file`.
+        reports: as for `score_file`.
+        spread: machines that score the slices, to the same bits; None: this process.
+    """
+
+    column: str = PREDICTION
+    logit: bool = False
+    reports: Reports = NO_REPORTS
+    spread: "Spread | None" = None
+
+
+def score_rows_of(bundle: Bundle, data: Path | SlicedTable, out: Path | TableWriter, how: Scoring) -> ScoredFile:
+    """`score_file`, in this process or on other machines."""
     writing = out if isinstance(out, TableWriter) else TableWriter(out)
     check_two_files(data if isinstance(data, Path) else data.path, writing.path)
     table = SlicedTable(data) if isinstance(data, Path) else data
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
-    made = _Columns.of(bundle, column, logit, keys or [ROW])
+    made = ScoreColumns.of(bundle, how.column, how.logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
-    rows, unseen, told = 0, Counter[tuple[str, int]](), reports or NO_REPORTS
+    rows, unseen, told = 0, Counter[tuple[str, int]](), how.reports
     told.begin("prediction", table.count())
+    slices = table.slices(wanted, SLICE_ROWS)
+    if how.spread is None:
+        scored = _scored_here(bundle, slices, made, keys)
+    else:
+        scored = how.spread.scored(slices, writing.path, {"column": how.column, "logit": how.logit, "keys": keys})
     with writing as writer:
-
-        def score(part: pl.DataFrame) -> None:
-            nonlocal rows
-            encoded = bundle.encoder.transform(part, first_row=rows)
-            named = part.select(keys) if keys else pl.DataFrame({ROW: np.arange(rows, rows + part.height)})
-            writer.add(named.with_columns(made.filled(bundle, bundle.score_table(encoded))))
-            for name, counts in bundle.encoder.unseen_counts(encoded).items():
-                unseen.update({(name, k): n for k, n in enumerate(counts)})
-            rows += part.height
-            told.add(part.height)
-
-        for part in table.slices(wanted, SLICE_ROWS):
-            score(part)
-        if not rows:
-            score(table.empty.select(wanted))  # a file with only a header
+        for frame, counts in scored:
+            writer.add(frame)
+            for name, pair in counts.items():
+                unseen.update({(name, k): n for k, n in enumerate(pair)})
+            rows += frame.height
+            told.add(frame.height)
+        if not rows:  # a file with only a header
+            writer.add(scored_slice(bundle, table.empty.select(wanted), made, keys, 0)[0])
     names = dict.fromkeys(name for name, _ in unseen)
     shares = {name: unseen[name, 0] / (unseen[name, 1] or 1) for name in names}
     return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *made.names), unseen=shares)
+
+
+Scored = tuple[pl.DataFrame, Mapping[str, tuple[int, int]]]
+"""Keys and predictions of some rows, and their `Encoder.unseen_counts`."""
+
+
+class Spread(Protocol):
+    """Interface of machines that score slices of a table."""
+
+    def scored(self, slices: Iterable[pl.DataFrame], out: Path, columns: Mapping[str, Any]) -> Iterator[Scored]:
+        """The scored slices, in their order.
+
+        Args:
+            slices: raw rows.
+            out: where the predictions will be; scratch files lie beside it.
+            columns: `column`, `logit` and `keys` for `scored_slice`.
+        """
+
+
+def _scored_here(
+    bundle: Bundle, slices: Iterable[pl.DataFrame], made: "ScoreColumns", keys: list[str]
+) -> Iterator[Scored]:
+    first = 0
+    for part in slices:
+        yield scored_slice(bundle, part, made, keys, first)
+        first += part.height
+
+
+def scored_slice(bundle: Bundle, part: pl.DataFrame, made: "ScoreColumns", keys: list[str], first: int) -> Scored:
+    """Keys and predictions of some rows, of which the first has the number `first`."""
+    encoded = bundle.encoder.transform(part, first_row=first)
+    named = part.select(keys) if keys else pl.DataFrame({ROW: np.arange(first, first + part.height)})
+    found = named.with_columns(made.filled(bundle, bundle.score_table(encoded)))
+    return found, bundle.encoder.unseen_counts(encoded)
 
 
 def check_two_files(data: Path, out: Path) -> None:
@@ -100,14 +168,19 @@ def check_two_files(data: Path, out: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Columns:
+class ScoreColumns:
     """The output columns besides the keys: predictions per label, and optionally logits per binary label."""
 
     predictions: tuple[str, ...]
     logits: tuple[str | None, ...]  # per label; None if a label has no logit column
 
     @classmethod
-    def of(cls, bundle: Bundle, column: str, logit: bool, keys: list[str]) -> "_Columns":
+    def of(cls, bundle: Bundle, column: str, logit: bool, keys: list[str]) -> "ScoreColumns":
+        """The columns of a bundle's predictions.
+
+        Errors:
+            ConfigError: a key has the name of one, or `logit` without a binary label.
+        """
         labels = bundle.schema.labels
         if logit and all(label.task != "binary" for label in labels):
             raise ConfigError(f"--logit is for probabilities, but the label {labels[0].name!r} is a number: omit it")
@@ -123,6 +196,7 @@ class _Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """All of them, in the file's order."""
         return (*self.predictions, *(name for name in self.logits if name is not None))
 
     def filled(self, bundle: Bundle, score: np.ndarray) -> list[pl.Series]:

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from fieldwise.cli.engines import EngineName, RayAddress, check_engine, engine_for
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import BundleDevice, BundleFolder, Reading, Shown, Threads, reports_for, set_threads
+from fieldwise.cli.options import IMPORTS, BundleDevice, BundleFolder, Reading, Shown, Threads, reports_for, set_threads
 from fieldwise.cli.show import say
+from fieldwise.errors import ConfigError
 
 __all__ = ["PredictOptions", "run"]
 
@@ -32,6 +34,8 @@ class PredictOptions:
     progress: Shown = "text"
     device: BundleDevice = "cpu"
     threads: Threads = None
+    engine: EngineName = "local"
+    ray_address: RayAddress = None
 
 
 def run(options: PredictOptions) -> None:
@@ -41,22 +45,32 @@ def run(options: PredictOptions) -> None:
     `prediction` for the main label, and prediction.NAME for each other.
     """
     from fieldwise.bundle.bundle import Bundle
-    from fieldwise.bundle.score_file import check_two_files, score_file
+    from fieldwise.bundle.score_file import Scoring, check_two_files, score_rows_of
+    from fieldwise.bundle.score_spread import SpreadScores
     from fieldwise.data.read.sliced import SlicedTable
     from fieldwise.data.read.writing import TableWriter
     from fieldwise.storage.files import check_file
     from fieldwise.storage.memory import return_freed_memory
 
+    check_engine(options.engine, options.ray_address)
+    if options.engine == "ray" and options.device != "cpu":
+        raise ConfigError(f"--engine ray scores on CPUs, found --device {options.device}: leave one of them out")
     data, out, reading = options.data, options.out, options.reading
     check_file(out)
     check_two_files(data, out)
     set_threads(options.threads)
     return_freed_memory()
     bundle = Bundle.load(options.bundle, device=options.device)
-    with reading.lines(data), reports_for(options.progress) as reports:
+    with (
+        engine_for(options.engine, options.ray_address) as engine,
+        reading.lines(data),
+        reports_for(options.progress) as reports,
+    ):
+        spread = None if engine is None else SpreadScores(engine=engine, folder=options.bundle, imports=IMPORTS)
         writer = TableWriter(out, raw=options.raw)
         table = SlicedTable(data, **reading.arguments)
-        done = score_file(bundle, table, writer, column=options.column, logit=options.logit, reports=reports)
+        how = Scoring(column=options.column, logit=options.logit, reports=reports, spread=spread)
+        done = score_rows_of(bundle, table, writer, how)
     say(f"{done.rows:,} predictions written to {out} ({', '.join(done.columns)})")
     if writer.guarded:
         say(f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)")
