@@ -211,6 +211,20 @@ def test_framing_and_trailers_have_limits(connect, framing):
     assert sent < 30_000_000
 
 
+def test_framing_is_limited_by_the_body_that_came(server, connect):
+    """Three bytes of a body in 9,000 are too few; one in six is usual."""
+    before = counted(server, "fieldwise_connections_closed_total", limit="body")
+    one = connect()
+    one.sendall(CHUNKED)
+    time.sleep(0.1)  # what comes with the head is not counted
+    one.sendall(3 * ENDLESS_FRAMING[0])
+    assert "8 bytes for each of the body, and 4,000" in refused(read_all(one)[0], 413)
+    assert counted(server, "fieldwise_connections_closed_total", limit="body") == before + 1
+    one, rows = connect(), b'{"rows": []}' + b" " * 9000
+    one.sendall(CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in rows) + b"0\r\n\r\n")
+    assert one.recv(1000).startswith(b"HTTP/1.1 422"), "an answer to what was asked"
+
+
 def test_a_reader_that_takes_nothing_is_cut_off_without_a_word_in_the_log(server, connect):
     one = connect()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -11,13 +11,15 @@ import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 import uvicorn
-from serving.hostile import ROW
+from prometheus_client import CollectorRegistry
+from serving.hostile import ROW, TOO_LARGE
 
 from fieldwise.cli.listening import ACCEPTED, accepting
+from fieldwise.serving import connections as connections_module
 from fieldwise.serving.admission import Admission
 from fieldwise.serving.connection_limits import ConnectionLimits, Connections
-from fieldwise.serving.connections import limited_protocol, plain_path
-from fieldwise.serving.early_refusal import EarlyRefusal
+from fieldwise.serving.connections import limited_protocol
+from fieldwise.serving.early_refusal import EarlyRefusal, plain_path
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
 
@@ -204,6 +206,82 @@ def test_who_goes_on_asking_for_refused_explanations_waits_while_over_its_share(
         over[0] = False
         one.settimeout(10)
         assert one.recv(1000).startswith(b"HTTP/1.1 503")
+
+
+def sent_until_it_waits(one):
+    sent = 0
+    while sent < 100_000_000:
+        try:
+            sent += one.send(b"x" * 100_000)
+        except TimeoutError:
+            break
+    return sent
+
+
+def test_who_sends_on_after_an_answer_is_read_no_more_and_reads_it(port, shut, monkeypatch):
+    """The connection does not break at once: who is cut off comes back."""
+    shut[0] = False
+    monkeypatch.setattr(connections_module, "LINGER", 60.0)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+        one.sendall(TOO_LARGE)
+        one.settimeout(0.5)
+        sent = sent_until_it_waits(one)
+        assert sent < 100_000_000
+        assert one.recv(1000).startswith(b"HTTP/1.1 413")
+
+
+class Held:
+    """A connection that is not let in."""
+
+    answer = None
+
+    def refuse(self, answer):
+        self.answer = answer
+
+
+def test_a_refused_connection_is_held_until_it_ends_or_its_place_is_needed(monkeypatch):
+    limits = ConnectionLimits(connections=4, per_address=1)
+    one, two, three = Held(), Held(), Held()
+
+    async def run():
+        monkeypatch.setattr("fieldwise.serving.connection_limits.HELD", 60.0)
+        counts = Connections(limits, CollectorRegistry())
+        assert [counts.enter(address) for address in "aaa"] == [None, "address", "address"]
+        counts.hold(one, b"1")
+        counts.hold(two, b"2")
+        assert (one.answer, two.answer) == (None, None)
+        assert [counts.enter(address) for address in "bc"] == [None, None]
+        assert (one.answer, two.answer) == (b"1", None), "three are open and one is held"
+        counts.let_go(two)
+        assert counts.enter("d") is None
+        assert two.answer is None, "it has ended"
+        counts.hold(three, b"3")
+        assert three.answer == b"3", "four are open"
+
+    asyncio.run(run())
+
+
+def test_a_held_connection_is_answered_after_a_while(monkeypatch):
+    monkeypatch.setattr("fieldwise.serving.connection_limits.HELD", 0.0)
+    one = Held()
+
+    async def run():
+        Connections(ConnectionLimits(), CollectorRegistry()).hold(one, b"1")
+        assert one.answer is None
+        await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert one.answer == b"1"
+
+
+def test_a_connection_too_many_of_an_address_over_its_share_is_held(app, port, monkeypatch):
+    held = []
+    monkeypatch.setattr(app.state.shares, "is_over", lambda *_: True)
+    monkeypatch.setattr(Connections, "enter", lambda *_: "address")
+    monkeypatch.setattr(Connections, "hold", lambda _, one, answer: held.append(answer) or one.refuse(answer))
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+        assert one.recv(1000).startswith(b"HTTP/1.1 503")
+    assert len(held) == 1
 
 
 def test_the_loop_rests_once_in_a_turn(monkeypatch):

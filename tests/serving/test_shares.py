@@ -18,6 +18,7 @@ from serving.test_overload import slow_service
 from fieldwise.serving import shares as module
 from fieldwise.serving.batching import Batcher, BatchLimits
 from fieldwise.serving.http import ServerSettings, create_app
+from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
 from fieldwise.serving.shares import VISIT, Shares, Visit, timed
 
@@ -191,7 +192,7 @@ def test_addresses_that_are_gone_are_forgotten(monkeypatch):
     assert len(shares._accounts) <= 11
 
 
-def test_the_time_of_a_coroutine_is_its_processor_time_and_it_can_be_cancelled():
+def test_the_time_of_a_coroutine_is_that_of_its_steps_and_it_can_be_cancelled():
     async def work():
         try:
             await asyncio.sleep(10)
@@ -211,6 +212,30 @@ def test_the_time_of_a_coroutine_is_its_processor_time_and_it_can_be_cancelled()
         return visit.seconds
 
     assert 0.02 <= asyncio.run(run()) < 1
+
+
+def test_a_route_in_a_thread_is_charged_to_who_asks(ranker):
+    """Searches of items run beside the event loop."""
+    service = Service(ranker)
+    app = create_app(service)
+
+    def browser(_):
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            pass
+        raise RequestError("none", "server", 404)
+
+    service.browser = browser
+
+    async def run():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://server") as asking:
+            return await asking.get("/v1/items?search=e")
+
+    taken = []
+    app.state.shares.leave = lambda address, _, seconds: taken.append((address, seconds))
+    assert asyncio.run(run()).status_code == 404
+    assert [address for address, _ in taken] == ["127.0.0.1"]
+    assert taken[0][1] >= 0.05
 
 
 async def _await(one):

@@ -1,8 +1,10 @@
 """Limits of a server's connections, and the number of open ones."""
 
+import asyncio
 from collections import Counter as Count
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -10,6 +12,15 @@ from fieldwise.serving.early_refusal import EarlyRefusal
 from fieldwise.serving.shares import Shares
 
 __all__ = ["ConnectionLimits", "Connections"]
+
+HELD = 1.0  # seconds that the answer to a connection is held back
+
+
+class Refusable(Protocol):
+    """A connection that is not let in."""
+
+    def refuse(self, answer: bytes) -> None:
+        """Answer and close it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +33,7 @@ class ConnectionLimits:
         head_bytes: maximum bytes of a request's first line and headers together.
         head_timeout: maximum seconds from the start of a connection, or the first byte of a head, to the head's end.
         idle_timeout: seconds until a connection without requests, or whose client reads nothing, is closed.
-        max_body: maximum bytes of a body; chunked framing may add eight times as many.
+        max_body: maximum bytes of a body; chunked framing may add eight times as many as came, and those of a head.
     """
 
     connections: int = 1000
@@ -51,6 +62,7 @@ class Connections:
         self.limits, self.shares, self.early = limits, shares or Shares(), early
         self._by_address: Count[str] = Count()
         self._open = 0
+        self._held: dict[Refusable, tuple[bytes, asyncio.TimerHandle]] = {}  # the oldest first
         self.told: Callable[[int], None] = lambda _: None  # how many are open, at every change
         self._gauge = Gauge(
             "fieldwise_connections", "Connections open.", registry=registry, multiprocess_mode="livesum"
@@ -65,6 +77,7 @@ class Connections:
     def enter(self, address: str) -> str | None:
         """Count a connection and return None, or return the limit that it would exceed: `all` or `address`."""
         limits, limit = self.limits, None
+        self._make_room()
         if self._open >= limits.connections:
             limit = "all"
         elif self._by_address[address] >= limits.per_address:
@@ -82,6 +95,26 @@ class Connections:
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
+
+    def hold(self, one: Refusable, answer: bytes) -> None:
+        """Refuse a connection after a second, or once its place is needed: who is told at once comes back at once."""
+        self._held[one] = answer, asyncio.get_running_loop().call_later(HELD, self._refuse, one)
+        self._make_room()
+
+    def let_go(self, one: Refusable) -> None:
+        """Forget a connection that ended while it was held."""
+        if one in self._held:
+            self._held.pop(one)[1].cancel()
+
+    def _make_room(self) -> None:
+        """Refuse the connection that was held longest, if as many are open and held as may be open."""
+        if self._held and self._open + len(self._held) >= self.limits.connections:
+            self._refuse(next(iter(self._held)))
+
+    def _refuse(self, one: Refusable) -> None:
+        answer, timer = self._held.pop(one)
+        timer.cancel()
+        one.refuse(answer)
 
     def _change(self, by: int) -> None:
         self._open += by

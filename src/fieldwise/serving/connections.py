@@ -5,7 +5,6 @@ uvicorn itself only limits the time between two requests of a connection. This p
 
 import asyncio
 import logging
-import re
 import time
 from functools import cache
 from types import SimpleNamespace
@@ -14,23 +13,18 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fieldwise.serving.connection_limits import ConnectionLimits, Connections
-from fieldwise.serving.early_refusal import EarlyRefusal
+from fieldwise.serving.early_refusal import EarlyRefusal, plain_path
 from fieldwise.serving.forms import ErrorBody, ErrorResponse
 
 __all__ = ["limited_protocol"]
 
 MOST_FIELDS = 100  # maximum header fields of a request
-FRAMING = 8  # maximum bytes of chunked framing for each byte of a body
+FRAMING = 8  # maximum bytes of chunked framing for each byte of a body, besides those of a head
 USELESS, BYTE = 4e-4, 2e-9  # assumed seconds of a connection without a good request, and of each of its bytes
 LONG = 1 << 16  # bytes of a body that are read at once
 LONGEST_WAIT, CHECK = 2.0, 0.4  # seconds: how long a new connection waits for its address's share; between checks
 LINGER_BYTES, LINGER = 1 << 18, 1.0  # bytes and seconds still read after an error, so that the client sees the response
 
-PLAIN = re.compile(rb"POST (/[!-~]{1,200}) HTTP/1\.1(?=\r\n)")
-LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,6})(?![^\r])")
-SPECIAL = re.compile(  # what changes where a request ends, or what an answer must be
-    rb"\r\n(?:transfer-encoding|expect|upgrade|connection(?!: ?keep-alive(?![^\r]))|[ \t])|(?<!\r)\n|\r(?!\n)"
-)
 KEPT = 0.5  # seconds in which the idle time is not counted again after a refusal
 
 QUIET = logging.getLogger(__name__)  # no line for each malformed request: they are counted
@@ -45,25 +39,6 @@ def limited_protocol(connections: Connections) -> type[asyncio.Protocol]:
         limits = connections.limits
 
     return LimitedProtocol
-
-
-def plain_path(data: bytes) -> bytes:
-    r"""The path of a POST request, if the data are exactly one whole and plain request; otherwise nothing.
-
-    >>> plain_path(b"POST /a HTTP/1.1\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}")
-    b'/a'
-    >>> plain_path(b"POST /a HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\n\r\n{}")
-    b''
-    """
-    head, _, body = data.partition(b"\r\n\r\n")
-    first = PLAIN.match(head)
-    if first is None:
-        return b""
-    fields = head[first.end() :].lower()
-    length = LENGTH.search(fields)
-    if length is None or int(length[1]) != len(body) or fields.count(b"content-length") != 1 or SPECIAL.search(fields):
-        return b""
-    return first[1]
 
 
 class _Refused:
@@ -93,7 +68,8 @@ class _Limited(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None  # until a head is complete
         self._reader: asyncio.TimerHandle | None = None  # until the client reads something
         self._in_head = self._in_body = self._ended = False
-        self._raw = self._unread = self._head = 0  # bytes since the last head or body, of no use, of the head's fields
+        self._raw = self._unread = 0  # bytes since the last head or body, and of no use
+        self._head = self._body = 0  # bytes of the newest head's fields, and of its body
         self._wrong: tuple[int, str, str] | None = None
         self._cycles: list[Any] = []  # requests without a whole answer: several where a sender does not wait
         self._address = self.client[0] if self.client else ""
@@ -109,15 +85,22 @@ class _Limited(HttpToolsProtocol):
         self._ended = True
         most = self.limits.connections if limit == "all" else self.limits.per_address
         whose = "" if limit == "all" else " of one address"
-        transport.write(
-            _answer(503, f"{most:,} connections{whose} may be open, and the limit is reached: try again later")
-        )
-        transport.close()
+        full = _answer(503, f"{most:,} connections{whose} may be open, and the limit is reached: try again later")
+        if limit == "address" and self.counts.shares.is_over(self._address):
+            self.counts.hold(self, full)
+        else:
+            self.refuse(full)
+
+    def refuse(self, answer: bytes) -> None:
+        """Answer a connection that is not let in, and close it."""
+        self.transport.write(answer)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._counted:
             self.counts.leave(self._address)
             self._counted = False
+        self.counts.let_go(self)
         self._expect_head(False)
         if not self._asked or self._ended:
             self.counts.shares.add(self._address, USELESS + BYTE * (self._raw + self._unread))
@@ -131,8 +114,8 @@ class _Limited(HttpToolsProtocol):
         if self._ended or (self._in_body and cycle.response_complete):  # nothing reads it any more
             self._unread += len(data)
             if self._unread > LINGER_BYTES:
-                self.transport.abort()
-            if self._ended or self._unread > LINGER_BYTES:
+                self._stop()
+            if self._ended:
                 return
         elif not self._in_head and self._refuses_unread(data):
             return
@@ -142,9 +125,9 @@ class _Limited(HttpToolsProtocol):
             return
         if self._in_body:
             self._count_body(len(data))
-            if self._raw > FRAMING * (self.limits.max_body + self.limits.head_bytes):
-                self.counts.closed("body")
-                self.transport.abort()
+            if self._raw > FRAMING * self._body + self.limits.head_bytes:
+                most = f"{FRAMING} bytes for each of the body, and {self.limits.head_bytes:,}"
+                self._end(413, "body", f"the framing of a body may have {most}, and this one has more")
         elif self._in_head and self._raw > self.limits.head_bytes:
             self._end(*self._too_long())
         elif self._timer is None and (
@@ -175,6 +158,7 @@ class _Limited(HttpToolsProtocol):
             raise ValueError
         self._expect_head(False)
         self._in_head, self._in_body, self._raw, self._unread, self._asked = False, True, 0, 0, True
+        self._body = 0
         if self._is_refused():
             self.cycle = REFUSED
             self.transport.write(FULL)
@@ -183,6 +167,10 @@ class _Limited(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
+
+    def on_body(self, body: bytes) -> None:
+        self._body += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_body, self._raw = False, 0
@@ -242,7 +230,7 @@ class _Limited(HttpToolsProtocol):
 
     def _wait_for_share(self, until: float) -> None:
         """Read nothing from a connection while its address is over its share of a busy server."""
-        if self.transport.is_closing():
+        if self._ended or self.transport.is_closing():
             return
         if self.counts.shares.is_over(self._address) and time.monotonic() < until:
             self.transport.pause_reading()
@@ -283,6 +271,16 @@ class _Limited(HttpToolsProtocol):
         self.transport.write(_answer(status, message))
         self.transport.write_eof()
         self.loop.call_later(LINGER, self.transport.abort)
+
+    def _stop(self) -> None:
+        """Read nothing more from a sender that goes on after its answer, and close after a while.
+
+        One whose connection breaks at once opens the next.
+        """
+        if not self._ended:
+            self._ended = True
+            self.loop.call_later(LINGER, self.transport.abort)
+        self.transport.pause_reading()
 
 
 @cache

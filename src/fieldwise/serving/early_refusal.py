@@ -1,6 +1,7 @@
 """Refusal of requests before their bodies are read, and admission by path."""
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping
 
@@ -10,13 +11,19 @@ from fieldwise.serving.admission import Admission
 from fieldwise.serving.forms import ErrorBody, ErrorResponse
 from fieldwise.serving.shares import Shares
 
-__all__ = ["COMPUTED", "FULL", "SIMILAR", "EarlyRefusal", "admissions"]
+__all__ = ["COMPUTED", "FULL", "SIMILAR", "EarlyRefusal", "admissions", "plain_path"]
 
 FULL = "the server is overloaded: retry later"
 COMPUTED = ("/v1/predict", "/v1/recommend", "/v1/explain")
 SIMILAR = "/v1/items/{id}/similar"
 REST = 0.004  # seconds that the event loop rests in a turn in which it refused requests
 REFUSAL = 5e-5  # assumed seconds of a request that is refused before its body is read
+
+PLAIN = re.compile(rb"POST (/[!-~]{1,200}) HTTP/1\.1(?=\r\n)")
+LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,6})(?![^\r])")
+SPECIAL = re.compile(  # what changes where a request ends, or what an answer must be
+    rb"\r\n(?:transfer-encoding|expect|upgrade|connection(?!: ?keep-alive(?![^\r]))|[ \t])|(?<!\r)\n|\r(?!\n)"
+)
 
 
 def admissions(waiting: int, batch: int, timeout: float) -> dict[str, Admission]:
@@ -79,3 +86,22 @@ class EarlyRefusal:
     def _rest(self) -> None:
         time.sleep(REST)
         self._resting = False
+
+
+def plain_path(data: bytes) -> bytes:
+    r"""The path of a POST request, if the data are exactly one whole and plain request; otherwise nothing.
+
+    >>> plain_path(b"POST /a HTTP/1.1\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}")
+    b'/a'
+    >>> plain_path(b"POST /a HTTP/1.1\r\nHost: b\r\nContent-Length: 3\r\n\r\n{}")
+    b''
+    """
+    head, _, body = data.partition(b"\r\n\r\n")
+    first = PLAIN.match(head)
+    if first is None:
+        return b""
+    fields = head[first.end() :].lower()
+    length = LENGTH.search(fields)
+    if length is None or int(length[1]) != len(body) or fields.count(b"content-length") != 1 or SPECIAL.search(fields):
+        return b""
+    return first[1]

@@ -1,11 +1,12 @@
 """Shares of the server's time by client address: while the server is busy, the heaviest address waits for the others.
 
-Time is the processor's in the event loop, and the seconds of the model's thread and of the parser of large bodies.
+Time is that of the event loop, of the model's thread and of the parser of large bodies, with waits for Python's lock.
 Behind a proxy that sends `X-Forwarded-For`, addresses are those of the proxy's clients (docs/how-to/production.md).
 """
 
 import asyncio
 import contextlib
+import functools
 import math
 import time
 from collections import deque
@@ -14,14 +15,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-__all__ = ["VISIT", "Shares", "Visit", "charge", "timed", "timed_call"]
+__all__ = ["VISIT", "Shares", "Visit", "charge", "charged", "timed", "timed_call"]
 
 T = TypeVar("T")
 MEMORY = 1.0  # seconds after which use counts for 1/e
 BUSY = 0.5  # use of all addresses, in seconds per second, below which no request waits, unless the event loop is late
 LATE = 0.02  # mean seconds that the event loop is late, above which the server is busy: other programs use the machine
 ABOVE = 1.1  # an address waits above this multiple of the mean use
-BURST = 0.05  # seconds of requests of such an address that are answered together while no other is served
+BURST = 0.015  # seconds of requests of such an address that are answered together while no other is served
 BACKLOG = 0.3  # assumed seconds of requests of an address under way, above which it begins no expensive one
 EXPENSIVE = 0.01  # assumed seconds of such a request
 PACE = 0.01  # seconds between two checks of those that wait
@@ -52,8 +53,7 @@ class _Account:
 
     def add(self, seconds: float, now: float) -> None:
         self.use(now)
-        self.used += seconds
-        self.seen = now
+        self.used, self.seen = self.used + seconds, now
 
     def give_up(self, turn: "_Turn") -> None:
         """Take a turn out of the queue, unless it was passed over there while its request ended."""
@@ -248,8 +248,22 @@ def timed_call(call: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - began, found
 
 
+def charged(call: Callable[..., T]) -> Callable[..., T]:
+    """Charge a route's processor time in one of the framework's threads, where `timed` does not see it."""
+
+    @functools.wraps(call)
+    def run(*arguments: Any, **named: Any) -> T:
+        began = time.thread_time()
+        try:
+            return call(*arguments, **named)
+        finally:
+            charge(time.thread_time() - began)
+
+    return run
+
+
 class timed:  # noqa: N801 (read as a verb: `await timed(work())`)
-    """Awaits a coroutine and charges its processor time in the event loop.
+    """Awaits a coroutine and charges its time in the event loop.
 
     >>> async def spin():
     ...     end = time.thread_time() + 0.01
@@ -272,13 +286,13 @@ class timed:  # noqa: N801 (read as a verb: `await timed(work())`)
         step: Callable[[Any], Any] = self.work.send
         value: Any = None
         while True:
-            began = time.thread_time()
+            began = time.perf_counter()
             try:
                 waited = step(value)
             except StopIteration as e:
                 return e.value
             finally:
-                charge(time.thread_time() - began)
+                charge(time.perf_counter() - began)
             try:
                 value = yield waited
                 step = self.work.send

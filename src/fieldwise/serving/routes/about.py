@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from fieldwise.serving.page_forms import AboutLimits, AboutResponse, AboutUsers
 from fieldwise.serving.served import Served
+from fieldwise.serving.shares import charged
 
 __all__ = ["router"]
 
@@ -14,6 +15,7 @@ def router(served: Served) -> APIRouter:
     limits = AboutLimits(k=served.limits.max_k, rows=served.limits.max_rows, explained=served.limits.max_explained)
 
     @routes.get("/v1/about")
+    @charged
     def about() -> AboutResponse:
         """Describe this server: bundles, labels, fields with usual values, items, users."""
         known = None if served.users is None else AboutUsers(column=served.users.column, count=served.users.count)

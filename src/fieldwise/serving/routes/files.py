@@ -4,7 +4,7 @@ The files hold no data and need no token.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import resources
 
 from fastapi import APIRouter, Request, Response
@@ -49,11 +49,11 @@ def _files() -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in folder.iterdir() if one.name.rpartition(".")[2] in TYPES}
 
 
-def _sender(name: str, content: bytes) -> Callable[[Request], Response]:
+def _sender(name: str, content: bytes) -> Callable[[Request], Awaitable[Response]]:
     tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
     kind = TYPES[name.rpartition(".")[2]]
 
-    def send(request: Request) -> Response:
+    async def send(request: Request) -> Response:
         headers = {**HEADERS, "ETag": tag}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)

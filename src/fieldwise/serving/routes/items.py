@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from fieldwise.serving.forms import CatalogueItem
 from fieldwise.serving.page_forms import MOST, CatalogueResponse, Limit, Offset, Search
 from fieldwise.serving.served import Served
+from fieldwise.serving.shares import charged
 
 __all__ = ["router"]
 
@@ -16,6 +17,7 @@ def router(served: Served) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/v1/items")
+    @charged
     def items(
         id: Annotated[list[str], Query(max_length=MOST)] = [],  # noqa: A002, B006 (read, never written)
         search: Search = "",
