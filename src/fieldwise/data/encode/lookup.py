@@ -58,7 +58,7 @@ class Lookup:
             returns [N] int32.
         """
         place = self._places(keys)
-        numbers = self.numbers[place]
+        numbers: np.ndarray = self.numbers[place]
         other = np.flatnonzero((self.keys[place] != keys) & (numbers != self.absent))
         place = place[other]
         while len(other):
