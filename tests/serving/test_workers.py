@@ -132,13 +132,15 @@ def test_workers_end_with_the_first_process_and_leave_nothing():
 
 def test_what_servers_that_were_killed_have_left_is_removed(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    left = tmp_path / "fieldwise-workers-left"
+    left = tmp_path / ".fieldwise-scratch.abcd1234"
     (left / "shared").mkdir(parents=True)
     (left / "shared" / "weights.npy").write_bytes(bytes(100))
+    os.utime(left, (0, 0))
     with first_process() as first:
         workers = both(int(first.stdout.readline().split()[1]))
         folder = folder_of(workers[1])
         assert list(tmp_path.iterdir()) == [folder]
+        os.utime(folder, (0, 0))
         with first_process() as second:
             both(int(second.stdout.readline().split()[1]))
             assert folder.exists(), "its server runs"

@@ -3,12 +3,15 @@
 import ctypes
 import errno
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from storage.faults import pictures, steps
 
 from fieldwise.errors import DataError
-from fieldwise.storage.folders import remove_leftovers, whole_folder
+from fieldwise.storage.folders import remove_leftovers, scratch_folder, whole_folder
 
 
 class WithoutExchange:
@@ -86,3 +89,32 @@ def test_a_second_rename_that_fails_puts_the_old_folder_back(tmp_path):
     assert renames == [1, None, None], "aside, the new one into place, which fails, and back"
     assert found(tmp_path / "a") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from fieldwise.storage.folders import scratch_folder
+with scratch_folder(Path(sys.argv[1])) as folder:
+    (folder / "rows").write_bytes(bytes(100))
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
+def test_scratch_files_of_a_killed_process_are_removed_by_the_next(tmp_path):
+    others = [tmp_path / name for name in (".fieldwise-scratch.mine", "fieldwise-scratch.abcd1234", ".fieldwise-kept")]
+    new = tmp_path / ".fieldwise-scratch.abcd1234"  # without a lock so far
+    for folder in (*others, new):
+        folder.mkdir()
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        held = Path(holder.stdout.readline().strip())
+        for folder in (*others, held):
+            os.utime(folder, (0, 0))
+        with scratch_folder(tmp_path) as own:
+            assert held.exists(), "its process works with it"
+        assert not own.exists()
+        holder.kill()
+    with scratch_folder(tmp_path) as own:
+        assert {*tmp_path.iterdir()} == {*others, new, own}

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal, cast, get_args
 
 import polars as pl
@@ -29,6 +28,7 @@ from fieldwise.serving.stores.complete import OnFailure
 from fieldwise.serving.user_log import UserLog
 from fieldwise.serving.weights import share_weights
 from fieldwise.serving.whole import WholeRanking
+from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.locks import one_writer
 from fieldwise.storage.shared import SharedArrays
 
@@ -173,8 +173,8 @@ def _passing_index(
                 build_index(tower, tables.catalogue, place, id_column=tables.item_id)
             index = open_index(place, mapped=True)
     else:
-        with TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-            index, _ = build_index(tower, tables.catalogue, Path(folder) / "index", id_column=tables.item_id)
+        with scratch_folder() as folder:
+            index, _ = build_index(tower, tables.catalogue, folder / "index", id_column=tables.item_id)
     tell(f"{len(index):,} items indexed in memory while the server runs (`fieldwise index` saves an index)")
     return index
 

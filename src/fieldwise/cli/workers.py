@@ -11,20 +11,18 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldwise.storage.locks import try_lock
+from fieldwise.storage.folders import scratch_folder
 
 __all__ = ["Supervisor", "Worker"]
 
 WORKER = "FIELDWISE_WORKER"  # what a worker is told, as JSON
 METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
-PREFIX = "fieldwise-workers-"
 SHARED = "shared"
 PACE = 0.1  # seconds between two checks of the workers
 SHORT = 5.0  # seconds: a worker that ends sooner is started again after a pause
@@ -133,9 +131,10 @@ class Supervisor:
                 signal.signal(number, self._stop_soon)
         alive, held = os.pipe()
         workers = [_Process(number=k + 1) for k in range(self.count)]
-        with _own_folder() as folder:
+        with scratch_folder() as place:
+            folder = str(place)
             for name in ("metrics", SHARED):
-                (Path(folder) / name).mkdir()
+                (place / name).mkdir()
             try:
                 # The others follow once the first is ready: an error is said once, and what is shared is there.
                 status = self._first(workers[0], folder, alive)
@@ -230,20 +229,6 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-@contextlib.contextmanager
-def _own_folder() -> Iterator[str]:
-    """A locked temporary folder for what workers share; those that killed servers have left are removed before."""
-    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/"):
-        with contextlib.suppress(OSError), try_lock(left) as is_left:  # another user's cannot be opened
-            if is_left:
-                shutil.rmtree(left, ignore_errors=True)
-    with contextlib.ExitStack() as held:
-        folder = held.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True))
-        with contextlib.suppress(OSError):  # a file system without locks
-            held.enter_context(try_lock(Path(folder)))
-        yield folder
 
 
 def _forget_metrics(folder: Path, process: int) -> None:

@@ -1,8 +1,6 @@
 """Sharing a network's tables out among processes (`fieldwise.layers.shards`), and making them whole again."""
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +8,7 @@ from torch import Tensor, nn
 from fieldwise.distributed.world import World
 from fieldwise.layers.embedding import FieldEmbedding
 from fieldwise.layers.shards import Shards
+from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.scratch import Scratch
 
 __all__ = ["make_whole", "sharded_tables", "share_out", "whole_rows"]
@@ -55,8 +54,8 @@ def make_whole(network: nn.Module) -> None:
 
 def _mapped(module: FieldEmbedding, pieces: Iterator[Tensor]) -> nn.Parameter:
     shape, kind = (module.num_rows, module.weight.shape[1]), module.weight.detach()[:0].cpu().numpy().dtype
-    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-        rows = torch.from_numpy(Scratch(Path(folder)).empty(shape, kind.type))  # mapped, also after the folder is gone
+    with scratch_folder() as folder:
+        rows = torch.from_numpy(Scratch(folder).empty(shape, kind.type))  # mapped, also after the folder is gone
     at = 0
     for piece in pieces:
         rows[at : at + len(piece)] = piece

@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.large import LargeTable, large_table, spread_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.storage.cache import Cache
+from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import return_freed_memory
 
 __all__ = ["data_inputs", "data_settings", "load_frame", "prepare_recipe"]
@@ -120,8 +120,8 @@ def _large_cached(recipe: Recipe, large: LargeTable, data_dir: Path, cache: Cach
 
 def _large_anew(recipe: Recipe, large: LargeTable, data_dir: Path) -> Prepared:
     """Prepared data of a large table in mapped files that have no names any more."""
-    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-        return _in_stages(recipe, large, data_dir, Path(folder), Path(folder).parent)
+    with scratch_folder() as folder:
+        return _in_stages(recipe, large, data_dir, folder, folder.parent)
 
 
 def _in_stages(recipe: Recipe, large: LargeTable, data_dir: Path, folder: Path, place: Path) -> Prepared:
@@ -162,12 +162,12 @@ def _additions(recipe: Recipe) -> PreparationSettings:
 def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
     prepared = prepare(frame, recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
     # A mapping outlives its file's name; on systems that keep mapped files, their temporary folder is cleaned later.
-    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
+    with scratch_folder() as folder:
         return dataclasses.replace(
             prepared,
-            train=_mapped(prepared.train, Path(folder) / "train"),
-            valid=_mapped(prepared.valid, Path(folder) / "valid"),
-            test=_mapped(prepared.test, Path(folder) / "test"),
+            train=_mapped(prepared.train, folder / "train"),
+            valid=_mapped(prepared.valid, folder / "valid"),
+            test=_mapped(prepared.test, folder / "test"),
         )
 
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.storage.artifact import UNREADABLE, Kind
-from fieldwise.storage.folders import END, remove_leftovers, whole_folder
+from fieldwise.storage.folders import END, remove_leftovers, remove_scratch, whole_folder
 from fieldwise.storage.locks import one_writer, try_lock
 from fieldwise.storage.writer import seal
 
@@ -144,6 +144,7 @@ class Cache:
             _remove(entry.folder)
         if self.folder.is_dir():
             remove_leftovers(self.folder)
+            remove_scratch(self.folder)
             self._clear_unfinished()
         return found
 

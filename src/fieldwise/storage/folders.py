@@ -1,23 +1,29 @@
-"""Atomic creation of a folder of files: written to a temporary folder and moved into place in one step.
+"""Folders that are made by one process: whole, in one step, or for its scratch files.
 
-For folders that other programs read, or that never change. `storage.artifact` is for the others.
+Whole folders are for what other programs read, or what never changes. `storage.artifact` is for the others.
 """
 
 import contextlib
 import ctypes
 import errno
 import os
+import re
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from fieldwise.storage.files import cannot_write, sync_folder
 from fieldwise.storage.locks import one_writer, try_lock
 
-__all__ = ["remove_leftovers", "whole_folder"]
+__all__ = ["remove_leftovers", "remove_scratch", "scratch_folder", "whole_folder"]
 
 END = ".part"
+SCRATCH = ".fieldwise-scratch."
+NAME = re.compile(rf"{re.escape(SCRATCH)}[a-z0-9_]{{8}}")  # as tempfile names it
+YOUNG = 60  # seconds in which a folder without a lock may be one that was just made
 
 
 @contextlib.contextmanager
@@ -67,6 +73,37 @@ def remove_leftovers(place: Path, name: str | None = None) -> None:
             if (path / "old").exists() and not (place / own).exists():
                 (path / "old").rename(place / own)
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch_folder(place: Path | None = None) -> Iterator[Path]:
+    """A context with an empty folder that is removed at its end; files that are still mapped then can be used further.
+
+    Those that killed processes have left in the same place are removed before.
+
+    Args:
+        place: where; the system's folder of temporary files if omitted.
+    """
+    place = Path(tempfile.gettempdir()) if place is None else place
+    remove_scratch(place)
+    with contextlib.ExitStack() as held:
+        made = tempfile.TemporaryDirectory(prefix=SCRATCH, dir=place, ignore_cleanup_errors=True)
+        folder = Path(held.enter_context(made))
+        with contextlib.suppress(OSError):  # a file system without locks
+            held.enter_context(try_lock(folder))
+        yield folder
+
+
+def remove_scratch(place: Path) -> None:
+    """Remove the scratch folders of killed processes; none on a system or file system without locks."""
+    if sys.platform == "win32":
+        return
+    for path in place.glob(f"{SCRATCH}*/"):
+        with contextlib.suppress(OSError):  # another user's
+            if NAME.fullmatch(path.name) and time.time() - path.stat().st_mtime > YOUNG:
+                with try_lock(path) as dead:
+                    if dead:
+                        shutil.rmtree(path, ignore_errors=True)
 
 
 def _flush(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldwise.storage.files import cannot_write
+from fieldwise.storage.folders import scratch_folder
 
 __all__ = ["IN_MEMORY", "Bound", "Growing", "Scratch"]
 
@@ -107,8 +107,8 @@ class Bound:
     @contextmanager
     def scratch(self) -> Iterator[Scratch]:
         """A context with scratch files; mapped arrays may be used after it (files in use are then removed later)."""
-        with tempfile.TemporaryDirectory(prefix=".fieldwise-", dir=self.place, ignore_cleanup_errors=True) as folder:
-            yield Scratch(Path(folder), self.piece)
+        with scratch_folder(self.place) as folder:
+            yield Scratch(folder, self.piece)
 
 
 class Growing:

@@ -1,6 +1,5 @@
 """A table that commands read as a whole: in memory if it is small beside what is available, else mapped."""
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from fieldwise.data.read.pieces import estimated_bytes
 from fieldwise.data.read.source import open_table
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import MissingExtraError
+from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import available_memory
 
 __all__ = ["whole_table"]
@@ -36,8 +36,8 @@ def whole_table(data: str | Path, *, memory: int | None = None, **text: Any) -> 
     memory = available_memory() // SHARE if memory is None else memory
     if sum(map(estimated_bytes, find_files(Path(data)))) <= memory or not _maps():
         return as_table(data, **text)
-    with tempfile.TemporaryDirectory(prefix="fieldwise-", ignore_cleanup_errors=True) as folder:
-        return open_table(data, folder=Path(folder), memory=memory, **text)
+    with scratch_folder() as folder:
+        return open_table(data, folder=folder, memory=memory, **text)
 
 
 def _maps() -> bool:
