@@ -13,6 +13,8 @@ import pytest
 
 from fieldwise import Bundle
 from fieldwise.cli import run
+from fieldwise.cli.processes import run_together
+from fieldwise.errors import ConfigError
 
 SMALL = ["simulated/fm", "--set", "data.rows=6000", "--set", "training.epochs=2"]
 LONG = [
@@ -74,6 +76,13 @@ def test_an_error_is_one_sentence_of_one_process(arguments, sentence):
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
+    monkeypatch.setattr("fieldwise.distributed.launch.start", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    with pytest.raises(ConfigError, match="--processes may be at most 12 on this machine, which has 3 cores, found 13"):
+        run_together(13)
 
 
 @pytest.mark.slow

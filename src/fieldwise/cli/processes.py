@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["one_of", "run_together"]
 
+PER_CORE = 4  # more processes would take the machine's memory and gain nothing
+
 
 def run_together(processes: int | None) -> bool:
     """Run this command in the given number of processes, unless this is one of them or no number is given.
@@ -27,7 +29,8 @@ def run_together(processes: int | None) -> bool:
         Whether they have run, all of them with success.
 
     Errors:
-        ConfigError: another number of processes was started. typer.Exit: one of them failed, and has said why.
+        ConfigError: another number of processes was started, or too many are asked for.
+        typer.Exit: one of them failed, and has said why.
     """
     place = Place.of()
     if place is not None and processes not in (None, place.size):
@@ -35,8 +38,14 @@ def run_together(processes: int | None) -> bool:
             f"--processes must be the number of processes that were started, {place.size}, found {processes}: leave it "
             "out where torchrun starts them"
         )
-    if place is not None or processes in (None, 1):
+    if place is not None or processes is None or processes == 1:
         return False
+    most = max(8, PER_CORE * (os.cpu_count() or 1))
+    if processes > most:
+        raise ConfigError(
+            f"--processes may be at most {most} on this machine, which has {os.cpu_count()} cores, found {processes}: "
+            "give about one a core"
+        )
     from fieldwise.distributed.launch import start
 
     if code := start(command_again(), processes):
