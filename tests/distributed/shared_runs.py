@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +103,23 @@ def as_kind(table: EncodedTable, kind: type) -> EncodedTable:
 
 
 def trained(
-    model: Any, kind: type = np.float32, kept: Checkpoints | None = None, stop: int = -1, **settings: Any
+    model: Any,
+    kind: type = np.float32,
+    kept: Checkpoints | None = None,
+    stop: int = -1,
+    *,
+    fixed: bool = False,
+    **settings: Any,
 ) -> dict[str, Any]:
     """The losses of every step, the best evaluation, the last weights' sums, and a digest of the best weights.
 
-    With `stop` the run is broken off after that step of this call, as by a kill.
+    With `stop` the run is broken off after that step of this call, as by a kill; with `fixed`, biases before batch
+    normalization stay 0.
     """
     train, valid = tables(kind)
     network = build_network(model, train.layout, 1)
+    if fixed:
+        fix_biases(network)
     if kind is np.float64:
         network.double()
     progress = Losses(stop)
@@ -129,10 +139,19 @@ def trained(
     }
 
 
+def fix_biases(network: torch.nn.Module) -> None:
+    """Train no bias whose effect batch normalization takes away: its gradient is rounding alone."""
+    for layers in (m for m in network.modules() if isinstance(m, torch.nn.Sequential)):
+        for layer, after in pairwise(layers):
+            if isinstance(layer, torch.nn.Linear) and isinstance(after, torch.nn.BatchNorm1d):
+                layer.bias.requires_grad_(False)
+
+
 def single(_: int) -> dict[str, Any]:
     """Trainings in float32: the models as they are, with lazy updates, and one with all settings."""
     found = {name: trained(model, batch_size=EVEN) for name, model in MODELS.items()}
     found |= {f"{name} lazy": trained(model, **LAZY, batch_size=EVEN) for name, model in MODELS.items()}
+    found["tower with fixed biases"] = trained(MODELS["inttower"], batch_size=EVEN, fixed=True)
     return found | {"fm all": trained(MODELS["fm"], **ALL)}
 
 

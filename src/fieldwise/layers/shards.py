@@ -88,9 +88,10 @@ class Shards:
         """This process's rows of a table that `nn.init.normal_` would draw as a whole, which is never in memory."""
         rank, size = self.world.rank, self.world.size
         own, first = torch.empty(len(range(rank, rows, size)), dim), 0
+        room = torch.empty(min(rows, 2 * DRAWN), dim)  # once: the C library would keep much of what is freed
         while first < rows:
             end = rows if rows - first < 2 * DRAWN else first + DRAWN  # a short last piece would be drawn otherwise
-            piece = torch.empty(end - first, dim)
+            piece = room[: end - first]
             torch.nn.init.normal_(piece, std=std)
             start = -(-(first - rank) // size)  # the first own row in it, counted among the own
             own[start : -(-(end - rank) // size)] = piece[start * size + rank - first :: size]
