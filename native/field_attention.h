@@ -42,24 +42,27 @@ struct Space {
 
 // The weights in the order in which they are read, with the scale of the scores multiplied into q's. Rows: q, k, v of
 // each head, each padded to whole tiles, then the residual's.
-template <class T>
+template <class M>
 struct Weights {
-    T *tiles, *bias;  // [rows / 4][D][4], [rows]
-    T* panels;        // for the backward pass: the rows of each head and of the residual in panels, without padding
+    typedef typename M::Number T;
+    typedef typename M::Word Word;
+    Word* tiles;   // [rows / 4][words of D][4]
+    T* bias;       // [rows]
+    Word* panels;  // for the backward pass: the rows of each head and of the residual in panels, in whole words
 
     Weights(const Layer<T>& c, Space& space, bool backward)
-        : tiles(space.take<T>(c.rows() * c.dim)), bias(space.take<T>(c.rows())),
-          panels(backward ? space.take<T>(c.rows() * c.dim_row()) : nullptr) {}
+        : tiles(space.take<Word>(c.rows() * words_of<M>(c.dim))), bias(space.take<T>(c.rows())),
+          panels(backward ? space.take<Word>(c.rows() * c.dim_row()) : nullptr) {}
 
     void fill(const Layer<T>& c) const {
         const Size D = c.dim, K = c.head();
-        T *tile = tiles, *add = bias;
+        Word* tile = tiles;
+        T* add = bias;
         auto put = [&](Size first, Size numbers, T factor) {
             const Size padded = up(numbers, ROWS);
-            pack(tile, c.W + first * D, numbers, D, D, Size(1));
-            for (Size n = 0; n < padded * D; ++n) tile[n] *= factor;
+            pack_tiles<M>(tile, c.W + first * D, numbers, D, factor);
             for (Size n = 0; n < padded; ++n) add[n] = c.b && n < numbers ? factor * c.b[first + n] : T(0);
-            tile += padded * D;
+            tile += padded * words_of<M>(D);
             add += padded;
         };
         for (Size h = 0; h < c.heads; ++h)
@@ -67,10 +70,10 @@ struct Weights {
         if (c.residual == PROJECTED) put(3 * c.attention, c.attention, T(1));
         if (!panels) return;
         const Split across(c.dim_row() / lanes<T>(), TILE);
-        T* panel = panels;
+        Word* panel = panels;
         auto put_panel = [&](Size first, Size numbers, Size q, T factor) {
-            pack_panels(panel, c.W + first * D, numbers, D, factor, across.begin(q), across.begin(q + 1));
-            panel += numbers * (across.begin(q + 1) - across.begin(q)) * lanes<T>();
+            pack_panels<M>(panel, c.W + first * D, numbers, D, factor, across.begin(q), across.begin(q + 1));
+            panel += words_of<M>(numbers) * (across.begin(q + 1) - across.begin(q)) * lanes<T>();
         };
         for (Size h = 0; h < c.heads; ++h)
             for (Size q = 0; q < across.parts; ++q)
@@ -99,33 +102,36 @@ FW_INLINE Vec<T> root(Vec<T> x) {
 }
 
 // The steps that the forward and the backward pass of a block share.
-template <class T>
+template <class M>
 struct Block {
+    typedef typename M::Number T;
+    typedef typename M::Words Words;
     const Layer<T>& c;
-    const Weights<T>& w;
+    const Weights<M>& w;
     uint32_t keys[FW_BYTES / 4];
 
-    Block(const Layer<T>& c, const Weights<T>& w, Size first) : c(c), w(w) { c.keep.template keys_of<T>(keys, first); }
+    Block(const Layer<T>& c, const Weights<M>& w, Size first) : c(c), w(w) { c.keep.template keys_of<T>(keys, first); }
 
-    FW_ALONE void project(Vec<T>* out, Size out_row, Size row, Size numbers, const Vec<T>* X) const {
+    FW_ALONE void project(Vec<T>* out, Size out_row, Size row, Size numbers, const Words* X) const {
         const Split across(c.fields, TILE);
+        const Size depth = words_of<M>(c.dim);
         for (Size q = 0; q < across.parts; ++q) {
             const Size f = across.begin(q);
             auto tiles = [&](auto C) {
                 for (Size r = 0; r < numbers; r += ROWS)
-                    weighted_tile<T, decltype(C)::value>(out + f * out_row + r, out_row, w.tiles + (row + r) * c.dim,
-                                                         w.bias + row + r, X + f * c.dim, c.dim, c.relu_on_projections);
+                    weighted_tile<M, decltype(C)::value>(out + f * out_row + r, out_row, w.tiles + (row + r) * depth,
+                                                         w.bias + row + r, X + f * depth, depth, c.relu_on_projections);
             };
             with_number<TILE>(across.begin(q + 1) - f, tiles);
         }
     }
 
     // q, k and v of a head, each [F][head_rows].
-    void project_head(Vec<T>* P, Size h, const Vec<T>* X) const {
+    void project_head(Vec<T>* P, Size h, const Words* X) const {
         const Size Kp = c.head_rows();
         for (Size p = 0; p < 3; ++p) project(P + p * c.fields * Kp, Kp, h * c.head_numbers() + p * Kp, Kp, X);
     }
-    void project_residual(Vec<T>* sum, const Vec<T>* X) const {
+    void project_residual(Vec<T>* sum, const Words* X) const {
         project(sum, c.sum_row(), c.heads * c.head_numbers(), c.sum_row(), X);
     }
 
@@ -159,16 +165,17 @@ struct Block {
         crossed<T>({sum + f * S + h * c.head(), S, 1}, {a, c.fields, 1}, {v, 1, Kp}, n, c.head(),
                    c.fields, add);
     }
-    // The sum before norm and ReLU. If `all_heads`, P and a of every head are kept, one after the other; else both are
+    // The sum before norm and ReLU, from x in lanes and as words. If `all_heads`, P and a of every head are kept, one after the other; else both are
     // reused for each head, and a holds the weights of ROWS fields only.
-    void attended_sum(Vec<T>* sum, Vec<T>* P, Vec<T>* a, Vec<T>* dropped, const Vec<T>* X, bool all_heads) const {
+    void attended_sum(Vec<T>* sum, Vec<T>* P, Vec<T>* a, Vec<T>* dropped, const Vec<T>* X, const Words* factors,
+                      bool all_heads) const {
         const Size F = c.fields, S = c.sum_row();
-        if (c.residual == PROJECTED) project_residual(sum, X);
+        if (c.residual == PROJECTED) project_residual(sum, factors);
         if (c.residual == IDENTITY)
             for (Size f = 0; f < F; ++f)
                 for (Size d = 0; d < c.dim; ++d) sum[f * S + d] = X[f * c.dim + d];
         for (Size h = 0; h < c.heads; ++h) {
-            project_head(P, h, X);
+            project_head(P, h, factors);
             for (Size f = 0; f < F; f += ROWS) {
                 const Size n = least(ROWS, F - f);
                 Vec<T>*weights = all_heads ? a + f * F : a, *used = weights;

@@ -13,6 +13,29 @@
 
 namespace {
 
+// How numbers are multiplied: M::Number is the type of numbers and sums, and M::Word holds M::PAIR factors that are
+// multiplied by those of another word and added to one sum. A word's factors are neighbours along the product's depth.
+template <class T>
+struct Exact {
+    typedef T Number;
+    typedef T Word;
+    typedef Vec<T> Words;
+    static constexpr int PAIR = 1;
+    static FW_MEMBER Words broadcast(Word word) { return all<T>(word); }
+    static FW_MEMBER void add_product(Vec<T>& sum, Words a, Words b) { sum += a * b; }
+    static FW_MEMBER Word word(T first, T) { return first; }
+    // Vectors [rows][columns], row_stride vectors apart, as words [rows][words_of(columns)]; `to` holds them if needed.
+    static FW_MEMBER const Words* words(Words*, const Vec<T>* from, Size, Size, Size) { return from; }
+    // Rows [count][width] as words of neighbouring rows [words_of(count)][width].
+    static FW_MEMBER const Word* row_pairs(Word*, const T* from, Size, Size) { return from; }
+    // Vectors as words of neighbouring lanes [n][L / PAIR].
+    static FW_MEMBER const Word* lane_pairs(Word*, const Vec<T>* from, Size) { return (const T*)from; }
+};
+template <class M>
+FW_INLINE Size words_of(Size factors) {
+    return (factors + M::PAIR - 1) / M::PAIR;
+}
+
 // Splits n elements into the fewest parts of at most `most` elements, whose sizes differ by at most one.
 struct Split {
     Size n, parts;
@@ -31,23 +54,37 @@ FW_INLINE void with_number(Size n, Run& run) {
     if constexpr (N > 1) with_number<N - 1>(n, run);
 }
 
-// out[f][r] = sum over d of w[r][d] * x[f][d] + bias[r], followed by a ReLU if `active`: ROWS numbers of C fields.
-template <class T, int C>
-FW_TILE void weighted_tile(Vec<T>* out, Size out_row, const T* w, const T* bias, const Vec<T>* x, Size depth,
-                           bool active) {
+// out[f][r] = sum over d of w[r][d] * x[f][d] + bias[r], followed by a ReLU if `active`: ROWS numbers of C fields. The
+// depth is in words.
+template <class M, int C>
+FW_TILE void weighted_tile(Vec<typename M::Number>* out, Size out_row, const typename M::Word* w,
+                           const typename M::Number* bias, const typename M::Words* x, Size depth, bool active) {
+    typedef typename M::Number T;
     Vec<T> sums[ROWS][C];
     FW_UNROLL for (int k = 0; k < ROWS; ++k) {
         FW_UNROLL for (int t = 0; t < C; ++t) sums[k][t] = all<T>(bias[k]);
     }
     for (Size d = 0; d < depth; ++d) {
         FW_UNROLL for (int k = 0; k < ROWS; ++k) {
-            const Vec<T> weight = all<T>(w[d * ROWS + k]);
-            FW_UNROLL for (int t = 0; t < C; ++t) sums[k][t] += weight * x[t * depth + d];
+            const typename M::Words weight = M::broadcast(w[d * ROWS + k]);
+            FW_UNROLL for (int t = 0; t < C; ++t) M::add_product(sums[k][t], weight, x[t * depth + d]);
         }
     }
     FW_UNROLL for (int t = 0; t < C; ++t) {
         FW_UNROLL for (int k = 0; k < ROWS; ++k) out[t * out_row + k] = active ? relu<T>(sums[k][t]) : sums[k][t];
     }
+}
+
+// A row-major matrix [rows, depth] times a factor, as tiles of ROWS rows: [rows / ROWS][words of depth][ROWS], padded
+// with zeros.
+template <class M, class T>
+FW_INLINE void pack_tiles(typename M::Word* to, const T* from, Size rows, Size depth, T factor) {
+    auto number = [&](Size r, Size d) FW_LAMBDA {
+        return r < rows && d < depth ? factor * from[r * depth + d] : T(0);
+    };
+    for (Size r = 0; r < rows; r += ROWS)
+        for (Size d = 0; d < depth; d += M::PAIR)
+            for (Size k = 0; k < ROWS; ++k) *to++ = M::word(number(r + k, d), number(r + k, d + 1));
 }
 
 // A view of vectors [rows][columns] with two strides.
@@ -105,32 +142,41 @@ FW_ALONE void crossed(View<T> out, View<T> a, View<T> b, Size rows, Size columns
     }
 }
 
-// A matrix [rows, width] in panels of at most TILE vectors of columns, each [rows][vectors][L], padded with zeros.
-template <class T>
-FW_INLINE void pack_panels(T* to, const T* from, Size rows, Size width, T factor, Size panel_begin, Size panel_end) {
-    for (Size r = 0; r < rows; ++r)
+// A matrix [rows, width] in panels of at most TILE vectors of columns, each [words of rows][vectors][L], padded with
+// zeros.
+template <class M, class T>
+FW_INLINE void pack_panels(typename M::Word* to, const T* from, Size rows, Size width, T factor, Size panel_begin,
+                           Size panel_end) {
+    auto number = [&](Size r, Size d) FW_LAMBDA {
+        return r < rows && d < width ? factor * from[r * width + d] : T(0);
+    };
+    for (Size r = 0; r < rows; r += M::PAIR)
         for (Size d = panel_begin * lanes<T>(); d < panel_end * lanes<T>(); ++d)
-            *to++ = d < width ? factor * from[r * width + d] : T(0);
+            *to++ = M::word(number(r, d), number(r + 1, d));
 }
 
 constexpr Size GROUP = 4;  // lanes per tile of spread_tile (fewer if a vector has fewer lanes)
 
 // to[l][d] += sum over parts s and k of g[s][k][l] * w[s][k][d] for GROUP rows of a block (from lane `l`), C vectors.
-template <class T, int C>
-FW_TILE void spread_tile(T* to, Size to_row, const T* const* g, Size parts, const T* w, Size depth) {
+// The depth is in words.
+template <class M, int C>
+FW_TILE void spread_tile(typename M::Number* to, Size to_row, const typename M::Word* const* g, Size parts,
+                         const typename M::Word* w, Size depth) {
+    typedef typename M::Number T;
+    typedef typename M::Words Words;
     constexpr int L = lanes<T>(), R = L < GROUP ? L : int(GROUP);
     Vec<T> sums[R][C];
     FW_UNROLL for (int i = 0; i < R; ++i) {
         FW_UNROLL for (int c = 0; c < C; ++c) __builtin_memcpy(&sums[i][c], to + i * to_row + c * L, sizeof(Vec<T>));
     }
     for (Size s = 0; s < parts; ++s) {
-        const T* from = g[s];
+        const typename M::Word* from = g[s];
         for (Size k = 0; k < depth; ++k, w += C * L) {
-            Vec<T> row[C];
-            FW_UNROLL for (int c = 0; c < C; ++c) row[c] = *(const Vec<T>*)(w + c * L);
+            Words row[C];
+            FW_UNROLL for (int c = 0; c < C; ++c) row[c] = *(const Words*)(w + c * L);
             FW_UNROLL for (int i = 0; i < R; ++i) {
-                const Vec<T> number = all<T>(from[k * L + i]);
-                FW_UNROLL for (int c = 0; c < C; ++c) sums[i][c] += number * row[c];
+                const Words number = M::broadcast(from[k * L + i]);
+                FW_UNROLL for (int c = 0; c < C; ++c) M::add_product(sums[i][c], number, row[c]);
             }
         }
     }
@@ -139,23 +185,26 @@ FW_TILE void spread_tile(T* to, Size to_row, const T* const* g, Size parts, cons
     }
 }
 
-// sums[k][d] += sum over fields f and rows l of g[f][k][l] * x[l][f][d] for ROWS numbers k and C vectors of d.
-template <class T, int C>
-FW_TILE void gathered_tile(T* to, Size to_row, const T* g, Size g_field, const T* x, Size x_row, Size x_field,
-                           Size fields, Size count) {
-    constexpr int L = lanes<T>();
+// sums[k][d] += sum over fields f and rows l of g[f][k][l] * x[l][f][d] for ROWS numbers k and C vectors of d. Words are
+// of neighbouring rows, `count` of them; g_field and x's strides are in words.
+template <class M, int C>
+FW_TILE void gathered_tile(typename M::Number* to, Size to_row, const typename M::Word* g, Size g_field,
+                           const typename M::Word* x, Size x_row, Size x_field, Size fields, Size count) {
+    typedef typename M::Number T;
+    typedef typename M::Words Words;
+    constexpr int L = lanes<T>(), G = L / M::PAIR;
     Vec<T> sums[ROWS][C];
     FW_UNROLL for (int k = 0; k < ROWS; ++k) {
         FW_UNROLL for (int c = 0; c < C; ++c) sums[k][c] = *(const Vec<T>*)(to + k * to_row + c * L);
     }
     for (Size f = 0; f < fields; ++f) {
         for (Size l = 0; l < count; ++l) {
-            Vec<T> row[C];
+            Words row[C];
             FW_UNROLL for (int c = 0; c < C; ++c)
-                __builtin_memcpy(&row[c], x + l * x_row + f * x_field + c * L, sizeof(Vec<T>));
+                __builtin_memcpy(&row[c], x + l * x_row + f * x_field + c * L, sizeof(Words));
             FW_UNROLL for (int k = 0; k < ROWS; ++k) {
-                const Vec<T> number = all<T>(g[f * g_field + k * L + l]);
-                FW_UNROLL for (int c = 0; c < C; ++c) sums[k][c] += number * row[c];
+                const Words number = M::broadcast(g[f * g_field + k * G + l]);
+                FW_UNROLL for (int c = 0; c < C; ++c) M::add_product(sums[k][c], number, row[c]);
             }
         }
     }

@@ -24,6 +24,15 @@ extern "C" __attribute__((visibility("default"))) int fw_isa() {
     return 0;
 }
 
+// Whether the kernels with products in bfloat16 (those of avx512 only) were built and run on this machine.
+extern "C" __attribute__((visibility("default"))) int fw_bfloat16() {
+#if defined(FW_BFLOAT16)
+    return fw_isa() == 2 && __builtin_cpu_supports("avx512bf16");
+#else
+    return 0;
+#endif
+}
+
 namespace {
 struct Work {
     int64_t next, slices;

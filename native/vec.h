@@ -180,6 +180,7 @@ struct Scratch {
 FW_INLINE void report(bool& failed) { __atomic_store_n(&failed, true, __ATOMIC_RELAXED); }
 
 FW_INLINE Size least(Size a, Size b) { return a < b ? a : b; }
+FW_INLINE Size most(Size a, Size b) { return a > b ? a : b; }
 FW_INLINE Size up(Size n, Size unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace

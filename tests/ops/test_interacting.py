@@ -229,12 +229,13 @@ def test_all_instruction_sets_give_the_same():
 def test_the_operator_keeps_the_rules_of_pytorch(choice):
     arguments = _arguments((5, 4, 3, 6, 2), **choice)
     rest = [choice.get(name, default) for name, default in (("residual", "projected"), ("norm", "none"))]
-    rest += [choice.get("relu_on_projections", False), choice.get("scale", False), True, 1e-5, 0.3]
+    rest += [choice.get("relu_on_projections", False), choice.get("scale", False), True, 1e-5, 0.3, False]
     opcheck(torch.ops.fieldwise.interacting.default, (*arguments, torch.tensor([7]), 2, *rest))
 
 
 @needs_native
-def test_autocast_leaves_it_in_float32():
+def test_autocast_leaves_it_in_float32_on_other_processors(monkeypatch):
+    monkeypatch.setitem(vars(NATIVE), "bfloat16", False)
     arguments = _arguments((5, 4, 6, 6, 2), dtype=torch.float32, **BUSY)
     with torch.autocast("cpu", torch.bfloat16):
         mixed = _call([arguments[0].bfloat16(), *arguments[1:]], 2, **BUSY)
@@ -243,6 +244,51 @@ def test_autocast_leaves_it_in_float32():
     assert gradient.dtype == torch.float32
     rounded = [arguments[0].bfloat16().float(), *arguments[1:]]
     torch.testing.assert_close(mixed, _call(rounded, 2, **BUSY))
+
+
+def _rounded(tensor):
+    return tensor.detach().bfloat16().float().requires_grad_()
+
+
+@pytest.mark.skipif(not NATIVE.bfloat16, reason="this machine has no bfloat16 kernels")
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("shape", [(37, 7, 5, 15, 3), (16, 10, 10, 64, 4), (5, 23, 64, 64, 4)])
+def test_bfloat16_products_are_those_of_rounded_operands(shape, dropout, subtests):
+    """With operands that bfloat16 holds, the forward pass has no other rounding; gradients are rounded once more."""
+    for residual, norm, relu in itertools.product(
+        ("none", "projected", "identity"), ("none", "before_relu", "after_relu"), (False, True)
+    ):
+        choice = {"residual": residual, "norm": norm, "relu_on_projections": relu, "bias": relu}
+        choice["scale"] = shape[3] == 64  # a quarter, by which the weights stay those of bfloat16
+        if residual == "identity" and shape[2] != shape[3]:
+            continue
+        with subtests.test(**choice):
+            arguments = _arguments(shape, dtype=torch.float32, **choice)
+            arguments = [_rounded(t / shape[2] ** 0.5) if k < 2 else t for k, t in enumerate(arguments)]
+            found = []
+            for half in (False, True):
+                with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                    y = _call(arguments, shape[4], seed=1, dropout=dropout, **choice)
+                assert y.dtype == torch.float32
+                weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
+                found.append([y.detach(), *torch.autograd.grad(y, _present(arguments), weights)])
+            (y, *grads), (half_y, *half_grads) = found
+            torch.testing.assert_close(half_y, y, rtol=1e-5, atol=1e-5)
+            for grad, half_grad in zip(grads, half_grads, strict=True):
+                assert float((half_grad - grad).norm()) <= 0.01 * float(grad.norm())
+            assert not torch.equal(half_grads[1], grads[1])  # it was the other kernel
+
+
+@pytest.mark.skipif(not NATIVE.bfloat16, reason="this machine has no bfloat16 kernels")
+def test_bfloat16_rounds_weights_and_inputs_to_the_nearest_even():
+    """A lone field attends to itself: y = V x, of numbers halfway between two of bfloat16, and of one that is NaN."""
+    x = torch.tensor([[[1.0, 1.0 + 2**-8, 1.0 + 3 * 2**-8, 0.0]], [[torch.nan, 0.0, 0.0, 0.0]]])
+    value = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 2.0 + 2**-7, 0.0, 5.0]])
+    weight = torch.cat([torch.zeros(4, 4), value])
+    with torch.autocast("cpu", torch.bfloat16):
+        y = interacting(x, weight, heads=1, residual="none", output_relu=False)
+    assert y[0, 0].tolist() == [1.0 + 1.0 + 1.0 + 2**-6, 2.0]
+    assert y[1].isnan().all()
 
 
 @needs_native

@@ -167,7 +167,7 @@ def test_every_output_and_gradient_is_written(subtests, memory_of_nan):
 @needs_native
 def test_the_operator_itself_writes_a_gradient_of_a_norm_that_is_not_there(memory_of_nan):
     x, weight, norm_weight, norm_bias = tensors([(3, 4, 2), (8, 2), (2,), (2,)])
-    seed, choices = torch.zeros(1, dtype=torch.int64), (1, "projected", "none", False, False, True, 1e-5, 0.0)
+    seed, choices = torch.zeros(1, dtype=torch.int64), (1, "projected", "none", False, False, True, 1e-5, 0.0, False)
     out = torch.ops.fieldwise.interacting(x, weight, None, norm_weight, norm_bias, seed, *choices)
     assert [g.tolist() for g in torch.autograd.grad(out.sum(), [norm_weight, norm_bias])] == [[0, 0], [0, 0]]
 

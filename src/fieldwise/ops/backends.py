@@ -18,6 +18,7 @@ from fieldwise.ops.triton import WHY as TRITON_WHY
 __all__ = [
     "Backend",
     "Mode",
+    "autocast_to_bfloat16",
     "backend_of",
     "backends_here",
     "float32_under_autocast",
@@ -173,6 +174,16 @@ def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:
     """
     on = torch.is_autocast_enabled(tensors[0].device.type)
     return [t.float() if on and t.dtype in AUTOCAST_TYPES else t for t in tensors]
+
+
+def autocast_to_bfloat16() -> bool:
+    """Whether CPU operations are under autocast to bfloat16.
+
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     autocast_to_bfloat16()
+    True
+    """
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 if "FIELDWISE_OPS" in os.environ:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.backends import backend_of, float32_under_autocast, plain_is_set
+from fieldwise.ops.backends import autocast_to_bfloat16, backend_of, float32_under_autocast, plain_is_set
 from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.keep import draw_seeds, keep_threshold
 from fieldwise.ops.native import NATIVE, pointer, type_name
@@ -53,7 +53,10 @@ def interacting(
     Queries, keys, values and the residual are linear in x; the heads' `softmax(Q K^T) V` over the fields are
     concatenated, the residual is added, and LayerNorm and ReLU follow. The native backend stores neither the
     projections nor the attention weights: its backward pass recomputes them. It has no second derivative. Other
-    devices use PyTorch's `scaled_dot_product_attention` without dropout. Under autocast the CPU computes in float32.
+    devices use PyTorch's `scaled_dot_product_attention` without dropout. Under autocast to bfloat16 the native backend
+    rounds the operands of the products with the weight to bfloat16 if the CPU has AVX512-BF16
+    (`NATIVE.bfloat16`); everything else on the CPU, and everything on other CPUs, is computed in float32, which is also
+    the type of the result.
 
     Args:
         x_BFD: the fields' vectors.
@@ -89,8 +92,11 @@ def interacting(
     dropout = dropout if training else 0.0
     seed = draw_seeds(1) if dropout else torch.zeros(1, dtype=torch.int64)
     native = backend_of(*(t for t in operands if t is not None)) == "native" and x_BFD.shape[1] > 0
-    run: Callable[..., Tensor] = torch.ops.fieldwise.interacting if native else _plain
-    return run(*operands, seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout)
+    choices = heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout
+    if not native:
+        return _plain(*operands, seed, *choices)
+    run: Callable[..., Tensor] = torch.ops.fieldwise.interacting
+    return run(*operands, seed, *choices, NATIVE.bfloat16 and autocast_to_bfloat16())
 
 
 def interacting_plain(
@@ -219,7 +225,8 @@ def _check(operands: Operands, heads: int, residual: Residual, norm: Norm, epsil
 
 _INPUTS = (
     "Tensor x, Tensor weight, Tensor? bias, Tensor? norm_weight, Tensor? norm_bias, Tensor seed, int heads, "
-    "str residual, str norm, bool relu_on_projections, bool scale, bool output_relu, float epsilon, float dropout"
+    "str residual, str norm, bool relu_on_projections, bool scale, bool output_relu, float epsilon, float dropout, "
+    "bool bfloat16"
 )
 define(f"interacting({_INPUTS}) -> Tensor")
 define(f"interacting_backward({_INPUTS}, Tensor y, Tensor grad) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
@@ -234,7 +241,7 @@ def _forward(*inputs: Any) -> Tensor:
 
 def _backward(*inputs: Any) -> tuple[Tensor, ...]:
     operands, described, kind = _described(inputs)
-    rest = [t.contiguous() for t in inputs[14:]]  # y and its gradient, kept alive during the call
+    rest = [t.contiguous() for t in inputs[15:]]  # y and its gradient, kept alive during the call
     grads = _fake_backward(*inputs)
     addresses = map(_address, (*operands, *rest, *(t if t.numel() else None for t in grads)))
     NATIVE.call(f"fw_interacting_backward_{kind}", *described, *addresses)
@@ -244,7 +251,7 @@ def _backward(*inputs: Any) -> tuple[Tensor, ...]:
 def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, ...], str]:
     """The contiguous operands; sizes, numbers and the seed in C; the kernel's type."""
     operands = [None if t is None else t.contiguous() for t in inputs[:5]]
-    seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout = inputs[5:14]
+    seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout, bfloat16 = inputs[5:15]
     x, rows = inputs[0], inputs[1].shape[0]
     _check(tuple(inputs[:5]), heads, residual, norm, epsilon)
     size = rows // _parts(residual)
@@ -253,6 +260,7 @@ def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, .
     factor = 1.0 / math.sqrt(size // heads) if scale else 1.0
     numbers = (ctypes.c_double * 3)(factor, epsilon, 1.0 / (1.0 - dropout))
     kind = type_name(*(t for t in operands if t is not None))
+    kind = "bfloat16" if bfloat16 and kind == "float" else kind
     return operands, (sizes, numbers, ctypes.c_uint64(int(seed))), kind
 
 
@@ -282,7 +290,7 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *operands, y = ctx.saved_tensors
     grads = torch.ops.fieldwise.interacting_backward(*operands, *ctx.choices, y, grad)
     found = [None if t is None else g for t, g in zip(operands[:5], grads, strict=True)]
-    return *found, *(None,) * 9
+    return *found, *(None,) * 10
 
 
 implement_with_gradient(

@@ -36,12 +36,14 @@ class Native:
         isa: the instruction set of the kernels.
         threaded: whether PyTorch's OpenMP was found; without it, kernels run on one thread.
         why: a sentence for `fieldwise doctor`.
+        bfloat16: whether it has kernels with products in bfloat16 that this machine runs.
     """
 
     library: ctypes.CDLL | None
     isa: str
     threaded: bool
     why: str
+    bfloat16: bool = False
 
     @property
     def ready(self) -> bool:
@@ -97,7 +99,9 @@ def _load() -> Native:
     isa = wanted or ISAS[best]
     threaded = _share_threads(library)
     threads = "PyTorch's threads" if threaded else "one thread: PyTorch's OpenMP library was not found"
-    return Native(library, isa, threaded, f"{isa} kernels on {threads}")
+    bfloat16 = isa == ISAS[-1] and hasattr(library, "fw_bfloat16") and bool(library.fw_bfloat16())
+    kernels = f"{isa} and bfloat16 kernels" if bfloat16 else f"{isa} kernels"
+    return Native(library, isa, threaded, f"{kernels} on {threads}", bfloat16)
 
 
 def _absent(why: str) -> Native:
