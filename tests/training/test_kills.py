@@ -89,7 +89,7 @@ assert result(folder / "timed") == expected
 whole = time.perf_counter() - began
 draws, killed, resumed, ended = random.Random(case), 0, 0, []
 while killed < kills:
-    place = folder / str(killed)
+    place = folder / str(len(ended))  # a new one, also where the run ended before it was killed
     draws_late = draws.random() < 0.8  # after the first checkpoint, however busy the machine is
     for _ in range(draws.choice([1, 2])):  # twice in a row, sometimes
         pid = child(place, os.open(os.devnull, os.O_WRONLY))
