@@ -132,6 +132,9 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     ),
     "fieldwise.Encoder.fit": lambda given, _: Encoder.fit(given(LOG), SCHEMA).to_json(),
     "fieldwise.Encoder.fit_transform": lambda given, _: Encoder.fit_transform(given(LOG), SCHEMA)[1].ids,
+    "fieldwise.Encoder.assembled": lambda given, _: Encoder.assembled(
+        _ranker().encoder.fields, _ranker().encoder.fitted, given(LOG)
+    ).to_json(),
     "fieldwise.Encoder.transform": lambda given, _: _ranker().encoder.transform(given(LOG)).ids,
     "fieldwise.Encoder.transform_part": lambda given, _: (
         _ranker().encoder.transform_part(given(LOG), _ranker().encoder.layout).ids

@@ -284,6 +284,10 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
         open_table(folder / "*.parquet")
     (folder / "below").mkdir()
     assert "must hold files alone, but below is a folder: give a pattern such as" in told(folder)
+    assert "**/*.parquet'" in told(folder)
+    (folder / "below" / "x.csv.gz").touch()
+    assert "**/*.csv.gz'" in told(folder)
+    (folder / "below" / "x.csv.gz").unlink()
     with pytest.raises(DataError, match=r"no file matches the pattern .*\*\.arrow"):
         open_table(folder / "*.arrow")
     (folder / "[x].csv").write_text("n\n7\n")

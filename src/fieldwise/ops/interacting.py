@@ -51,12 +51,9 @@ def interacting(
     """AutoInt's attention layer (Song et al., CIKM 2019, Equations 5 to 8), with its implementations' additions.
 
     Queries, keys, values and the residual are linear in x; the heads' `softmax(Q K^T) V` over the fields are
-    concatenated, the residual is added, and LayerNorm and ReLU follow. The native backend stores neither the
-    projections nor the attention weights: its backward pass recomputes them. It has no second derivative. Other
-    devices use PyTorch's `scaled_dot_product_attention` without dropout. Under autocast to bfloat16 the native backend
-    rounds the operands of the products with the weight to bfloat16 if the CPU has AVX512-BF16
-    (`NATIVE.bfloat16`); everything else on the CPU, and everything on other CPUs, is computed in float32, which is also
-    the type of the result.
+    concatenated, the residual is added, and LayerNorm and ReLU follow. The native backward pass recomputes projections
+    and attention weights, and has no second derivative. Other devices use `scaled_dot_product_attention` without
+    dropout. Under autocast the CPU computes in float32, but in bfloat16 products with the weight given AVX512-BF16.
 
     Args:
         x_BFD: the fields' vectors.
@@ -89,14 +86,11 @@ def interacting(
     _check(operands, heads, residual, norm, epsilon)
     if norm == "none":
         operands = *operands[:3], None, None  # not used: neither has a gradient
-    dropout = dropout if training else 0.0
-    seed = draw_seeds(1) if dropout else torch.zeros(1, dtype=torch.int64)
+    seed = draw_seeds(1) if dropout and training else torch.zeros(1, dtype=torch.int64)
     native = backend_of(*(t for t in operands if t is not None)) == "native" and x_BFD.shape[1] > 0
-    choices = heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout
-    if not native:
-        return _plain(*operands, seed, *choices)
-    run: Callable[..., Tensor] = torch.ops.fieldwise.interacting
-    return run(*operands, seed, *choices, NATIVE.bfloat16 and autocast_to_bfloat16())
+    run: Callable[..., Tensor] = torch.ops.fieldwise.interacting if native else _plain
+    last = (dropout * training, NATIVE.bfloat16 and autocast_to_bfloat16())[: 1 + native]
+    return run(*operands, seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, *last)
 
 
 def interacting_plain(

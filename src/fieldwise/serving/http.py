@@ -53,8 +53,10 @@ def create_app(
     @asynccontextmanager
     async def until_stopped(_: FastAPI) -> AsyncIterator[None]:
         await features.open()
-        yield
-        await features.close()
+        try:
+            yield
+        finally:
+            await features.close()
 
     app = Application(
         limits=served.limits,

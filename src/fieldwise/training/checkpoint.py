@@ -101,12 +101,12 @@ class Checkpoints:
         if self.world is not None:
             return self._newest_parts(self.world)
         found: list[Artifact] = []
-        for slot in range(SLOTS):
-            folder = self.folder / str(slot)
-            if (folder / CHECKPOINT.manifest).exists():
-                self._check_format(folder)
-                with self._damage_told(folder):
-                    found.append(CHECKPOINT.open(folder))
+        slots = [self.folder / str(slot) for slot in range(SLOTS)]
+        there = [folder for folder in slots if (folder / CHECKPOINT.manifest).exists()]
+        for folder in there:
+            self._check_format(folder)
+            with self._damage_told(folder):
+                found.append(CHECKPOINT.open(folder))
         for saved in sorted(found, key=lambda one: -int(one.about["number"])):
             self._check_same(saved.about["about"])
             with self._damage_told(saved.folder):
@@ -116,6 +116,8 @@ class Checkpoints:
                 self._number = int(saved.about["number"]) + 1
                 self._note(saved)
                 return State(facts=saved.about["run"], tensors=tensors)
+        if there:
+            warnings.warn("no whole checkpoint is left: training begins anew", stacklevel=3)
         self._check_same_kind(self.place.folder.glob(f"{self.name}-*of*-training/*"))
         return None
 
@@ -242,7 +244,7 @@ class Checkpoints:
         except (FieldwiseError, OSError, ValueError, LookupError, TypeError) as e:
             why = (str(e).splitlines() or [type(e).__name__])[0]
             warnings.warn(
-                f"a checkpoint is damaged, and training goes on from the one before or from the start: {why}",
+                f"a checkpoint is damaged, and is passed over: {why}",
                 stacklevel=4,
             )
             shutil.rmtree(folder, ignore_errors=True)

@@ -107,7 +107,7 @@ class Encoder:
         cls,
         fields: tuple[Field, ...],
         own: Iterable[Fitted | None],
-        train: pl.DataFrame,
+        train: TableLike,
         scratch: Scratch = IN_MEMORY,
     ) -> "Encoder":
         """The encoder of fields and what each has learned, None if it shares another's, checked on the training rows.
@@ -115,6 +115,7 @@ class Encoder:
         Errors:
             DataError: too many values, a field that shares rows but has none of their values.
         """
+        train = as_table(train)
         encoder = cls(fields, _with_shared(fields, own, "schema"))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f.cell == "list" and f.shares is not None:

@@ -30,9 +30,10 @@ def find_files(data: Path) -> list[Path]:
         inside = [path for path in data.iterdir() if not path.name.startswith((".", "_"))]
         folders = sorted(path for path in inside if path.is_dir())
         if folders:
+            names = ("".join(path.suffixes) for path in folders[0].rglob("[!._]*.*") if path.is_file())
             raise DataError(
                 f"a table's folder must hold files alone, but {folders[0]} is a folder: give a pattern such as "
-                f"'{data}/**/*.parquet'"
+                f"'{data}/**/*{next(names, '.parquet')}'"
             )
         files = sorted(inside, key=str)
         if not files:
