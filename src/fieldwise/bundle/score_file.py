@@ -117,7 +117,9 @@ def score_rows_of(bundle: Bundle, data: Path | SlicedTable, out: Path | TableWri
             rows += frame.height
             told.add(frame.height)
         if not rows:  # a file with only a header
-            writer.add(scored_slice(bundle, table.empty.select(wanted), made, keys, 0)[0])
+            frame, counts = scored_slice(bundle, table.empty.select(wanted), made, keys, 0)
+            writer.add(frame)
+            unseen.update({(name, k): n for name, pair in counts.items() for k, n in enumerate(pair)})
     names = dict.fromkeys(name for name, _ in unseen)
     shares = {name: unseen[name, 0] / (unseen[name, 1] or 1) for name in names}
     return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *made.names), unseen=shares)
