@@ -168,7 +168,7 @@ def test_rows_that_are_read_again_for_their_types_are_told(tmp_path: Path) -> No
     text = "n,user\n" + "1,u\n" * 200_000 + "x,u\n"  # the last value makes text of n
     (tmp_path / "log.csv").write_text(text)
     told, bounds = Told(), Bounds.within(1 << 20)
-    frame = open_files([tmp_path / "log.csv"], TextFormat(), bounds, tmp_path / "scratch", told)
+    frame = open_files([tmp_path / "log.csv"], TextFormat(), bounds, tmp_path / "scratch", told).frame
     assert frame["n"].dtype == pl.String
     assert frame.height == 200_001
     assert told.phases == [("reading rows", None), ("reading rows again", 200_001)]

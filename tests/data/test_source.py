@@ -54,7 +54,7 @@ def in_pieces(files: list[Path], folder: Path, rows: int, size: int = 1, text: T
     """The table by pieces of at most `rows` rows, or `size` bytes of text, of which hardly any fits in memory."""
     bounds = Bounds(memory=1, piece_bytes=size, piece_rows=rows)
     folder.mkdir(exist_ok=True)
-    return open_files(files, text or TextFormat(), bounds, folder)
+    return open_files(files, text or TextFormat(), bounds, folder).frame
 
 
 EVERY = pl.DataFrame(

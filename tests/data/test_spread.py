@@ -9,12 +9,12 @@ from engines import HereEngine
 from pieces_lab import CASES, assert_equal, log, prepared, rows_of
 
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.spread import SpreadRows, fit_spread
+from fieldwise.data.encode.spread import fit_spread
 from fieldwise.data.prepare.files import read_prepared
 from fieldwise.data.prepare.parts import Plan
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.prepare.stages import Stages
-from fieldwise.data.read.mapped import RowsWriter, map_rows
+from fieldwise.data.read.mapped import MappedRows, RowsWriter
 from fieldwise.distributed import engine as engine_module
 from fieldwise.distributed.engine import Task, answered, done_here
 from fieldwise.errors import ConfigError, DataError
@@ -35,7 +35,7 @@ def test_an_engine_prepares_the_same_rows(case: str, tmp_path: Path) -> None:
     schema, split, add = CASES[case]
     here = HereEngine()
     stages = Stages(folder=tmp_path, plan=Plan(schema=schema, split=split, seed=3, add=add), engine=here)
-    stages.run(lambda _: rows_of(case), lambda _: 101)
+    stages.run(lambda _: MappedRows(frame=rows_of(case)), lambda _: 101)
     assert_equal(read_prepared(tmp_path), prepared(case))
     done = Counter(here.done)
     assert done["count_file"] > 3
@@ -43,11 +43,11 @@ def test_an_engine_prepares_the_same_rows(case: str, tmp_path: Path) -> None:
     assert done["encode_file"] >= done["count_file"] + len(PARTS) - 1
 
 
-def spread(frame: pl.DataFrame, folder: Path, rows: int = 50) -> SpreadRows:
+def spread(frame: pl.DataFrame, folder: Path, rows: int = 50) -> MappedRows:
     writer = RowsWriter(folder / "rows")
     for piece in frame.iter_slices(rows):
         writer.add(piece)
-    return SpreadRows(paths=writer.finish(), frame=map_rows(writer.paths))
+    return MappedRows.of(writer.finish())
 
 
 def scratch(folder: Path) -> Scratch:
@@ -125,7 +125,7 @@ def test_an_encoder_that_was_replaced_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "encoder.json"
     path.write_text(Encoder.fit(frame, ONE).to_json())
     given = {
-        "rows": str(rows.paths[0]),
+        "rows": str(rows.files[0].path),
         "first": 0,
         "encoder": str(path),
         "digest": "0" * 64,

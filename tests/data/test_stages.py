@@ -1,16 +1,23 @@
 """Preparation in stages: equal to preparation at once, and goes on after a kill at any moment."""
 
+import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
-from pieces_lab import CASES, assert_equal, prepared, rows_of
+from pieces_lab import CASES, ONE_LABEL, assert_equal, log, prepared, rows_of
 
 from fieldwise.data.prepare.files import read_prepared
 from fieldwise.data.prepare.parts import Plan
+from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import PARTS
+from fieldwise.data.prepare.split_settings import TimeSplit
 from fieldwise.data.prepare.stages import Stages
+from fieldwise.data.read.mapped import MappedRows, RowsWriter
 
 pytest.importorskip("pyarrow")
 
@@ -21,7 +28,7 @@ def stages(folder: Path, case: str = "random") -> Stages:
 
 
 def run(folder: Path, case: str = "random") -> None:
-    stages(folder, case).run(lambda _: rows_of(case), lambda _: 101)
+    stages(folder, case).run(lambda _: MappedRows(frame=rows_of(case)), lambda _: 101)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -38,7 +45,16 @@ class Killed(BaseException):
     """What a test raises where a process would be killed."""
 
 
-def test_a_preparation_killed_at_any_rename_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("files", [False, True])
+def test_a_preparation_killed_at_any_rename_goes_on(
+    files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = whole_label() if files else rows_of("random")
+    case = "time" if files else "random"
+
+    def run(folder: Path) -> None:
+        stages(folder, case).run(in_files(rows, 100) if files else lambda _: MappedRows(frame=rows), lambda _: 101)
+
     replace, renames, stop = os.replace, 0, 0
 
     def counted(*args: Any) -> None:
@@ -51,7 +67,8 @@ def test_a_preparation_killed_at_any_rename_goes_on(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "replace", counted)
     (tmp_path / "whole").mkdir()
     run(tmp_path / "whole")
-    wanted = prepared("random")
+    schema, split, add = CASES[case]
+    wanted = prepare(rows, schema, split=split, seed=3, add=add)
     for stop in range(1, renames + 1, renames // 7):
         folder, renames = tmp_path / str(stop), 0
         folder.mkdir()
@@ -75,3 +92,52 @@ def test_finished_stages_are_not_done_again(tmp_path: Path, monkeypatch: pytest.
     assert Stages.begun(tmp_path)
     stages(tmp_path).run(lambda _: pytest.fail("the rows were read again"), lambda _: 101)
     assert_equal(read_prepared(tmp_path), prepared("random"))
+
+
+def whole_label() -> pl.DataFrame:
+    """Rows by time of which no label is dropped: files that hold rows of one part are moved to it."""
+    return rows_of("time").filter(pl.col("rating") != 3).sort("day", maintain_order=True)
+
+
+def in_files(rows: pl.DataFrame, rows_per_file: int) -> Callable[[Path], MappedRows]:
+    def source(folder: Path) -> MappedRows:
+        writer = RowsWriter(folder, gather=0)
+        for piece in rows.iter_slices(rows_per_file):
+            writer.add(piece)
+        return MappedRows.of(writer.finish())
+
+    return source
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_that_lie_in_files_are_prepared_alike(case: str, tmp_path: Path) -> None:
+    stages(tmp_path, case).run(in_files(rows_of(case), 7), lambda _: 101)
+    assert_equal(read_prepared(tmp_path), prepared(case))
+
+
+def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> None:
+    schema, split = dataclasses.replace(ONE_LABEL, keys=()), TimeSplit(valid=0.2, test=0.2)
+    rows = log().sort("day", maintain_order=True)
+    wanted = prepare(rows, schema, split=split, seed=3)
+    plan, files = Plan(schema=schema, split=split, seed=3), {}
+
+    def source(folder: Path) -> MappedRows:
+        table = in_files(rows, 50)(folder)
+        files.update({file.path.stat().st_ino: file for file in table.files})
+        return table
+
+    Stages(folder=tmp_path, plan=plan).run(source, lambda _: 33)
+    found = read_prepared(tmp_path)
+    assert_equal(found, wanted)
+    ends = np.cumsum([0, *(wanted.counts[f"{name}_rows"] for name in PARTS)])
+    kept = [path.stat().st_ino for name in PARTS for path in sorted((tmp_path / f"{name}.rows").iterdir())]
+    whole = [i for i, file in files.items() if not any(file.first < end < file.end for end in ends)]
+    assert [i for i in kept if i in files] == whole
+    assert 14 <= len(whole) < len(files) == 18
+
+
+def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RowsWriter, "take", lambda *_: False)
+    stages(tmp_path, "time").run(in_files(whole_label(), 50), lambda _: 33)
+    schema, split, add = CASES["time"]
+    assert_equal(read_prepared(tmp_path), prepare(whole_label(), schema, split=split, seed=3, add=add))

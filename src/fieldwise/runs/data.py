@@ -16,6 +16,7 @@ from fieldwise.data.prepare.settings import PARTS, PreparationSettings
 from fieldwise.data.prepare.stages import Stages
 from fieldwise.data.read.found import is_many
 from fieldwise.data.read.lines import naming_lines
+from fieldwise.data.read.mapped import MappedRows
 from fieldwise.data.read.public import PUBLIC_SETS
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.data.read.tables import TableLike, as_table
@@ -131,8 +132,10 @@ def _in_stages(recipe: Recipe, large: LargeTable, data_dir: Path, folder: Path, 
     return_freed_memory()
     stages = Stages(folder=folder, plan=plan, reports=large.reports, engine=large.engine)
 
-    def source(scratch: Path) -> pl.DataFrame:
-        return load_frame(recipe.data, data_dir) if recipe.data.path is None else large.read(recipe.data, scratch)
+    def source(scratch: Path) -> MappedRows:
+        if recipe.data.path is None:
+            return MappedRows(frame=load_frame(recipe.data, data_dir))
+        return large.read(recipe.data, scratch)
 
     with _naming_lines(recipe.data):
         stages.run(source, large.piece_rows)

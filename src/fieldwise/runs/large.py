@@ -10,7 +10,7 @@ import polars as pl
 
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.data.read.kinds import kind_of, suffix_of
-from fieldwise.data.read.mapped import arrow_library
+from fieldwise.data.read.mapped import MappedRows, arrow_library
 from fieldwise.data.read.one_file import TextFormat
 from fieldwise.data.read.pieces import Bounds, estimated_bytes
 from fieldwise.data.read.source import open_files, raw_pieces
@@ -30,6 +30,7 @@ LEAST_ROWS = 1_000  # per piece
 MB = 10**6
 PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
+PLACES, PLACE_ROWS = 16, 256  # of a table, in which the size of rows is estimated
 FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered to files of twice to four times as many
 
 
@@ -49,7 +50,7 @@ class LargeTable:
     reports: Reports = field(default_factory=NoReports)
     engine: Engine | None = None
 
-    def read(self, data: DataSettings, folder: Path) -> pl.DataFrame:
+    def read(self, data: DataSettings, folder: Path) -> MappedRows:
         """The raw table, mapped if it takes more than its share of the memory.
 
         Args:
@@ -65,7 +66,7 @@ class LargeTable:
         Errors:
             DataError: the memory does not hold a useful piece.
         """
-        row = max(1.0, frame.estimated_size() / max(1, frame.height))
+        row = max(1.0, _row_bytes(frame))
         rows = int(self.memory / PIECES / row)
         if rows < min(LEAST_ROWS, frame.height):
             least = min(LEAST_ROWS, frame.height) * row * PIECES
@@ -150,6 +151,15 @@ def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
         letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
         return TextTypes().add(piece).estimated_size() / (letters + piece.height * piece.width) * whole
     return 0.0
+
+
+def _row_bytes(frame: pl.DataFrame) -> float:
+    """The memory that a row takes, about: of a long table the mean over rows in several places."""
+    if frame.height <= PLACES * PLACE_ROWS:
+        return frame.estimated_size() / max(1, frame.height)
+    starts = range(0, frame.height - PLACE_ROWS + 1, (frame.height - PLACE_ROWS) // (PLACES - 1))
+    sizes = [frame[start : start + PLACE_ROWS].estimated_size() for start in starts]
+    return sum(sizes) / (len(sizes) * PLACE_ROWS)
 
 
 def _size(number: float) -> str:

@@ -9,11 +9,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from fieldwise.errors import DataError, FieldwiseError
 
 __all__ = [
+    "Flusher",
     "cannot_write",
     "check_file",
     "check_folder",
@@ -135,6 +137,36 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
         else:
             return folder
     return None
+
+
+class Flusher:
+    """Flushes written files to the disk in a thread of its own, while the next ones are written."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher")
+        self._flushed: list[tuple[Path, Future[None]]] = []
+
+    def add(self, path: Path) -> None:
+        """Flush a file, which may be renamed only after `wait`."""
+        self._flushed.append((path, self._thread.submit(_flush, path)))
+
+    def wait(self) -> None:
+        """Wait until all files are on the disk; nothing can be added then.
+
+        Errors:
+            DataError: one cannot be flushed.
+        """
+        self._thread.shutdown()
+        for path, flushed in self._flushed:
+            try:
+                flushed.result()
+            except OSError as e:
+                raise cannot_write(path, e) from e
+
+
+def _flush(path: Path) -> None:
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
 
 
 def cannot_write(path: Path, error: OSError) -> DataError:

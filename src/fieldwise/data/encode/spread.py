@@ -7,8 +7,7 @@ all machines see.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from fieldwise.data.encode.entries import plain_entry, read_entry
 from fieldwise.data.encode.fitted import Fitted
 from fieldwise.data.encode.learning import Counted, count_column, learn_counted
 from fieldwise.data.encode.pieces import join_pieces
-from fieldwise.data.read.mapped import map_rows
+from fieldwise.data.read.mapped import MappedRows, map_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import DataError
@@ -32,32 +31,11 @@ from fieldwise.storage.checksums import file_digest
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.scratch import Scratch
 
-__all__ = ["SpreadRows", "encode_spread", "fit_spread"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpreadRows:
-    """Raw rows in Arrow files, which any machine maps.
-
-    Args:
-        paths: the files, in order; none if there are no rows.
-        frame: the rows of all of them.
-    """
-
-    paths: Sequence[Path]
-    frame: pl.DataFrame
-
-    def firsts(self) -> Iterator[tuple[Path, int, int]]:
-        """Each file with the number of its first row, and of its rows."""
-        first = 0
-        for path in self.paths:
-            rows = map_rows([path]).height
-            yield path, first, rows
-            first += rows
+__all__ = ["encode_spread", "fit_spread"]
 
 
 def fit_spread(
-    rows: SpreadRows, schema: Schema, engine: Engine, scratch: Scratch, told: Callable[[int], None]
+    rows: MappedRows, schema: Schema, engine: Engine, scratch: Scratch, told: Callable[[int], None]
 ) -> Encoder:
     """`Encoder.fit` on an engine: values are counted by file, then each field learns from its counts.
 
@@ -72,13 +50,17 @@ def fit_spread(
         DataError: as `Encoder.fit`.
     """
     place = _folder_of(scratch)
-    counts = [place / f"counts-{k}" for k in range(len(rows.paths))]
+    counts = [place / f"counts-{k}" for k in range(len(rows.files))]
     for folder in counts:
         folder.mkdir()
     plain = schema.to_dict()
     tasks = [
-        Task(given={"schema": plain, "rows": str(path), "first": first, "to": str(to)}, reads=(path,), writes=to)
-        for (path, first, _), to in zip(rows.firsts(), counts, strict=True)
+        Task(
+            given={"schema": plain, "rows": str(file.path), "first": file.first, "to": str(to)},
+            reads=(file.path,),
+            writes=to,
+        )
+        for file, to in zip(rows.files, counts, strict=True)
     ]
     pieces = []
     for answer in engine.map(count_file, tasks):
@@ -129,7 +111,7 @@ def learn_file(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode_spread(
-    rows: SpreadRows, encoder: Path, engine: Engine, scratch: Scratch, y: np.ndarray
+    rows: MappedRows, encoder: Path, engine: Engine, scratch: Scratch, y: np.ndarray
 ) -> tuple[EncodedTable, dict[str, tuple[int, int]]]:
     """`Encoder.transform` on an engine, a file at a time.
 
@@ -148,10 +130,11 @@ def encode_spread(
     """
     place, digest = _folder_of(scratch), file_digest(encoder)
     tasks, spans = [], []
-    for k, (path, first, count) in enumerate(rows.firsts()):
-        about = {"rows": str(path), "first": first, "encoder": str(encoder), "digest": digest}
-        tasks.append(Task(given={**about, "to": str(place / f"encoded-{k}")}, reads=(path, encoder), writes=place))
-        spans.append(slice(first, first + count))
+    for k, file in enumerate(rows.files):
+        about = {"rows": str(file.path), "first": file.first, "encoder": str(encoder), "digest": digest}
+        to = str(place / f"encoded-{k}")
+        tasks.append(Task(given={**about, "to": to}, reads=(file.path, encoder), writes=place))
+        spans.append(slice(file.first, file.end))
     counts: Counter[tuple[str, int]] = Counter()
 
     def pieces() -> Iterator[tuple[slice, EncodedTable]]:

@@ -11,6 +11,7 @@ import polars as pl
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
 from fieldwise.data.prepare.raw_rows import take_rows
 from fieldwise.data.read.lines import counting_from
+from fieldwise.data.read.mapped import RowFile
 from fieldwise.errors import DataError
 from fieldwise.schema import Label
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
@@ -42,10 +43,17 @@ class LabelledRows:
         column: np.ndarray = self.y[:, 0]
         return column
 
-    def take(self, rows: np.ndarray, scratch: Scratch = IN_MEMORY, folder: Path | None = None) -> "LabelledRows":
-        """Some of the rows, by ascending number, with `dropped` 0; `folder` as for `join_rows`."""
+    def take(
+        self,
+        rows: np.ndarray,
+        scratch: Scratch = IN_MEMORY,
+        folder: Path | None = None,
+        files: Iterable[RowFile] = (),
+    ) -> "LabelledRows":
+        """Some of the rows, by ascending number, with `dropped` 0; `folder` and `files` as for `take_rows`."""
         weight = None if self.weight is None else scratch.take(self.weight, rows)
-        return LabelledRows(take_rows(self.frame, rows, scratch, folder), scratch.take(self.y, rows), weight=weight)
+        frame = take_rows(self.frame, rows, scratch, folder, tuple(files))
+        return LabelledRows(frame, scratch.take(self.y, rows), weight=weight)
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:

@@ -1,6 +1,6 @@
 """Rows of all parts before encoding: targets, split, target encoding, histories and negatives, in this order."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from fieldwise.data.prepare.split_settings import SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.prepare.target_encoding import add_target_encoding, check_target_encoding
 from fieldwise.data.read.lines import renumbering_rows
+from fieldwise.data.read.mapped import RowFile
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
@@ -46,7 +47,11 @@ class Plan:
 
 
 def divide(
-    frame: pl.DataFrame, plan: Plan, scratch: Scratch = IN_MEMORY, folders: Mapping[str, Path] | None = None
+    frame: pl.DataFrame,
+    plan: Plan,
+    scratch: Scratch = IN_MEMORY,
+    folders: Mapping[str, Path] | None = None,
+    files: Sequence[RowFile] = (),
 ) -> tuple[dict[str, LabelledRows], int]:
     """The rows of each part with their targets, and how many rows the labels' rules drop.
 
@@ -55,6 +60,7 @@ def divide(
         plan: what is done; what will be added to the rows is checked here already.
         scratch: where the rows lie, and how many are processed at once.
         folders: where the rows of each part are written, instead of to `scratch`.
+        files: of the table, which may be moved to `folders`.
 
     Errors:
         SchemaError, DataError, ConfigError: see `prepare`.
@@ -77,7 +83,8 @@ def divide(
             rows.frame, plan.split, SplitColumns.of(schema), seed=plan.seed, y=rows.main, scratch=scratch
         )
     places = folders or {}
-    parts = {name: rows.take(getattr(indices, name), scratch, places.get(name)) for name in PARTS}
+    movable = files if rows.frame is frame else ()  # else some rows were dropped
+    parts = {name: rows.take(getattr(indices, name), scratch, places.get(name), movable) for name in PARTS}
     return parts, rows.dropped
 
 

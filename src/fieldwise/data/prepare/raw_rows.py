@@ -1,13 +1,13 @@
 """Raw tables that are made piece by piece, in memory or in mapped files."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.read.mapped import RowsWriter, map_rows
+from fieldwise.data.read.mapped import RowFile, RowsWriter, map_rows
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 __all__ = ["join_rows", "take_rows"]
@@ -36,7 +36,11 @@ def join_rows(pieces: Iterable[pl.DataFrame], scratch: Scratch = IN_MEMORY, fold
 
 
 def take_rows(
-    frame: pl.DataFrame, rows: np.ndarray, scratch: Scratch = IN_MEMORY, folder: Path | None = None
+    frame: pl.DataFrame,
+    rows: np.ndarray,
+    scratch: Scratch = IN_MEMORY,
+    folder: Path | None = None,
+    files: Sequence[RowFile] = (),
 ) -> pl.DataFrame:
     """Some rows of a table.
 
@@ -45,11 +49,34 @@ def take_rows(
         rows: row numbers, ascending.
         scratch: where they lie, if they are more than a piece.
         folder: see `join_rows`.
+        files: the table's, if it is mapped and its files are not needed any more: those with no other rows are moved
+            to `folder`, which is much faster than to write them again.
     """
+    if folder is not None and files and len(rows):
+        return _move_rows(frame, rows, scratch, RowsWriter(folder, sync=True), files)
     if not scratch.several(len(rows)) and folder is None:
         return frame[rows]
     pieces = (rows[at] for at in scratch.pieces(len(rows)))
     return join_rows((_rows_between(frame, numbers) for numbers in pieces), scratch, folder)
+
+
+def _move_rows(
+    frame: pl.DataFrame, rows: np.ndarray, scratch: Scratch, writer: RowsWriter, files: Sequence[RowFile]
+) -> pl.DataFrame:
+    written = 0
+    ends = np.searchsorted(rows, [file.end for file in files])
+    for file, start, end in zip(files, [0, *ends[:-1]], ends, strict=True):
+        if not 0 < end - start == file.rows:
+            continue
+        _copy_rows(frame, rows[written:start], scratch, writer)
+        written = int(end if writer.take(file) else start)
+    _copy_rows(frame, rows[written:], scratch, writer)
+    return map_rows(writer.finish())
+
+
+def _copy_rows(frame: pl.DataFrame, rows: np.ndarray, scratch: Scratch, writer: RowsWriter) -> None:
+    for at in scratch.pieces(len(rows)):
+        writer.add(_rows_between(frame, rows[at]))
 
 
 def _rows_between(frame: pl.DataFrame, rows: np.ndarray) -> pl.DataFrame:

@@ -12,13 +12,13 @@ from typing import Any
 import polars as pl
 
 from fieldwise.data.encode.encoder import Encoder, unseen_shares
-from fieldwise.data.encode.spread import SpreadRows, encode_spread, fit_spread
+from fieldwise.data.encode.spread import encode_spread, fit_spread
 from fieldwise.data.prepare.files import GROUP, ROWS, write_facts
 from fieldwise.data.prepare.parts import NOTHING, Plan, complete, divide
 from fieldwise.data.prepare.prepared import group_codes
 from fieldwise.data.prepare.raw_rows import join_rows
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.mapped import map_folder, row_files
+from fieldwise.data.read.mapped import MappedRows
 from fieldwise.data.reports import NoReports, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.storage.arrays import map_array, write_array
@@ -57,7 +57,7 @@ class Stages:
         """Whether a stage of an earlier preparation in a folder is finished."""
         return any(folder.glob(DONE.format("*")))
 
-    def run(self, source: Callable[[Path], pl.DataFrame], piece: Callable[[pl.DataFrame], int]) -> None:
+    def run(self, source: Callable[[Path], MappedRows], piece: Callable[[pl.DataFrame], int]) -> None:
         """Do the stages that are not finished.
 
         Args:
@@ -82,9 +82,10 @@ class Stages:
             path.unlink()
 
     def _write_rows(
-        self, source: Callable[[Path], pl.DataFrame], piece: Callable[[pl.DataFrame], int], place: Path
+        self, source: Callable[[Path], MappedRows], piece: Callable[[pl.DataFrame], int], place: Path
     ) -> dict[str, Any]:
-        frame = source(place / "source")
+        table = source(place / "source")
+        frame, files = table.frame, table.files
         self.reports.begin("labels, split and rows of each part", frame.height)
         (place / "work").mkdir(parents=True)
         scratch = Scratch(place / "work", piece=piece(frame))
@@ -92,8 +93,8 @@ class Stages:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
         changed = self.plan.add != NOTHING
-        parts, dropped = divide(frame, self.plan, scratch, None if changed else folders)
-        del frame
+        parts, dropped = divide(frame, self.plan, scratch, None if changed else folders, files)
+        del frame, table
         shutil.rmtree(place / "source", ignore_errors=True)  # its place on disk is free again
         rows = complete(parts, self.plan.schema, seed=self.plan.seed, add=self.plan.add, scratch=scratch)
         for name, folder in folders.items():
@@ -107,14 +108,14 @@ class Stages:
     def _encoder(self, piece: Callable[[pl.DataFrame], int]) -> Encoder:
         path = self.folder / ENCODER
         if self._facts("encoder") is None:
-            train = self._rows("train")
+            rows = self._rows("train")
+            train = rows.frame
             self.reports.begin("vocabularies and scales", train.height)
             with self._scratch() as place:
                 scratch = Scratch(place, piece=piece(train))
                 if self.engine is None:
                     encoder = Encoder.fit(train, self.plan.schema, scratch=scratch)
                 else:
-                    rows = self._spread("train", train)
                     encoder = fit_spread(rows, self.plan.schema, self.engine, scratch, self.reports.add)
             write_atomically(path, encoder.to_json().encode())
             self._finish("encoder")
@@ -125,18 +126,19 @@ class Stages:
         found = self._facts(name)
         if found is None:
             rows = self._rows(name)
-            self.reports.begin(f"encoding {name} rows", rows.height)
+            frame = rows.frame
+            self.reports.begin(f"encoding {name} rows", frame.height)
             with self._scratch() as place:
-                scratch = Scratch(place, piece=piece(rows), told=self.reports.add)
+                scratch = Scratch(place, piece=piece(frame), told=self.reports.add)
                 y = map_array(self.folder / TARGETS.format(name))
                 if self.engine is None:
-                    table = encoder.transform(rows, y=y, scratch=scratch)
+                    table = encoder.transform(frame, y=y, scratch=scratch)
                     counts = {} if name == "train" else encoder.unseen_counts(table)
                 else:
-                    spread, path = self._spread(name, rows), self.folder / ENCODER
-                    table, counts = encode_spread(spread, path, self.engine, scratch, y)
+                    path = self.folder / ENCODER
+                    table, counts = encode_spread(rows, path, self.engine, scratch, y)
                 table.save(self.folder / name)
-                if (groups := group_codes(rows, self.plan.schema, scratch)) is not None:
+                if (groups := group_codes(frame, self.plan.schema, scratch)) is not None:
                     with self._written(GROUP.format(name)) as path, path.open("wb") as file:
                         write_array(file, groups)
                 unseen = {} if name == "train" else unseen_shares(counts)
@@ -144,11 +146,8 @@ class Stages:
             found = {"unseen": unseen}
         return dict(found["unseen"])
 
-    def _rows(self, name: str) -> pl.DataFrame:
-        return map_folder(self.folder / ROWS.format(name))
-
-    def _spread(self, name: str, frame: pl.DataFrame) -> SpreadRows:
-        return SpreadRows(paths=row_files(self.folder / ROWS.format(name)), frame=frame)
+    def _rows(self, name: str) -> MappedRows:
+        return MappedRows.of_folder(self.folder / ROWS.format(name))
 
     def _facts(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage has stated; None if it is not finished."""

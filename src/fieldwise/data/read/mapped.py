@@ -3,15 +3,16 @@
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import polars as pl
 
 from fieldwise.errors import DataError, MissingExtraError
-from fieldwise.storage.files import cannot_write
+from fieldwise.storage.files import Flusher, cannot_write
 
-__all__ = ["RowsWriter", "arrow_library", "map_folder", "map_rows", "row_files"]
+__all__ = ["MappedRows", "RowFile", "RowsWriter", "arrow_library", "map_folder", "map_rows"]
 
 GATHERED = 1 << 25  # bytes
 _UNMAPPED = (pl.Int128, pl.UInt128, pl.Object)
@@ -33,6 +34,43 @@ def arrow_library() -> Any:
     return pyarrow
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowFile:
+    """A file of `rows` rows, of which the first has the number `first` in the whole table."""
+
+    path: Path
+    first: int
+    rows: int
+
+    @property
+    def end(self) -> int:
+        """The number behind its last row."""
+        return self.first + self.rows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MappedRows:
+    """A table, and the files whose rows it has, one after another; no files if it is in memory."""
+
+    frame: pl.DataFrame
+    files: Sequence[RowFile] = ()
+
+    @classmethod
+    def of(cls, paths: Sequence[Path]) -> Self:
+        """`map_rows` of some files; errors as there."""
+        frames = [_map_file(path) for path in paths]
+        files, end = [], 0
+        for path, frame in zip(paths, frames, strict=True):
+            files.append(RowFile(path=path, first=end, rows=frame.height))
+            end += frame.height
+        return cls(frame=pl.concat(frames, rechunk=False), files=files)
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> Self:
+        """The rows of all files that a `RowsWriter` has written to a folder; errors as of `map_rows`."""
+        return cls.of(sorted(folder.glob("rows-*.arrow")))
+
+
 class RowsWriter:
     """Writes a table piece by piece to Arrow files in a folder, for `map_rows`.
 
@@ -41,7 +79,7 @@ class RowsWriter:
     Args:
         folder: the folder, which is created; the caller removes it.
         gather: bytes of rows per file, at least; one longer piece is one file.
-        sync: whether every file is flushed to the disk before it is renamed, so that it survives a power cut.
+        sync: whether the files are flushed to the disk, so that they survive a power cut after `finish`.
 
     After writing:
         paths: the files so far, in order.
@@ -63,7 +101,8 @@ class RowsWriter:
     def __init__(self, folder: Path, *, gather: int = GATHERED, sync: bool = False) -> None:
         self.paths: list[Path] = []
         self.rows = 0
-        self._folder, self._gather, self._sync = folder, gather, sync
+        self._folder, self._gather = folder, gather
+        self._flusher = Flusher() if sync else None
         self._held: list[pl.DataFrame] = []
         self._size = 0
 
@@ -79,23 +118,53 @@ class RowsWriter:
         if self._size >= self._gather:
             self._write()
 
+    def take(self, file: RowFile) -> bool:
+        """Move a file of another `RowsWriter`, whose rows are the next; False if the system does not move it.
+
+        Its rows may be mapped. Windows moves no file that is.
+        """
+        self._flush()
+        path = self._next()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            os.replace(file.path, path)
+        except OSError:
+            return False
+        self.rows += file.rows
+        self._written(path)
+        return True
+
     def finish(self) -> list[Path]:
-        """Write what has been gathered; returns all files, in order."""
-        if self._held:
-            self._write()
+        """Write what has been gathered; returns all files, in order.
+
+        Errors:
+            DataError: as `add`; a file cannot be flushed to the disk.
+        """
+        self._flush()
+        if self._flusher is not None:
+            self._flusher.wait()
         return self.paths
 
+    def _flush(self) -> None:
+        if self._held:
+            self._write()
+
+    def _next(self) -> Path:
+        return self._folder / f"rows-{len(self.paths):06d}.arrow"
+
+    def _written(self, path: Path) -> None:
+        self.paths.append(path)
+        if self._flusher is not None:
+            self._flusher.add(path)
+
     def _write(self) -> None:
-        path = self._folder / f"rows-{len(self.paths):06d}.arrow"
+        path = self._next()
         partial = self._folder / f".{secrets.token_hex(6)}.part"
         frame = self._held[0].rechunk() if len(self._held) == 1 else pl.concat(self._held, rechunk=True)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with partial.open("xb") as file:
                 frame.write_ipc(file)
-                file.flush()
-                if self._sync:
-                    os.fsync(file.fileno())
             os.replace(partial, path)
         except OSError as e:
             raise cannot_write(path, e) from e
@@ -104,7 +173,7 @@ class RowsWriter:
         finally:
             if partial.exists():
                 partial.unlink()
-        self.paths.append(path)
+        self._written(path)
         self._held, self._size = [], 0
 
 
@@ -122,27 +191,23 @@ def map_rows(paths: Sequence[Path]) -> pl.DataFrame:
         DataError: a file is absent or broken.
         MissingExtraError: pyarrow is not installed.
     """
-    arrow = arrow_library()
-    frames = []
-    for path in paths:
-        try:
-            table = arrow.ipc.open_file(arrow.memory_map(str(path))).read_all()
-        except (OSError, arrow.ArrowInvalid) as e:
-            raise DataError(f"{path} is not a whole Arrow IPC file ({e}); write it again") from e
-        frame = pl.from_arrow(table, rechunk=False)
-        assert isinstance(frame, pl.DataFrame)
-        frames.append(frame)
-    return pl.concat(frames, rechunk=False)
+    return MappedRows.of(paths).frame
 
 
 def map_folder(folder: Path) -> pl.DataFrame:
     """`map_rows` of all files that a `RowsWriter` has written to a folder."""
-    return map_rows(row_files(folder))
+    return MappedRows.of_folder(folder).frame
 
 
-def row_files(folder: Path) -> list[Path]:
-    """The files that a `RowsWriter` has written to a folder, in order."""
-    return sorted(folder.glob("rows-*.arrow"))
+def _map_file(path: Path) -> pl.DataFrame:
+    arrow = arrow_library()
+    try:
+        table = arrow.ipc.open_file(arrow.memory_map(str(path))).read_all()
+    except (OSError, arrow.ArrowInvalid) as e:
+        raise DataError(f"{path} is not a whole Arrow IPC file ({e}); write it again") from e
+    frame = pl.from_arrow(table, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
 
 
 def _check_types(frame: pl.DataFrame) -> None:

@@ -10,7 +10,7 @@ from fieldwise.data.read.bytesource import stream_source
 from fieldwise.data.read.found import check_unchanged, file_state, find_files
 from fieldwise.data.read.headers import names_among_values, warn_of_names
 from fieldwise.data.read.kinds import kind_of
-from fieldwise.data.read.mapped import RowsWriter, arrow_library, map_rows
+from fieldwise.data.read.mapped import GATHERED, MappedRows, RowsWriter, arrow_library, map_rows
 from fieldwise.data.read.one_file import (
     TextFormat,
     check_first_row,
@@ -24,6 +24,8 @@ from fieldwise.data.read.text_pieces import delimited_pieces, libfm_pieces
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import VectorLengths, as_lists, has_vectors, position_columns, with_positions
 from fieldwise.data.reports import NO_REPORTS, Reports
+
+_FILES = 8  # of the memory; a file's rows are in memory twice while it is written
 
 __all__ = ["file_states", "open_files", "open_table", "raw_pieces"]
 
@@ -72,7 +74,7 @@ def open_table(
         frame = read_file(files[0], text)
         check_unchanged(states)
         return with_positions(frame)
-    return open_files(files, text, Bounds() if small else Bounds.within(memory), folder)
+    return open_files(files, text, Bounds() if small else Bounds.within(memory), folder).frame
 
 
 def open_files(
@@ -81,7 +83,7 @@ def open_files(
     bounds: Bounds,
     folder: Path | None,
     reports: Reports = NO_REPORTS,
-) -> pl.DataFrame:
+) -> MappedRows:
     """The table of these files of one kind, within bounds; see `open_table`. `reports` is told the rows."""
     states = file_states(files)
     reports.begin("reading rows")
@@ -104,12 +106,11 @@ def open_files(
             reports.add(piece.height)
             rows.add(types.typed(piece))
     check_unchanged(states)
-    frame = rows.finish()
+    found = rows.finish()
     if types is not None and text.columns is None:
-        warn_of_names(frame.clear(), files[0], names)
-    return (
-        rows.with_columns(frame, position_columns(frame.schema, lengths.common)) if has_vectors(frame.schema) else frame
-    )
+        warn_of_names(found.frame.clear(), files[0], names)
+    schema = found.frame.schema
+    return rows.with_columns(found, position_columns(schema, lengths.common)) if has_vectors(schema) else found
 
 
 def raw_pieces(
@@ -192,7 +193,8 @@ class _Rows:
     def _spill(self) -> None:
         assert self._folder is not None
         arrow_library()
-        self._writer = RowsWriter(self._folder / self._name, gather=self._bounds.piece_bytes)
+        gather = max(self._bounds.piece_bytes, min(GATHERED, int(self._bounds.memory // _FILES)))
+        self._writer = RowsWriter(self._folder / self._name, gather=gather)
         for piece in self._held:
             self._writer.add(piece)
         self._held = []
@@ -207,20 +209,22 @@ class _Rows:
         if self._folder is not None:
             shutil.rmtree(self._folder / self._name, ignore_errors=True)
 
-    def finish(self) -> pl.DataFrame:
+    def finish(self) -> MappedRows:
         assert self._empty is not None
         if self._writer is not None:
-            return map_rows(self._writer.finish())
-        return pl.concat(self._held, rechunk=True) if self._held else self._empty
+            return MappedRows.of(self._writer.finish())
+        return MappedRows(frame=pl.concat(self._held, rechunk=True) if self._held else self._empty)
 
-    def with_columns(self, frame: pl.DataFrame, made: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    def with_columns(self, found: MappedRows, made: Mapping[str, pl.Expr]) -> MappedRows:
         """The finished table with more columns, which are mapped if it is."""
-        if self._writer is None or self._folder is None or not made:
-            return frame.with_columns(made.values())
+        if not made:
+            return found
+        if self._writer is None or self._folder is None:
+            return MappedRows(frame=found.frame.with_columns(made.values()))
         writer = RowsWriter(self._folder / "positions", gather=0)  # a chunk for every chunk of the table
         for path in self._writer.paths:
             writer.add(map_rows([path]).select(made.values()))
-        return frame.hstack(map_rows(writer.finish()))
+        return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
 
 
 def file_states(files: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
