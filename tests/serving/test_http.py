@@ -29,6 +29,8 @@ from fieldwise.explain import explain
 from fieldwise.models import FM
 from fieldwise.serving import Cascade, Query, build_index
 from fieldwise.serving.http import ServerSettings, create_app
+from fieldwise.serving.metrics import Metrics
+from fieldwise.serving.replacement import Live
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 
@@ -364,6 +366,21 @@ def test_within_another_application(ranker):
     assert asyncio.run(ask("/inner/v1/about", authorization="bearer secret")) == 200
 
 
+def test_the_document_says_where_the_application_is_mounted(ranker):
+    from fastapi import FastAPI
+
+    outer, inner = FastAPI(), create_app(Service(ranker))
+    outer.mount("/inner", inner)
+
+    async def ask(app, path):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://server") as asking:
+            return (await asking.get(path)).json()
+
+    for _ in range(2):
+        assert asyncio.run(ask(outer, "/inner/openapi.json")) == inner.openapi() | {"servers": [{"url": "/inner"}]}
+        assert asyncio.run(ask(inner, "/openapi.json")) == inner.openapi()
+
+
 def test_k_left_out_is_what_there_is(tmp_path, tower, ranker):
     few = Cascade(tower, build_index(tower, catalogue(4), tmp_path / "ix")[0], ranker)
     asked = client(Service(ranker, few))
@@ -409,6 +426,21 @@ def test_an_error_of_ours_is_a_500_without_a_traceback(ranker):
     assert "Traceback" not in answer.text
 
 
+def test_an_error_before_a_request_begins_is_answered_and_counted_too(ranker):
+    broken = client(Service(ranker))
+
+    async def enter(*_, **__):
+        raise RuntimeError
+
+    broken.app.state.shares.enter = enter
+    answer = broken.get("/healthz")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["field"] == "server"
+    counted = {"method": "GET", "path": "other", "status": "500"}
+    assert broken.app.state.registry.get_sample_value("fieldwise_requests_total", counted) == 1
+    assert broken.app.state.shares._all.inside == 0, "none has begun"
+
+
 def test_what_is_counted(ranker):
     counted = client(Service(ranker))
     counted.post("/v1/predict", {"rows": [ROW]})
@@ -424,6 +456,29 @@ def test_what_is_counted(ranker):
     ):
         assert f"fieldwise_requests_total{{{labels}}} {count}.0" in text
     assert 'fieldwise_seconds_count{path="/v1/predict"} 2.0' in text
+
+
+def test_who_asks_for_metrics_again_and_again_gets_those_of_a_moment_ago(ranker, monkeypatch):
+    """About a twentieth of the time goes into their text, which takes 10 ms here: five at once, then five a second."""
+    now, made = [100.0], []
+
+    def make(_):
+        now[0] += 0.01
+        made.append(b"%d" % len(made))
+        return made[-1]
+
+    metrics = Metrics(Live(Service(ranker)))
+    monkeypatch.setattr("fieldwise.serving.metrics.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("fieldwise.serving.metrics.generate_latest", make)
+    assert [metrics.exposition() for _ in range(8)] == [b"0", b"1", b"2", b"3", b"4", b"5", b"5", b"5"]
+    until = now[0] + 4.0
+    while now[0] < until:
+        assert metrics.exposition() == made[-1]
+        now[0] += 0.001
+    assert 18 < len(made) - 6 < 24
+    now[0] += 10
+    metrics.exposition()
+    assert metrics.exposition() == made[-1] == b"%d" % (len(made) - 1)
 
 
 def test_the_published_document_has_every_answer(server):

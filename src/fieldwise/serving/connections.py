@@ -20,7 +20,8 @@ __all__ = ["limited_protocol"]
 
 MOST_FIELDS = 100  # maximum header fields of a request
 FRAMING = 8  # maximum bytes of chunked framing for each byte of a body, besides those of a head
-USELESS, BYTE = 4e-4, 2e-9  # assumed seconds of a connection without a good request, and of each of its bytes
+USELESS = 2e-3  # seconds charged for a connection without a good request: several times what it costs
+BYTE = 2e-9  # assumed seconds of a byte that such a connection, or a body, sends
 LONG = 1 << 16  # bytes of a body that are read at once
 LONGEST_WAIT, CHECK = 2.0, 0.4  # seconds: how long a new connection waits for its address's share; between checks
 LINGER_BYTES, LINGER = 1 << 18, 1.0  # bytes and seconds still read after an error, so that the client sees the response

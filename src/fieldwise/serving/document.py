@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 
 from fieldwise.serving.gate import ServerSettings
 
@@ -20,6 +21,19 @@ class Application(FastAPI):
     def __init__(self, *, limits: ServerSettings, **more: Any) -> None:
         super().__init__(**more)
         self._limits = limits
+        self._texts: dict[str, bytes] = {}  # of the document, by where the application is mounted
+
+    def setup(self) -> None:
+        """Add the document's route; its text is made once, since writing it as JSON takes longer than the rest."""
+
+        async def document(request: Request) -> Response:
+            root = request.scope.get("root_path", "").rstrip("/")
+            if root not in self._texts:
+                servers = {"servers": [{"url": root}]} if root else {}
+                self._texts[root] = bytes(JSONResponse(self.openapi() | servers).body)
+            return Response(self._texts[root], media_type="application/json")
+
+        self.add_route("/openapi.json", document, include_in_schema=False)
 
     def openapi(self) -> dict[str, Any]:
         """The document; made at the first call."""

@@ -3,14 +3,11 @@
 import asyncio
 import hmac
 import logging
-import os
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldwise.errors import ConfigError
@@ -18,17 +15,16 @@ from fieldwise.serving.admission import DEADLINE, Admission
 from fieldwise.serving.early_refusal import COMPUTED, FULL, SIMILAR
 from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.http_errors import error_answer
-from fieldwise.serving.replacement import Live
+from fieldwise.serving.metrics import Metrics
 from fieldwise.serving.routes.files import is_page
 from fieldwise.serving.shares import MOST_WAIT, VISIT, Shares, Visit, timed
 
-__all__ = ["Gate", "Metrics", "ServerSettings"]
+__all__ = ["Gate", "ServerSettings"]
 
 FAULT = "internal error of the server; see its log"
 PORT = re.compile(r":[0-9]*$")
 OVERHEAD = 2e-4  # assumed seconds of a request outside the application: its head, its answer, its task
 BYTE = 5e-7  # assumed seconds to parse a byte of a body and to answer it: a large prediction takes as long
-SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client keeps the metrics of several processes
 HEALTH = "/healthz"
 OPEN = (HEALTH, "/readyz")  # without a token
 
@@ -92,62 +88,6 @@ def _computed(method: str, path: str) -> str | None:
     return SIMILAR if path.endswith("/similar") else None
 
 
-class Metrics:
-    """Prometheus metrics of one application."""
-
-    def __init__(self, live: Live) -> None:
-        self.registry = CollectorRegistry()
-        labels = ("method", "path", "status")
-        self.requests = Counter("fieldwise_requests_total", "Requests answered.", labels, registry=self.registry)
-        self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=self.registry)
-        self.recommended = Counter(
-            "fieldwise_recommendations_total", "Recommendations made.", ("ranked",), registry=self.registry
-        )
-        self.seen = Counter(
-            "fieldwise_seen_items_total", "Items excluded because the user has used them.", registry=self.registry
-        )
-        self.delayed = Counter(
-            "fieldwise_requests_delayed_total",
-            "Requests that waited because their address had used more than its share of a busy server.",
-            registry=self.registry,
-        )
-        self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
-
-        self._replaced = Gauge(
-            "fieldwise_replacements",
-            "Bundles or indexes replaced since start, by all workers.",
-            registry=self.registry,
-            multiprocess_mode="livemin",
-        )
-        self._refused = Gauge(
-            "fieldwise_replacement_refused",
-            "1 while the newest on disk is refused.",
-            registry=self.registry,
-            multiprocess_mode="livemax",
-        )
-        live.told = self._tell
-        self._tell(live)
-
-    def _tell(self, live: Live) -> None:
-        self._replaced.set(live.replaced)
-        self._refused.set(live.refused is not None)
-
-    def exposition(self) -> bytes:
-        """All metrics in Prometheus' format: those of all workers together, if this process is one of several."""
-        if not os.environ.get(SHARED_METRICS):
-            return generate_latest(self.registry)
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
-
-    def recommendation(self, ranked: str, seen: int, milliseconds: dict[str, float]) -> None:
-        """Count a recommendation: its kind of ranking, excluded items, and times of stages."""
-        self.recommended.labels(ranked).inc()
-        self.seen.inc(seen)
-        for stage, value in milliseconds.items():
-            self.stage.labels(stage).observe(value / 1000)
-
-
 class Gate:
     """Middleware that checks the token, admission and the body's size, and counts requests and their time."""
 
@@ -177,11 +117,10 @@ class Gate:
 
         DEADLINE.set(asyncio.get_running_loop().time() + self.limits.timeout)
         most = MOST_WAIT if scope["path"] in OPEN else self.limits.timeout
-        counted_for = await self.shares.enter(
-            visit.address, least=BYTE * _length(scope, self.limits.max_body), most=most
-        )
+        least, entered = BYTE * _length(scope, self.limits.max_body), None
         VISIT.set(visit)
         try:
+            entered = await self.shares.enter(visit.address, least=least, most=most)
             await timed(self._pass(scope, receive, counted))
         except FAULTS:
             logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
@@ -189,7 +128,8 @@ class Gate:
                 raise
             await error_answer(500, FAULT, "server")(scope, receive, counted)
         finally:
-            self.shares.leave(visit.address, counted_for, OVERHEAD + visit.seconds)
+            if entered is not None:
+                self.shares.leave(visit.address, entered, OVERHEAD + visit.seconds)
             route = scope.get("route")
             path = getattr(route, "path_format", getattr(route, "path", scope.get("fieldwise.path", "other")))
             self.metrics.requests.labels(scope["method"], path, str(status)).inc()

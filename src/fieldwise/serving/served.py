@@ -15,7 +15,8 @@ from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
 from fieldwise.serving.bodies import BodyLimits, body_route
 from fieldwise.serving.early_refusal import admissions
 from fieldwise.serving.forms import Cell, Id
-from fieldwise.serving.gate import Metrics, ServerSettings
+from fieldwise.serving.gate import ServerSettings
+from fieldwise.serving.metrics import Metrics
 from fieldwise.serving.page.known_users import KnownUsers
 from fieldwise.serving.pieces import Pieces
 from fieldwise.serving.replacement import Live
