@@ -208,6 +208,29 @@ def test_who_goes_on_asking_for_refused_explanations_waits_while_over_its_share(
         assert one.recv(1000).startswith(b"HTTP/1.1 503")
 
 
+def test_a_new_connection_of_an_address_over_its_share_waits_though_it_has_sent_already(app, port, monkeypatch):
+    """The loop reads what is there before the connection can tell it to wait."""
+    over = [True]
+    monkeypatch.setattr(app.state.shares, "is_over", lambda *_: over[0])
+    monkeypatch.setattr(connections_module, "CHECK", 0.01)
+    slow = Connections.enter
+
+    def enter(*arguments):
+        time.sleep(0.1)  # the request is there before the connection begins
+        return slow(*arguments)
+
+    monkeypatch.setattr(Connections, "enter", enter)
+    with socket.create_connection(("127.0.0.1", port), timeout=0.5) as one:
+        one.sendall(GET)
+        with pytest.raises(TimeoutError):
+            one.recv(1000)
+        over[0] = False
+        one.settimeout(10)
+        assert one.recv(1000).startswith(b"HTTP/1.1 200")
+        one.sendall(GET)
+        assert one.recv(1000).startswith(b"HTTP/1.1 200")
+
+
 def sent_until_it_waits(one):
     sent = 0
     while sent < 100_000_000:

@@ -6,7 +6,6 @@ uvicorn itself only limits the time between two requests of a connection. This p
 import asyncio
 import logging
 import time
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fieldwise.serving.connection_limits import ConnectionLimits, Connections
 from fieldwise.serving.early_refusal import EarlyRefusal, plain_path
-from fieldwise.serving.forms import ErrorBody, ErrorResponse
+from fieldwise.serving.http_errors import error_bytes
 
 __all__ = ["limited_protocol"]
 
@@ -25,7 +24,6 @@ BYTE = 2e-9  # assumed seconds of a byte that such a connection, or a body, send
 LONG = 1 << 16  # bytes of a body that are read at once
 LONGEST_WAIT, CHECK = 2.0, 0.4  # seconds: how long a new connection waits for its address's share; between checks
 LINGER_BYTES, LINGER = 1 << 18, 1.0  # bytes and seconds still read after an error, so that the client sees the response
-
 KEPT = 0.5  # seconds in which the idle time is not counted again after a refusal
 
 QUIET = logging.getLogger(__name__)  # no line for each malformed request: they are counted
@@ -75,18 +73,20 @@ class _Limited(HttpToolsProtocol):
         self._cycles: list[Any] = []  # requests without a whole answer: several where a sender does not wait
         self._address = self.client[0] if self.client else ""
         self._asked = False  # a whole head came
+        self._is_new, self._first = False, b""  # waits for its share, and what was read before it could be paused
         self._kept = 0.0  # time when the idle time of refused requests was counted from
         limit = self.counts.enter(self._address)
         self._counted = limit is None
         if limit is None:
             self._expect_head()
-            if self.counts.shares.is_over(self._address):  # the loop starts to read after this call
+            self._is_new = self.counts.shares.is_over(self._address)
+            if self._is_new:  # the loop starts to read after this call
                 self.loop.call_soon(self._wait_for_share, time.monotonic() + LONGEST_WAIT)
             return
         self._ended = True
         most = self.limits.connections if limit == "all" else self.limits.per_address
         whose = "" if limit == "all" else " of one address"
-        full = _answer(503, f"{most:,} connections{whose} may be open, and the limit is reached: try again later")
+        full = error_bytes(503, f"{most:,} connections{whose} may be open, and the limit is reached: try again later")
         if limit == "address" and self.counts.shares.is_over(self._address):
             self.counts.hold(self, full)
         else:
@@ -111,6 +111,9 @@ class _Limited(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_new:
+            self._first += data
+            return
         cycle = self.cycle
         if self._ended or (self._in_body and cycle.response_complete):  # nothing reads it any more
             self._unread += len(data)
@@ -236,8 +239,14 @@ class _Limited(HttpToolsProtocol):
         if self.counts.shares.is_over(self._address) and time.monotonic() < until:
             self.transport.pause_reading()
             self.loop.call_later(CHECK, self._wait_for_share, until)
-        elif not self.flow.read_paused:
+            return
+        if not self.flow.read_paused:
             self.transport.resume_reading()
+        if self._is_new:
+            self._is_new = False
+            if self._first:
+                self.data_received(self._first)
+            self._first = b""
 
     def _expect_head(self, expected: bool = True) -> None:
         """Start or stop the timer for a complete head."""
@@ -269,7 +278,7 @@ class _Limited(HttpToolsProtocol):
             cycle.message_event.set()
         if self.transport.is_closing():
             return
-        self.transport.write(_answer(status, message))
+        self.transport.write(error_bytes(status, message))
         self.transport.write_eof()
         self.loop.call_later(LINGER, self.transport.abort)
 
@@ -282,12 +291,3 @@ class _Limited(HttpToolsProtocol):
             self._ended = True
             self.loop.call_later(LINGER, self.transport.abort)
         self.transport.pause_reading()
-
-
-@cache
-def _answer(status: int, message: str) -> bytes:
-    """An error in the common form, as bytes of HTTP."""
-    body = ErrorResponse(error=ErrorBody(message=message, field="connection")).model_dump_json().encode()
-    more: Any = b"retry-after: 1\r\n" if status == 503 else b""
-    head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%s\r\n" % (len(body), more)
-    return STATUS_LINE[status] + head + body
