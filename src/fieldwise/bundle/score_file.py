@@ -16,6 +16,7 @@ from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.data.read.writing import TableWriter
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import ConfigError
+from fieldwise.storage.memory import keep_freed_arrays, return_freed_memory
 
 __all__ = [
     "LOGIT",
@@ -102,6 +103,7 @@ def score_rows_of(bundle: Bundle, data: Path | SlicedTable, out: Path | TableWri
     made = ScoreColumns.of(bundle, how.column, how.logit, keys or [ROW])
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
+    keep_freed_arrays()
     rows, unseen, told = 0, Counter[tuple[str, int]](), how.reports
     told.begin("prediction", table.count())
     slices = table.slices(wanted, SLICE_ROWS)
@@ -149,6 +151,7 @@ def _scored_here(
     for part in slices:
         yield scored_slice(bundle, part, made, keys, first)
         first += part.height
+        return_freed_memory()  # else encoding, whose arrays have other sizes in every slice, takes ever more
 
 
 def scored_slice(bundle: Bundle, part: pl.DataFrame, made: "ScoreColumns", keys: list[str], first: int) -> Scored:

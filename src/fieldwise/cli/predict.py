@@ -50,7 +50,6 @@ def run(options: PredictOptions) -> None:
     from fieldwise.data.read.sliced import SlicedTable
     from fieldwise.data.read.writing import TableWriter
     from fieldwise.storage.files import check_file
-    from fieldwise.storage.memory import return_freed_memory
 
     check_engine(options.engine, options.ray_address)
     if options.engine == "ray" and options.device != "cpu":
@@ -59,7 +58,6 @@ def run(options: PredictOptions) -> None:
     check_file(out)
     check_two_files(data, out)
     set_threads(options.threads)
-    return_freed_memory()
     bundle = Bundle.load(options.bundle, device=options.device)
     with (
         engine_for(options.engine, options.ray_address) as engine,

@@ -29,7 +29,7 @@ from fieldwise.runs.large import LargeTable, large_table, spread_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.folders import scratch_folder
-from fieldwise.storage.memory import return_freed_memory
+from fieldwise.storage.memory import arrays_returned
 
 __all__ = ["data_inputs", "data_settings", "load_frame", "prepare_recipe"]
 
@@ -129,7 +129,6 @@ def _in_stages(recipe: Recipe, large: LargeTable, data_dir: Path, folder: Path, 
     """Prepared data in files of `folder`; `place` is for scratch files later."""
     plan = Plan(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
     large.check_space(folder)
-    return_freed_memory()
     stages = Stages(folder=folder, plan=plan, reports=large.reports, engine=large.engine)
 
     def source(scratch: Path) -> MappedRows:
@@ -137,7 +136,7 @@ def _in_stages(recipe: Recipe, large: LargeTable, data_dir: Path, folder: Path, 
             return MappedRows(frame=load_frame(recipe.data, data_dir))
         return large.read(recipe.data, scratch)
 
-    with _naming_lines(recipe.data):
+    with _naming_lines(recipe.data), arrays_returned():
         stages.run(source, large.piece_rows)
     prepared = read_prepared(folder)
     return large.bounded(prepared, place)  # all rows are mapped now: the files will have other names

@@ -1,7 +1,5 @@
 """Replacement of bundles and indexes that change on disk while serving; damaged ones are rejected."""
 
-import contextlib
-import ctypes
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -10,6 +8,7 @@ from pathlib import Path
 from fieldwise.errors import FieldwiseError
 from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.service import Service
+from fieldwise.storage.memory import return_freed_memory
 
 __all__ = ["Live", "Watcher"]
 
@@ -55,14 +54,8 @@ class Live:
             return False
         self.service, self.refused, self.passing = service, None, False
         self.replaced += 1
-        _give_back()
+        return_freed_memory()
         return True
-
-
-def _give_back() -> None:
-    """Return freed memory to the system, if the C library supports it; glibc keeps a part of it."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Watcher:

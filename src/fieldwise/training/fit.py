@@ -19,6 +19,7 @@ from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import kept_rng, wait_for
 from fieldwise.scoring.feeding import fed
+from fieldwise.storage.memory import keep_freed_arrays
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.checks import check_auxiliary_loss, check_batch_norm, monitored
 from fieldwise.training.interrupts import WholeSteps
@@ -118,11 +119,8 @@ class Training:
         self.whole_steps, self.began, self.reached = WholeSteps(self.step.signals), 0.0, Reached()
 
     def run(self) -> FitResult:
-        """Train, from the last checkpoint if there is one; result and errors as of `fit`.
-
-        Errors:
-            ConfigError, DataError: a checkpoint of another run or version.
-        """
+        """Train, from the last checkpoint if there is one; ConfigError or DataError if it is not of this run."""
+        keep_freed_arrays()
         with kept_rng(self.device), flushed_denormals():
             torch.manual_seed(self.seed)
             if self.checkpoints is None and self.world is None:
